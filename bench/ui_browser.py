@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright
-from yurt.http.ui_routes.shell import Files
+from yurt.http.ui_routes.shell import PageFiles
 from yurt.testing.http_api import Api
 
 from bench.table import Row
@@ -135,7 +135,7 @@ async def first_page(browser: Browser, api: Api) -> list[Row]:
         await when_seen(page, "page")
         size = float(await page.evaluate(SENT))
         nodes = await count_nodes(page)
-    files = Files()
+    files = PageFiles()
     every = sum(len(file.zipped) for name in files.names() if name.endswith(".js") and (file := files.find(name)))
     return [
         Row("first page: scripts, KB compressed", "", f"{size / KB:.0f}", "60"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.structure import Code, classes, cycles, decisions_by_text, importers, late_parts, layers
+from bench.structure import Code, classes, cycles, decisions_by_text, importers, late_parts, layers, shared_class_names
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_METHODS, MAX_ATTRIBUTES = 25, 15
@@ -28,6 +28,21 @@ def test_a_class_has_one_job(code: Code) -> None:
         if methods > MAX_METHODS or attributes > MAX_ATTRIBUTES
     ]
     assert not too_wide, "\n".join(too_wide)
+
+
+def test_a_class_name_means_one_thing() -> None:
+    shared = shared_class_names(ROOT)
+    assert not shared, "\n".join(f"rename all but one {name}: {', '.join(each)}" for name, each in shared.items())
+
+
+def test_a_class_name_of_two_modules_is_found(tmp_path: Path) -> None:
+    for file in ("core/src/yurt/a.py", "core/src/yurt/b.py", "drivers/x/src/yurt_driver_x/config.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("class Rule: ...")
+    (tmp_path / "drivers/y/src/yurt_driver_y").mkdir(parents=True)
+    (tmp_path / "drivers/y/src/yurt_driver_y/config.py").write_text("class Own: ...")
+    (tmp_path / "drivers/x/src/yurt_driver_x/config.py").write_text("class Own: ...")
+    assert shared_class_names(tmp_path) == {"Rule": ["yurt.a", "yurt.b"]}
 
 
 def test_modules_do_not_import_each_other(code: Code) -> None:

@@ -9,8 +9,8 @@ from itertools import chain, islice
 from typing import Final
 
 from yurt.queue.amounts import Amounts
-from yurt.queue.backfill import BackfillRules, Reservation, boosted, decide, with_boosted
-from yurt.queue.decay import Usage, lifetime, no_usage, used, with_rates
+from yurt.queue.backfill import BackfillRules, CapacityReservation, boosted, decide, with_boosted
+from yurt.queue.decay import DecayedUsage, lifetime, no_usage, used, with_rates
 from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
 from yurt.queue.line import Line
 from yurt.queue.profile import NEVER
@@ -52,7 +52,7 @@ class Usages:
     """Decayed usage of tenants, exact."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Usage] = {}
+        self._rows: dict[str, DecayedUsage] = {}
 
     def change(self, tenant: str, gpus: int, now: int) -> None:
         """A tenant holds more or fewer GPUs from now on."""
@@ -125,7 +125,7 @@ class FairShare:
             self.usages.change(job.tenant, job.gpus, now)
         return started
 
-    def _note(self, reservations: Iterable[Reservation]) -> None:
+    def _note(self, reservations: Iterable[CapacityReservation]) -> None:
         for job, start in islice(reservations, 1):
             self.promises.setdefault(job.create_index, start)
 

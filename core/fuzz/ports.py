@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from yurt.api.decode import decode_job, decode_json
 from yurt.filters import compile_filter
-from yurt.http.edge.hosts import Policy, is_own_host, is_own_origin, place_of
+from yurt.http.edge.hosts import HostPolicy, is_own_host, is_own_origin, place_of
 from yurt.http.query import read_options
 from yurt.rpc import frames
 from yurt.rpc.frames import Answer, Ask, Cancel, End, Failure, Grant, Hello, Item
@@ -24,7 +24,7 @@ ROW = {
     "ID": "web", "Priority": 50, "Meta": {"owner": "me", "a.b": "c"}, "Tags": ["x", "y"], "Stop": False, "Empty": None,
     "TaskGroups": [{"Name": "g", "Count": 3}],
 }  # fmt: skip
-POLICY = Policy(names=("server1",), allowed=("nomad.example.com:8443", "*.internal"), readers="*")
+POLICY = HostPolicy(names=("server1",), allowed=("nomad.example.com:8443", "*.internal"), readers="*")
 JOB = {
     "ID": "web", "Name": "web", "Type": "service", "Datacenters": ["*"], "Meta": {"a": "b"},
     "Periodic": {"Spec": "* * * * *", "Enabled": True}, "Update": {"MaxParallel": 1, "MinHealthyTime": 10_000_000_000},

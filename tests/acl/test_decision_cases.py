@@ -13,7 +13,7 @@ import pytest
 from yurt.access import ANYWHERE, Need, Scope, needs
 from yurt.access.needs import (
     Capability,
-    HostVolumeCapability,
+    HostVolumeMountCapability,
     InNamespace,
     NodePoolCapability,
     OperatorCapability,
@@ -81,7 +81,7 @@ def pool(name: str, *wanted: str) -> tuple[tuple[Need, Scope], ...]:
 
 
 def mount(name: str, *wanted: str) -> tuple[Need, Scope]:
-    return needs.host_volume(*map(HostVolumeCapability, wanted)), Scope(host_volume=name)
+    return needs.host_volume(*map(HostVolumeMountCapability, wanted)), Scope(host_volume=name)
 
 
 PROD, ANY_NAMESPACE = Scope(namespace="prod"), needs.ANY_CAPABILITY

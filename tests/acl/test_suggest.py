@@ -14,7 +14,7 @@ from yurt.access.needs import (
     AtLevel,
     Capability,
     EachRow,
-    HostVolumeCapability,
+    HostVolumeMountCapability,
     InNamespace,
     InNodePool,
     Leaf,
@@ -96,7 +96,7 @@ SCOPED = st.one_of(
         st.sampled_from(sorted(NodePoolCapability)).map(needs.node_pool), NAMES.map(lambda name: Scope(node_pool=name))
     ),
     st.tuples(
-        st.sampled_from(sorted(HostVolumeCapability)).map(needs.host_volume),
+        st.sampled_from(sorted(HostVolumeMountCapability)).map(needs.host_volume),
         NAMES.map(lambda name: Scope(host_volume=name)),
     ),
     st.tuples(st.sampled_from(sorted(OperatorCapability)).map(needs.operator), st.just(ANYWHERE)),

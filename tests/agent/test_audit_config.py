@@ -9,7 +9,7 @@ from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ROOT
-from yurt.audit.settings import SinkSettings
+from yurt.audit.settings import AuditSinkSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid
 
@@ -88,7 +88,7 @@ def test_without_a_sink_there_is_the_usual_one(tmp_path: Path) -> None:
     trail = audit_trail(config({"enabled": True}).raw["audit"], tmp_path, RealEnv(), None)
     assert trail is not None
     path = str(tmp_path / "audit" / "audit.log")
-    assert [each.settings for each in trail.sinks] == [SinkSettings(name="audit", path=path)]
+    assert [each.settings for each in trail.sinks] == [AuditSinkSettings(name="audit", path=path)]
 
 
 def test_settings_are_taken_over(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_settings_are_taken_over(tmp_path: Path) -> None:
     audit = {"enabled": True, "sink": {"a": sink}, "filter": {"f": filtered}}
     trail = audit_trail(config(audit).raw["audit"], tmp_path, RealEnv(), None)
     assert trail is not None
-    assert trail.sinks[0].settings == SinkSettings(
+    assert trail.sinks[0].settings == AuditSinkSettings(
         name="a", path=str(tmp_path / "a.log"), is_enforced=False, mode=0o640, rotate_bytes=100, rotate_s=3600.0,
         rotate_max_files=7,
     )  # fmt: skip

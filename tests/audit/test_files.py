@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from yurt.audit.files import AuditFile
-from yurt.audit.settings import SinkSettings
+from yurt.audit.settings import AuditSinkSettings
 from yurt.sdk.value import NANOSECONDS, replace
 
 NOW = 1_767_323_045 * NANOSECONDS + 6
 
 
-def settings(path: Path, **changes: object) -> SinkSettings:
-    return replace(SinkSettings(name="audit", path=str(path)), **changes)
+def settings(path: Path, **changes: object) -> AuditSinkSettings:
+    return replace(AuditSinkSettings(name="audit", path=str(path)), **changes)
 
 
 def opened(path: Path, **changes: object) -> AuditFile:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from yurt.audit.files import AuditFile
-from yurt.audit.settings import AuditSettings, FilterSettings, SinkSettings
+from yurt.audit.settings import AuditSettings, AuditSinkSettings, FilterSettings
 from yurt.audit.trail import WAITING_MAX, AuditTrail
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, Unavailable
@@ -23,7 +23,7 @@ class Counted(Counter[str]):
 
 
 @asynccontextmanager
-async def running(*sinks: SinkSettings, counts: Counted | None = None) -> AsyncIterator[AuditTrail]:
+async def running(*sinks: AuditSinkSettings, counts: Counted | None = None) -> AsyncIterator[AuditTrail]:
     trail = AuditTrail(AuditSettings(sinks=sinks), RealEnv(), counts if counts is not None else Counted())
     trail.open()
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -32,8 +32,8 @@ async def running(*sinks: SinkSettings, counts: Counted | None = None) -> AsyncI
         trail.stop()
 
 
-def sink(path: Path, **changes: object) -> SinkSettings:
-    return replace(SinkSettings(name="audit", path=str(path / "audit.log")), **changes)
+def sink(path: Path, **changes: object) -> AuditSinkSettings:
+    return replace(AuditSinkSettings(name="audit", path=str(path / "audit.log")), **changes)
 
 
 def break_writes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.audit.settings import AuditSettings, SinkSettings
+from yurt.audit.settings import AuditSettings, AuditSinkSettings
 from yurt.cli.commands.acl.answers import go_time
 from yurt.cli.main import main
 from yurt.server.config import AclConfig
@@ -515,7 +515,7 @@ async def test_the_suggested_policy_allows_what_a_token_did_and_no_more(
     environ: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     log = tmp_path / "audit.log"
-    settings = AuditSettings(sinks=(SinkSettings(name="audit", path=str(log)),))
+    settings = AuditSettings(sinks=(AuditSinkSettings(name="audit", path=str(log)),))
     async with serving(acl=AclConfig(enabled=True), audit=settings) as api:
         environ.setenv("NOMAD_ADDR", f"http://127.0.0.1:{api.client.port}")
         shell = Shell(api, capsys)

@@ -10,8 +10,8 @@ from yurt.executor.oci.bundle import (
     ContainerSpec,
     DeviceFile,
     IdMap,
+    LinuxCapabilities,
     Machine,
-    Rights,
     container_id,
     oci_config,
 )
@@ -74,7 +74,7 @@ def test_the_process_has_its_user_groups_rights_and_no_way_to_more() -> None:
 
 
 def test_root_has_its_rights_and_another_user_those_that_were_asked_for() -> None:
-    spec = replace(SPEC, rights=Rights(of_root=("CAP_CHOWN", "CAP_KILL"), of_others=("CAP_KILL",)))
+    spec = replace(SPEC, rights=LinuxCapabilities(of_root=("CAP_CHOWN", "CAP_KILL"), of_others=("CAP_KILL",)))
     of_root = config_of(spec, user=ROOT)["process"]["capabilities"]
     assert of_root["effective"] == of_root["permitted"] == of_root["bounding"] == ["CAP_CHOWN", "CAP_KILL"]
     assert of_root["inheritable"] == of_root["ambient"] == []

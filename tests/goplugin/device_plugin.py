@@ -17,7 +17,7 @@ from yurt.goplugin.handshake import Handshake, handshake_line
 from yurt.goplugin.hclspec import spec_from_schema
 from yurt.goplugin.messages import BASE_SERVICE, DEVICE_SERVICE, base_message, device_message, methods
 from yurt.goplugin.serve import handler_of
-from yurt.sdk.schema import Attribute, Schema
+from yurt.sdk.schema import AttributeSpec, Schema
 
 SWITCH = sys.argv[2]
 POLL_S = 0.02
@@ -70,7 +70,7 @@ async def info(_request: Any) -> Any:
 
 
 async def schema(_request: Any) -> Any:
-    options = Schema(attributes=(Attribute(name="ignored", type="list(string)"),))
+    options = Schema(attributes=(AttributeSpec(name="ignored", type="list(string)"),))
     return base_message("ConfigSchemaResponse", spec=spec_from_schema(options))
 
 

@@ -20,7 +20,7 @@ from yurt.goplugin.hclspec import (
 )
 from yurt.goplugin.messages import HCLSPEC, Message, message_class
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import Attribute, Block, Schema, decode_config, schema_of
+from yurt.sdk.schema import AttributeSpec, BlockSpec, Schema, decode_config, schema_of
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 SCALAR = st.sampled_from(["string", "number", "bool", "any"])
@@ -29,11 +29,11 @@ DEFAULTS = {"string": st.text(min_size=1, max_size=9), "number": st.integers(1, 
 
 
 @st.composite
-def attributes(draw: st.DrawFn, name: str) -> Attribute:
+def attributes(draw: st.DrawFn, name: str) -> AttributeSpec:
     kind = draw(TYPES)
     is_required = draw(st.booleans())
     default = draw(st.none() | DEFAULTS[kind]) if kind in DEFAULTS and not is_required else None
-    return Attribute(name=name, type=kind, required=is_required, default=default)
+    return AttributeSpec(name=name, type=kind, required=is_required, default=default)
 
 
 @st.composite
@@ -46,7 +46,7 @@ def schemas(draw: st.DrawFn, depth: int = 2) -> Schema:
         body = draw(schemas(depth=depth - 1))
         labelled = msgspec.structs.replace(body, labels=("name",)) if kind == "map" else body
         is_required = kind != "map" and draw(st.booleans())
-        blocks.append(Block(name=name, kind=kind, body=labelled, required=is_required))
+        blocks.append(BlockSpec(name=name, kind=kind, body=labelled, required=is_required))
     return Schema(attributes=tuple(draw(attributes(name)) for name in sorted(names[:cut])), blocks=tuple(blocks))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from yurt.audit.files import AuditFile
-from yurt.audit.settings import AuditSettings, FilterSettings, SinkSettings
+from yurt.audit.settings import AuditSettings, AuditSinkSettings, FilterSettings
 from yurt.server.config import AclConfig
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
@@ -60,7 +60,7 @@ async def auditing(
     tmp_path: Path, *filters: FilterSettings, is_enforced: bool = True, **settings: Any
 ) -> AsyncIterator[Audited]:
     path = tmp_path / "audit.log"
-    sink = SinkSettings(name="audit", path=str(path), is_enforced=is_enforced)
+    sink = AuditSinkSettings(name="audit", path=str(path), is_enforced=is_enforced)
     async with serving(audit=AuditSettings(sinks=(sink,), filters=filters), **settings) as api:
         yield Audited(api, path)
 

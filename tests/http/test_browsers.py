@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from yurt.cli.main import main
-from yurt.http.edge.hosts import Policy, is_host, is_own_host, is_own_origin
+from yurt.http.edge.hosts import HostPolicy, is_host, is_own_host, is_own_origin
 from yurt.http.table import ROUTES
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, job_document, serving
 
@@ -187,7 +187,7 @@ async def test_the_pages_work_where_they_are_and_behind_a_proxy_with_a_name_of_t
 
 
 def test_origins_and_hosts_are_compared_by_name_port_and_scheme() -> None:
-    policy = Policy(names=("here",), allowed=("ui.example:8443",))
+    policy = HostPolicy(names=("here",), allowed=("ui.example:8443",))
     assert is_own_origin("https://here", policy, ("here",), is_tls=True)
     assert not is_own_origin("http://here", policy, ("here",), is_tls=True)
     assert is_own_origin("https://ui.example:8443", policy, ("10.0.0.1",), is_tls=False)

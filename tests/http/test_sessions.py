@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from yurt.access import ShownToken
 from yurt.acl.resolver import SESSION_OVER, SIGNED_OUT, Resolver
-from yurt.acl.rights import Kind
+from yurt.acl.rights import AuthenticationLevel
 from yurt.duties.acl_gc import expired
 from yurt.http import leases
 from yurt.sdk.value import UnixNano
@@ -213,8 +213,10 @@ async def test_a_session_is_over_after_its_last_day_also_for_an_open_stream(acl:
     caller = await server.keys.callers.shown(cookie.partition("=")[2])
     assert isinstance(caller, ShownToken) and caller.session_id
     resolver = Resolver()
-    assert resolver.resolve(server.state, caller, server.replica.env.now()).rights.kind is Kind.MANAGEMENT
-    assert resolver.resolve(server.state, caller, caller.valid_until).rights.kind is Kind.NOBODY
+    assert (
+        resolver.resolve(server.state, caller, server.replica.env.now()).rights.kind is AuthenticationLevel.MANAGEMENT
+    )
+    assert resolver.resolve(server.state, caller, caller.valid_until).rights.kind is AuthenticationLevel.NOBODY
 
 
 async def test_an_ended_session_is_forgotten_when_none_of_its_cookies_could_count(acl: Callers) -> None:

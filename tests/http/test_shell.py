@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 from yurt.http.ui_routes import shell
-from yurt.http.ui_routes.shell import FILES, Files
+from yurt.http.ui_routes.shell import FILES, PageFiles
 from yurt.testing.http_api import Api, serving
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
+def files(tmp_path: Path) -> PageFiles:
     (tmp_path / "app").mkdir()
     (tmp_path / "index.html").write_text('<script type="module" src="{{assets}}/app/main.js"></script><i>{{nonce}}</i>')
     (tmp_path / "app" / "main.js").write_text("export const a = 1;\n" * 200)
     (tmp_path / "app" / "types.d.json").write_text("{}")
-    return Files(tmp_path)
+    return PageFiles(tmp_path)
 
 
 @pytest.fixture
-def pages(api: Api, files: Files) -> Api:
+def pages(api: Api, files: PageFiles) -> Api:
     app = api.client.server.app  # type: ignore[attr-defined]
     app[FILES]["pages"] = files
     return api
 
 
 @pytest.mark.parametrize("path", ["/ui/", "/ui/jobs", "/ui/jobs/a%2Fb@x/versions", "/ui/no/such/page"])
-async def test_every_path_answers_the_shell_with_a_strict_policy(pages: Api, files: Files, path: str) -> None:
+async def test_every_path_answers_the_shell_with_a_strict_policy(pages: Api, files: PageFiles, path: str) -> None:
     answer = await pages.get(path)
     assert answer.status == 200 and f"/ui/a/{files.hash}/app/main.js" in answer.text and "<i></i>" in answer.text
     policy = answer.headers["Content-Security-Policy"]
@@ -45,7 +45,7 @@ async def test_the_page_of_terminals_has_a_nonce_of_its_own_each_time(pages: Api
     assert "nonce" not in (await pages.get("/ui/executive")).headers["Content-Security-Policy"]
 
 
-async def test_a_file_is_kept_for_ever_and_sent_compressed(pages: Api, files: Files) -> None:
+async def test_a_file_is_kept_for_ever_and_sent_compressed(pages: Api, files: PageFiles) -> None:
     path = f"/ui/a/{files.hash}/app/main.js"
     async with pages.client.get(path, headers={"Accept-Encoding": "gzip"}, auto_decompress=False) as zipped:
         raw = await zipped.read()
@@ -59,7 +59,7 @@ async def test_a_file_is_kept_for_ever_and_sent_compressed(pages: Api, files: Fi
 @pytest.mark.parametrize(
     "path", ["app/none.js", "../index.html", "..%2F..%2Fhttp%2Fapp.py", "index.html", "app/types.d.json", "app"]
 )
-async def test_what_is_no_file_of_the_pages_is_not_found(pages: Api, files: Files, path: str) -> None:
+async def test_what_is_no_file_of_the_pages_is_not_found(pages: Api, files: PageFiles, path: str) -> None:
     assert (await pages.get(f"/ui/a/{files.hash}/{path}")).status in (200, 404)
     found = await pages.get(f"/ui/a/{files.hash}/{path}")
     assert found.status == 404 or found.headers["Content-Type"].startswith("text/html"), "the shell, by a path above"
@@ -67,14 +67,14 @@ async def test_what_is_no_file_of_the_pages_is_not_found(pages: Api, files: File
     assert (await pages.get("/ui/a/0000000000000000/app/main.js")).status == 404
 
 
-async def test_the_hash_changes_with_any_file(tmp_path: Path, files: Files) -> None:
+async def test_the_hash_changes_with_any_file(tmp_path: Path, files: PageFiles) -> None:
     (tmp_path / "app" / "main.js").write_text("export const a = 2;\n")
-    assert Files(tmp_path).hash != files.hash
+    assert PageFiles(tmp_path).hash != files.hash
 
 
 async def test_without_the_files_the_plain_pages_are_shown(api: Api, tmp_path: Path) -> None:
     app = api.client.server.app  # type: ignore[attr-defined]
-    app[FILES]["pages"] = Files(tmp_path / "empty")
+    app[FILES]["pages"] = PageFiles(tmp_path / "empty")
     answer = await api.get("/ui/jobs")
     assert (answer.status, answer.headers["Location"]) == (307, "/ui/plain/")
     assert (await api.get("/ui/plain/")).status == 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.queue.backfill import BackfillRules, Decision, boosted, decide, with_boosted
+from yurt.queue.backfill import BackfillRules, BackfillSchedule, boosted, decide, with_boosted
 from yurt.queue.profile import NEVER, Profile
 from yurt.queue.waiting import Waiting
 
@@ -33,7 +33,7 @@ def profile_of(running: list[tuple[int, int]], now: int = 0) -> tuple[Profile, i
 
 def decided(
     waiting: list[Waiting], running: list[tuple[int, int]], rules: BackfillRules = EASY
-) -> tuple[Decision, int]:
+) -> tuple[BackfillSchedule, int]:
     profile, free = profile_of(running)
     return decide(waiting, profile, rules, vector=vector), free
 
@@ -133,7 +133,7 @@ class _World:
         self.now, _, gpus = heapq.heappop(self.ends)
         self.free += gpus
 
-    def decide(self, order: list[Waiting]) -> Decision:
+    def decide(self, order: list[Waiting]) -> BackfillSchedule:
         profile = Profile(self.now, (self.free,), [(limit, (gpus,)) for _, limit, gpus in self.ends])
         oldest = min((one for one in order if one.boost_at), key=lambda one: one.boost_at, default=None)
         first = boosted(oldest, self.rules, now=self.now, held=0)

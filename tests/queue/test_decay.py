@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.queue.decay import SCALE_BITS, Usage, advanced, lifetime, no_usage, power_of_two, rebased, used, with_rates
+from yurt.queue.decay import (
+    SCALE_BITS,
+    DecayedUsage,
+    advanced,
+    lifetime,
+    no_usage,
+    power_of_two,
+    rebased,
+    used,
+    with_rates,
+)
 
 HOUR = 3_600_000_000_000
 half_lives = st.integers(HOUR // 60, 90 * 24 * HOUR)
@@ -88,6 +98,6 @@ def test_a_landmark_moves_before_totals_grow_without_bound() -> None:
     usage = with_rates(no_usage(1, now=0), (1000,), now=0, half_life=HOUR)
     for day in range(1, 200):
         usage = advanced(usage, day * 24 * HOUR, HOUR)
-    assert isinstance(usage, Usage)
+    assert isinstance(usage, DecayedUsage)
     assert usage.totals[0].bit_length() < 100
     assert usage.at - usage.landmark < 32 * HOUR

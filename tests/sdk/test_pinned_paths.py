@@ -17,23 +17,23 @@ from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.mount_sources import EngineView, Holder, Holds
 from yurt.sdk.errors import DriverError
 from yurt.sdk.opening import HOLD_FLAGS
-from yurt.sdk.pinned_paths import Places
+from yurt.sdk.pinned_paths import PinnedPaths
 from yurt.testing.rights import may_mount
 
 WAIT_S = 30.0
 
 
 @pytest.fixture
-def places() -> Iterator[Places]:
+def places() -> Iterator[PinnedPaths]:
     """Places of a driver that nobody else knows."""
-    made = Places(f"test-{uuid.uuid4().hex}")
+    made = PinnedPaths(f"test-{uuid.uuid4().hex}")
     yield made
     made.close()
 
 
 @pytest.mark.skipif(not may_mount(), reason="mounting takes root with CAP_SYS_ADMIN on Linux")
 def test_what_is_mounted_while_old_places_are_cleared_stays(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: PinnedPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     places.mount(os.open(tmp_path, HOLD_FLAGS), "left", 0)

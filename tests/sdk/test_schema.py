@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import Attribute, Block, ConfigProblem, Schema, check_config, decode_config, schema_of
+from yurt.sdk.schema import AttributeSpec, BlockSpec, ConfigProblem, Schema, check_config, decode_config, schema_of
 
 
 class Mount(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,10 +43,10 @@ def decoded(**config: Any) -> Options:
 
 def test_a_struct_becomes_attributes_and_blocks() -> None:
     assert SCHEMA.attributes[:4] == (
-        Attribute(name="image", required=True),
-        Attribute(name="args", type="list(string)", default=[]),
-        Attribute(name="port", type="number", default=0),
-        Attribute(name="privileged", type="bool", default=False),
+        AttributeSpec(name="image", required=True),
+        AttributeSpec(name="args", type="list(string)", default=[]),
+        AttributeSpec(name="port", type="number", default=0),
+        AttributeSpec(name="privileged", type="bool", default=False),
     )
     assert [(block.name, block.kind, block.body.labels) for block in SCHEMA.blocks] == [
         ("mount", "list", ()), ("logging", "single", ()), ("volume", "map", ("name",)),
@@ -153,7 +153,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_a_schema_from_elsewhere_needs_no_struct() -> None:
-    schema = Schema(attributes=(Attribute(name="x", type="any"),), blocks=(Block(name="b", body=Schema()),))
+    schema = Schema(attributes=(AttributeSpec(name="x", type="any"),), blocks=(BlockSpec(name="b", body=Schema()),))
     assert check_config(schema, {"x": [1, {"y": None}], "b": {}}) == []
 
 

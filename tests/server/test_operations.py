@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from yurt.runtime.metrics import full_name
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
-from yurt.sdk.schema import Attribute, Schema
+from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.sdk.value import replace, seconds
 from yurt.server.config import GcThresholds
 from yurt.server.requests import DispatchRequest, Kept
@@ -64,7 +64,7 @@ async def test_an_invalid_job_is_refused_with_every_problem(bench: Any) -> None:
 
 
 async def test_driver_options_are_checked_against_what_nodes_have_shown(bench: Any) -> None:
-    schema = Schema(attributes=(Attribute(name="run_for"), Attribute(name="exit_code", type="number")))
+    schema = Schema(attributes=(AttributeSpec(name="run_for"), AttributeSpec(name="exit_code", type="number")))
     stored = msgspec.to_builtins(schema)
     await bench.server.replica.propose(StoreSchema(driver="mock_driver", digest="d", schema=stored))
     await bench.server.resources.jobs.register(factories.job())

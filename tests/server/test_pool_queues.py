@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt.runtime.turns import Turns
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
+from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.queueing.gate import QueueGate
@@ -262,7 +262,7 @@ def test_a_gang_beyond_the_limits_of_a_node_blocks_nobody() -> None:
     ask = GroupAsk(job.task_groups[0], with_memory_max=False)
     room = PoolRoom(state, POOL)
     assert room.total_places(ask) == 2
-    assert not room.has_room([Wanted(ask, 3, 3)])
+    assert not room.has_room([PendingAllocs(ask, 3, 3)])
 
 
 async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:

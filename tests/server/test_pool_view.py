@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
+from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.queueing.gate import QueueGate
 from yurt.server.queueing.pool_view import PoolView
@@ -135,7 +135,7 @@ def seen(view: PoolView) -> Sequence[object]:
         sorted(alloc.id for alloc in view.running()),
         room.free.tolist(),
         [room.places(ask).tolist() for ask in asks()],
-        [room.has_room([Wanted(ask, 3, 3)]) for ask in asks()],
+        [room.has_room([PendingAllocs(ask, 3, 3)]) for ask in asks()],
     )
 
 
@@ -162,12 +162,12 @@ def test_a_room_that_was_taken_from_counts_what_is_left(
         room.places(ask)
     for size, number in taken:
         before = int(room.places(kinds[size]).sum())
-        took = sum(room.take([Wanted(kinds[size], number, 1)]).values())
+        took = sum(room.take([PendingAllocs(kinds[size], number, 1)]).values())
         assert took == min(number, before)
         assert int(room.places(kinds[size]).sum()) == before - took
     again = PoolRoom(world.replica.state, POOL)
     for size, number in taken:
-        again.take([Wanted(kinds[size], number, 1)])
+        again.take([PendingAllocs(kinds[size], number, 1)])
     assert [room.places(ask).tolist() for ask in kinds] == [again.places(ask).tolist() for ask in kinds]
 
 

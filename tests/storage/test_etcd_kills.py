@@ -16,7 +16,7 @@ import pytest
 from yurt.runtime.env import RealEnv
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.keys import KeyLayout
-from yurt.storage.etcd.reading import Cursor, LogReader
+from yurt.storage.etcd.reading import Cursor, EntryReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.testing.agent import wait_for
 from yurt.testing.log_process import REGION, LogProcess, log_processes
@@ -64,7 +64,7 @@ def disturb(servers: list[LogProcess], chance: random.Random) -> None:
 
 async def whole_log(servers: list[LogProcess]) -> list[int]:
     client = EtcdClient([server.config.client_endpoint for server in servers])
-    reader = LogReader(client, KeyLayout(REGION), env=RealEnv(), closing=Interrupt())
+    reader = EntryReader(client, KeyLayout(REGION), env=RealEnv(), closing=Interrupt())
     found = [number_of(one) async for entry in reader.read(Cursor(0)) for one in entry.commands]
     await client.close()
     return found

@@ -20,7 +20,7 @@ from yurt.storage.etcd.keys import KeyLayout, LogMark, StoredEntry, digest_of, e
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
-from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Entry, Leadership, LogTrimmed
 from yurt.testing.agent import wait_for
@@ -287,7 +287,7 @@ async def test_a_log_of_another_history_is_not_followed_however_long_it_is(
 ) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
+    reader = EntryReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
     right = await reader.mark_at(3)
     reader.has_applied(right)
     assert (await anext(reader.follow(3))).first_index == 4
@@ -313,7 +313,7 @@ async def test_a_snapshot_of_another_history_is_refused(
 
 
 async def mark_of(client: EtcdClient, region: str, index: int) -> LogMark:
-    return await LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt()).mark_at(index)
+    return await EntryReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt()).mark_at(index)
 
 
 async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
@@ -321,7 +321,7 @@ async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
 ) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
+    reader = EntryReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
     assert len([entry async for entry in reader.read(reader.cursor(0))]) == 5
     assert reader.position == 0
     assert len([entry async for entry in reader.read(reader.cursor(0), is_applied=True)]) == 5

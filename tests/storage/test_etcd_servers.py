@@ -23,7 +23,7 @@ from yurt.storage.etcd.leading import Candidate, EtcdTerm, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import list_members, member_status
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
-from yurt.storage.etcd.reading import Cursor, LogReader
+from yurt.storage.etcd.reading import Cursor, EntryReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
 from yurt.testing.log_server import LogServer, command, number_of, running, wait_equal, wait_leader
@@ -211,7 +211,7 @@ async def test_trimming_waits_for_a_majority(etcd: LocalEtcd, region: str, serve
     await wait_equal(servers)
     one, two = (server for server in servers if server is not leader)
     client = EtcdClient(etcd.endpoints)
-    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
+    reader = EntryReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
 
     await leader.log.save_snapshot(190, [b"state"])
     await leader.log.trim(190, keep=0)
@@ -256,7 +256,7 @@ async def test_a_standing_etcd_counts_the_servers_of_the_last_day(
         await log.save_snapshot(11, [b"state"])
         await log.trim(11, keep=0)
         assert (await anext(log.entries(1))).first_index == 2
-        state = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
+        state = EntryReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
         assert await state.first_index() == first_index
         if first_index == 1:
             for name in ("gone-1", "gone-2"):
@@ -291,7 +291,7 @@ class Stale:
             self.client,
             self.keys,
             leading=self.leading,
-            reader=LogReader(self.client, self.keys, env=RealEnv(), closing=Interrupt()),
+            reader=EntryReader(self.client, self.keys, env=RealEnv(), closing=Interrupt()),
             quota_usage=EtcdQuotaUsage(0, name=f"srv{number}"),
             on_no_space=lambda: None,
         )
@@ -338,7 +338,7 @@ async def test_appends_of_a_term_that_has_ended_are_never_stored(etcd: LocalEtcd
             assert is_taken == is_newest, (step, server.believed)
             refused += not is_taken
             stored += [number] if is_taken else []
-    reader = LogReader(servers[0].client, servers[0].keys, env=RealEnv(), closing=Interrupt())
+    reader = EntryReader(servers[0].client, servers[0].keys, env=RealEnv(), closing=Interrupt())
     entries = [entry async for entry in reader.read(Cursor(0))]
     assert [entry.first_index for entry in entries] == list(range(1, len(stored) + 1))
     assert [number_of(entry.commands[0]) for entry in entries] == stored

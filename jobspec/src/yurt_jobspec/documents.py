@@ -31,14 +31,14 @@ def read_document(source: SourceText) -> JsonObject:
         return read_json(source)
     findings = Findings()
     try:
-        tree = _Reader(source, findings).body(parse_file(source, is_lenient=True), 0)
+        tree = _DocumentReader(source, findings).body(parse_file(source, is_lenient=True), 0)
     except RecursionError:
         raise too_deep(source) from None
     findings.raise_errors()
     return tree
 
 
-class _Reader:
+class _DocumentReader:
     """Turns the nodes of native syntax into those of JSON; what is no plain value becomes a finding and null."""
 
     def __init__(self, source: SourceText, findings: Findings) -> None:

@@ -29,7 +29,7 @@ def parse_body(source: str, *, filename: str) -> dict[str, Any]:
 def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, Any], Positions]:
     """The file as plain data, and where each part of it came from."""
     file = SourceText(filename, source)
-    reader = _Reader(file)
+    reader = _BodyReader(file)
     data: dict[str, Any] = {}
     try:
         data = reader.body(_read(file), ())
@@ -49,7 +49,7 @@ def _read(source: SourceText) -> Body:
     return parse_file(source, is_lenient=True)
 
 
-class _Reader:
+class _BodyReader:
     def __init__(self, source: SourceText) -> None:
         self.source = source
         self.evaluator = Evaluator(source.text)

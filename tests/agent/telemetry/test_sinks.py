@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 import pytest
-from yurt.agent.telemetry.settings import SinkSettings
+from yurt.agent.telemetry.settings import MetricSinkSettings
 from yurt.agent.telemetry.sinks import (
     PACKET_BYTES,
     Differences,
@@ -78,7 +78,7 @@ async def test_a_udp_sink_gets_packets(key: str) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
         (sink,) = make_sinks(
-            SinkSettings(**{key: f"127.0.0.1:{listener.getsockname()[1]}"}, datadog_tags=("a:b",)), ENV
+            MetricSinkSettings(**{key: f"127.0.0.1:{listener.getsockname()[1]}"}, datadog_tags=("a:b",)), ENV
         )
         await sink.push(figures(3))
         async with asyncio.timeout(LIMIT_S):
@@ -97,7 +97,7 @@ async def test_statsite_is_connected_to_again_after_it_was_lost() -> None:
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{port}"), ENV)
+    (sink,) = make_sinks(MetricSinkSettings(statsite_address=f"127.0.0.1:{port}"), ENV)
     async with asyncio.timeout(LIMIT_S):
         await sink.push(figures(1))
         assert await received.get() == b"nomad.client.uptime.a_b.dc_1:5.000000|g\n"
@@ -112,7 +112,7 @@ async def test_statsite_is_connected_to_again_after_it_was_lost() -> None:
 async def test_a_sink_that_cannot_be_reached_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # nobody listens
-        (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{bound.getsockname()[1]}"), ENV)
+        (sink,) = make_sinks(MetricSinkSettings(statsite_address=f"127.0.0.1:{bound.getsockname()[1]}"), ENV)
         for _ in range(3):
             await sink.push(figures(1))
     assert len(caplog.records) == 1
@@ -127,7 +127,7 @@ async def test_figures_that_cannot_be_gathered_once_do_not_end_the_pushing() -> 
         raise Unavailable("no leader")
 
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
-        settings = SinkSettings(statsd_address="127.0.0.1:9", interval_s=0.001)
+        settings = MetricSinkSettings(statsd_address="127.0.0.1:9", interval_s=0.001)
         pushing = group.create_task(run_sinks(settings, ENV, gather))
         for _ in range(3):
             await rounds.get()

@@ -11,7 +11,7 @@ from yurt.scheduler.explain.edits import joined, numbered, text_of
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import Edit, SmallestChange
+from yurt.structs.explain.explanation import SmallestChange, SuggestedEdit
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources
@@ -36,7 +36,7 @@ def _change(state: Snapshot, job: Job) -> SmallestChange | None:
     return why_not(state, job, now=factories.NOW, seed=1).groups[0].smallest_change
 
 
-def _placed(state: Snapshot, job: Job, edits: tuple[Edit, ...]) -> int:
+def _placed(state: Snapshot, job: Job, edits: tuple[SuggestedEdit, ...]) -> int:
     return placed_with(state, job, edits)["web"]
 
 

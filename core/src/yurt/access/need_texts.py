@@ -24,7 +24,7 @@ from yurt.access.needs import (
     AtLevel,
     Capability,
     EachRow,
-    HostVolumeCapability,
+    HostVolumeMountCapability,
     InNamespace,
     Leaf,
     Level,
@@ -54,7 +54,7 @@ def _leaves() -> Iterator[Leaf]:
     yield from map(namespace, Capability)
     yield from map(variable, VariableCapability)
     yield from map(node_pool, NodePoolCapability)
-    yield from map(host_volume, HostVolumeCapability)
+    yield from map(host_volume, HostVolumeMountCapability)
     yield from map(operator, OperatorCapability)
     for area in Area:
         for level in Level:

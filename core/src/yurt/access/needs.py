@@ -82,7 +82,7 @@ class NodePoolCapability(StrEnum):
     DELETE = "delete"
 
 
-class HostVolumeCapability(StrEnum):
+class HostVolumeMountCapability(StrEnum):
     """What a policy may grant on host volumes of a name."""
 
     MOUNT_READONLY = "mount-readonly"
@@ -154,7 +154,7 @@ class InNodePool(Value):
 class OnHostVolume(Value):
     """One of these capabilities on host volumes of the name."""
 
-    capabilities: tuple[HostVolumeCapability, ...]
+    capabilities: tuple[HostVolumeMountCapability, ...]
 
 
 class AsWorkload(Value):
@@ -242,7 +242,7 @@ def node_pool(capability: NodePoolCapability) -> InNodePool:
     return InNodePool(capability=capability)
 
 
-def host_volume(*capabilities: HostVolumeCapability) -> OnHostVolume:
+def host_volume(*capabilities: HostVolumeMountCapability) -> OnHostVolume:
     """One of the capabilities on host volumes of the name."""
     assert capabilities, "a need on a host volume names a capability"
     return OnHostVolume(capabilities=capabilities)

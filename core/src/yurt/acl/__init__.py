@@ -20,15 +20,25 @@ if TYPE_CHECKING:
     from yurt.acl.parsing import parse_policy
     from yurt.acl.policy import Policy, PolicyError, Rule
     from yurt.acl.resolver import Resolved, Resolver
-    from yurt.acl.rights import Kind, Rights, Workload
+    from yurt.acl.rights import AuthenticationLevel, Rights, Workload
 
 __all__ = [
-    "AclAuthority", "CompiledPolicies", "Kind", "Policy", "PolicyError", "Resolved", "Resolver", "Rights", "Rule",
-    "Workload", "decide", "parse_policy",
+    "AclAuthority",
+    "AuthenticationLevel",
+    "CompiledPolicies",
+    "Policy",
+    "PolicyError",
+    "Resolved",
+    "Resolver",
+    "Rights",
+    "Rule",
+    "Workload",
+    "decide",
+    "parse_policy",
 ]  # fmt: skip
 
 _HOMES = {
-    "AclAuthority": "authority", "CompiledPolicies": "compiled", "Kind": "rights", "Policy": "policy",
+    "AclAuthority": "authority", "CompiledPolicies": "compiled", "AuthenticationLevel": "rights", "Policy": "policy",
     "PolicyError": "policy", "Resolved": "resolver", "Resolver": "resolver", "Rights": "rights", "Rule": "policy",
     "Workload": "rights", "decide": "decisions", "parse_policy": "parsing",
 }  # fmt: skip

@@ -9,7 +9,7 @@ from yurt.access.needs import Area
 from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.policy import AreaLevel, Block, Policy, Rule
 from yurt.acl.resolver import Resolved
-from yurt.acl.rights import Kind, Rights
+from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.sdk.value import Duration, UnixNano
 from yurt.structs.rpc import CallerRights, NamespaceRights
 
@@ -44,13 +44,13 @@ def caller_rights(caller: Caller, resolved: Resolved, identity: Identity, now: U
 
 def rights_of(found: CallerRights) -> Rights:
     """The rights that a server tells of; a kind that this version does not know has none."""
-    kinds = {kind.value: kind for kind in Kind}
+    kinds = {kind.value: kind for kind in AuthenticationLevel}
     blocks = tuple(
         Block(each.label, dict.fromkeys(each.capabilities, _BY_SERVER), _BY_SERVER) for each in found.namespaces
     )
     levels = tuple(AreaLevel(area, level, _BY_SERVER) for area, level in found.levels.items() if area in AREAS)
     policy = Policy(name="", namespaces=blocks, levels=levels)
-    return Rights(kinds.get(found.kind, Kind.NOBODY), CompiledPolicies((policy,)))
+    return Rights(kinds.get(found.kind, AuthenticationLevel.NOBODY), CompiledPolicies((policy,)))
 
 
 def identity_in(found: CallerRights) -> Identity:

@@ -31,7 +31,7 @@ from yurt.access.needs import (
 from yurt.acl.compiled import Grants
 from yurt.acl.globs import Labels
 from yurt.acl.policy import Rule
-from yurt.acl.rights import Kind, Rights
+from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.acl.vocabulary import DENY
 
 _MANAGEMENT: Final = Decision(is_allowed=True, reason="a management token may do everything")
@@ -46,7 +46,7 @@ class Why(NamedTuple):
 
 def decide(rights: Rights, need: Need, scope: Scope) -> Decision:
     """Whether a caller may do what the need says in the scope, and by which rules."""
-    if rights.kind is Kind.MANAGEMENT:
+    if rights.kind is AuthenticationLevel.MANAGEMENT:
         return _MANAGEMENT
     reasons = tuple(dict.fromkeys(_why(rights, need, scope)))
     return Decision(
@@ -85,7 +85,9 @@ def _why_leaf(rights: Rights, need: Leaf, scope: Scope) -> Why:
         case Anonymous():
             return Why("anyone may ask")
         case Authenticated():
-            return Why("the caller is known" if rights.kind is Kind.KNOWN else "no valid token was shown")
+            return Why(
+                "the caller is known" if rights.kind is AuthenticationLevel.KNOWN else "no valid token was shown"
+            )
         case Management():
             return Why("only a management token may do this")
         case AsWorkload():

@@ -18,7 +18,7 @@ from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.lru_cache import LruCache
 from yurt.acl.parsing import parse_policy
 from yurt.acl.policy import Policy, PolicyError
-from yurt.acl.rights import Kind, Rights, Workload
+from yurt.acl.rights import AuthenticationLevel, Rights, Workload
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
@@ -114,7 +114,7 @@ class Resolver:
                 is_known = caller.node_id in state.nodes
                 if not is_known:
                     return _nobody("node does not exist")
-                return Resolved(Rights(Kind.KNOWN, self._of_nodes, node_id=caller.node_id))
+                return Resolved(Rights(AuthenticationLevel.KNOWN, self._of_nodes, node_id=caller.node_id))
             case InvalidToken(problem=problem):
                 return _nobody(problem)
             case _:
@@ -170,15 +170,15 @@ class Resolver:
 
     def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload, read: Read) -> Resolved:
         if isinstance(caller, NoToken):
-            return Resolved(Rights(Kind.ANONYMOUS, read(_present(state, (ANONYMOUS,)))))
+            return Resolved(Rights(AuthenticationLevel.ANONYMOUS, read(_present(state, (ANONYMOUS,)))))
         if isinstance(caller, ShownWorkload):
             return self._workload(state, caller, read)
         token = token_of(state, caller.secret_hash)
         if token is None:
             return _nobody(TOKEN_NOT_FOUND)
         if token.type == MANAGEMENT:
-            return Resolved(Rights(Kind.MANAGEMENT), token)
-        return Resolved(Rights(Kind.KNOWN, read(_present(state, policies_of(state, token)))), token)
+            return Resolved(Rights(AuthenticationLevel.MANAGEMENT), token)
+        return Resolved(Rights(AuthenticationLevel.KNOWN, read(_present(state, policies_of(state, token)))), token)
 
     def _workload(self, state: Snapshot, caller: ShownWorkload, read: Read) -> Resolved:
         alloc = state.allocs.get(caller.alloc_id)
@@ -194,7 +194,7 @@ class Resolver:
             alloc_id=caller.alloc_id,
         )
         policies = read(attached_policies(state, workload))
-        return Resolved(Rights(Kind.KNOWN, policies, workload=workload))
+        return Resolved(Rights(AuthenticationLevel.KNOWN, policies, workload=workload))
 
     def _short_policies(self, policies: Iterable[ACLPolicy]) -> CompiledPolicies:
         """The policies as one; raises _TakesLong where that takes long."""
@@ -278,7 +278,7 @@ def _tables(state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> tu
 
 
 def _nobody(problem: str) -> Resolved:
-    return Resolved(Rights(Kind.NOBODY), problem=problem)
+    return Resolved(Rights(AuthenticationLevel.NOBODY), problem=problem)
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -56,7 +56,7 @@ class Workload(Value):
         return frozenset((*own, f"{job}/{self.group}/{self.task}") if self.task else own)
 
 
-class Kind(StrEnum):
+class AuthenticationLevel(StrEnum):
     """How far a caller is known."""
 
     NOBODY = "nobody"
@@ -87,7 +87,7 @@ class Rights:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: AuthenticationLevel,
         policies: CompiledPolicies = _NOTHING,
         *,
         workload: Workload | None = None,
@@ -104,13 +104,13 @@ class Rights:
 
     def allows(self, need: Need, scope: Scope) -> bool:
         """Whether the need is satisfied in the scope."""
-        if self.kind is Kind.MANAGEMENT:
+        if self.kind is AuthenticationLevel.MANAGEMENT:
             return True
         return _DECIDED_BY[type(need)](self, need, scope)
 
     def allows_everywhere(self, need: Need) -> bool:
         """Whether `allows` says yes in every scope."""
-        if self.kind is Kind.MANAGEMENT:
+        if self.kind is AuthenticationLevel.MANAGEMENT:
             return True
         known = self._everywhere.get(need)
         if known is None:
@@ -126,7 +126,7 @@ class Rights:
             case AllOf(needs=parts):
                 return all(map(self.allows_everywhere, parts))
             case EachRow(need=inner):
-                return self.kind is not Kind.NOBODY and self.allows_everywhere(inner)
+                return self.kind is not AuthenticationLevel.NOBODY and self.allows_everywhere(inner)
             case InNamespace() | AnyInNamespace():
                 return _is_only_label(self.policies.namespaces) and self.allows(need, ANYWHERE)
             case InNodePool():
@@ -144,7 +144,7 @@ class Rights:
         return True
 
     def _authenticated(self, need: Authenticated, scope: Scope) -> bool:
-        return self.kind is Kind.KNOWN
+        return self.kind is AuthenticationLevel.KNOWN
 
     def _management(self, need: Management, scope: Scope) -> bool:
         return False
@@ -205,7 +205,7 @@ class Rights:
         return True
 
     def _each_row(self, need: EachRow, scope: Scope) -> bool:
-        return self.kind is not Kind.NOBODY and (scope == ANYWHERE or self.allows(need.need, scope))
+        return self.kind is not AuthenticationLevel.NOBODY and (scope == ANYWHERE or self.allows(need.need, scope))
 
     # Variables.
 

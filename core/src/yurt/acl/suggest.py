@@ -36,7 +36,7 @@ from yurt.access.needs import (
 from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.globs import STAR
 from yurt.acl.policy import SEPARATOR, AreaLevel, Block, Granted, PathBlock, Policy, Rule, path_label
-from yurt.acl.rights import Kind, Rights
+from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.acl.vocabulary import HOST_VOLUME, INCLUDED, LEVELS, NAMESPACE, NODE_POOL, PASSES, PATH, RANKS
 
 WAYS_MAX: Final = 256
@@ -83,7 +83,7 @@ def suggest(requirements: Iterable[Requirement]) -> Suggestion:
 
 def rights_of(rights: Iterable[Right]) -> Rights:
     """What a token with these rights may do."""
-    return Rights(Kind.KNOWN, CompiledPolicies((_policy(rights),)))
+    return Rights(AuthenticationLevel.KNOWN, CompiledPolicies((_policy(rights),)))
 
 
 # Choosing.

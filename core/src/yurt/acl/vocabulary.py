@@ -12,7 +12,7 @@ from typing import Final
 from yurt.access.needs import (
     Area,
     Capability,
-    HostVolumeCapability,
+    HostVolumeMountCapability,
     NodePoolCapability,
     OperatorCapability,
     VariableCapability,
@@ -68,8 +68,8 @@ LEVELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     HOST_VOLUME: {
         DENY: (DENY,),
-        "read": (HostVolumeCapability.MOUNT_READONLY,),
-        "write": tuple(HostVolumeCapability),
+        "read": (HostVolumeMountCapability.MOUNT_READONLY,),
+        "write": tuple(HostVolumeMountCapability),
         "scale": (),
     },
     Area.OPERATOR: {
@@ -85,7 +85,7 @@ LEVELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 GRANTABLE: Final[Mapping[str, tuple[str, ...]]] = {
     NAMESPACE: (DENY, *Capability),
     NODE_POOL: (DENY, *NodePoolCapability),
-    HOST_VOLUME: (DENY, *HostVolumeCapability),
+    HOST_VOLUME: (DENY, *HostVolumeMountCapability),
     Area.OPERATOR: (DENY, *OperatorCapability),
     SENTINEL: (DENY, "sentinel-read", "sentinel-submit", "sentinel-delete"),
     PATH: (DENY, *VariableCapability),

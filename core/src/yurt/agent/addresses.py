@@ -8,7 +8,7 @@ import socket
 
 
 def with_port(address: str, port: int) -> str:
-    """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare v6 address, with the usual port where there is none."""
+    """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address, with the default port where none is given."""
     if address.count(":") > 1 and not address.startswith("["):
         return f"[{address}]:{port}"
     host, colon, given = address.rpartition(":")
@@ -40,7 +40,7 @@ def is_in_use(address: str, port: int) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands before a port."""
+    """A host in the form that precedes a port."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -63,7 +63,7 @@ def configuration_lines(config: AgentConfig, *, version: str, data_dir: str, nod
 
 
 def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
-    """A warning that names what other hosts reach without TLS, and the switch for it; nothing where that is nothing."""
+    """A warning about ports that other hosts reach without TLS, and the setting that helps; empty without any."""
     ports: list[tuple[str, str, str, int]] = []
     if not tls.http:
         ports += [("http", "HTTP", address, config.http_port) for address in config.http_addresses]
@@ -85,7 +85,7 @@ def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
 
 
 def _danger(config: AgentConfig, switches: str) -> str:
-    """What may be done by whoever reaches the ports, or the path to them."""
+    """What anyone who reaches the ports, or the path to them, may do."""
     on_the_path = "anyone on the network path can read or alter traffic"
     if not config.has_acl:
         return f"Anyone who can reach these ports can run jobs; {on_the_path}."
@@ -109,7 +109,7 @@ def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
 
 
 def device_lines(plugins: Mapping[str, tuple[bool, str]]) -> list[str]:
-    """What the device plugins offer, or why they offer nothing; no line without plugins."""
+    """The devices that plugins report, or why there are none; no line without plugins."""
     width = max(map(len, plugins), default=0)
     rows = [
         f"      {name.ljust(width)}  {text if works else f'none: {text}'}" for name, (works, text) in plugins.items()
@@ -130,7 +130,7 @@ def token_lines(token: DevToken) -> list[str]:
 
 
 def access_lines() -> list[str]:
-    """What an agent with access control wants of its callers."""
+    """What an agent with access control requires of its callers."""
     return [
         "==> Access control is on: requests need a token, which commands take from NOMAD_TOKEN or -token.",
         "    In a new cluster make the first one, a management token, with: yurt acl bootstrap",
@@ -138,7 +138,7 @@ def access_lines() -> list[str]:
 
 
 def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:
-    """The exact commands to type now; where something is not ready, what it waits for."""
+    """The exact commands to type next; for parts that are not ready, what they wait for."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "
     if missing:
         return [

@@ -42,14 +42,14 @@ class Binaries:
         return frozenset(each.label for each in self.loaded if each.label)
 
     async def close(self) -> None:
-        """Let go of each; those with tasks go on, save in dev mode."""
+        """Disconnect from each binary; those with tasks continue, except in dev mode."""
         for each in self.loaded:
             for part in (each.driver, each.device):
                 if part is not None:
                     await part.close()
 
     def merged(self, packages: LoadedPlugins, *, refusal: Callable[[str], str] = lambda _: "") -> LoadedPlugins:
-        """Both kinds together; `refusal` says why a driver of a name may not be used."""
+        """Both kinds combined; `refusal` says why a driver of a name may not be used."""
         drivers: dict[str, Driver] = {}
         devices: dict[str, DevicePlugin] = {}
         statuses: list[PluginStatus] = []
@@ -76,7 +76,7 @@ class Binaries:
 
 
 def status_of(binary: LoadedBinary, problem: str) -> PluginStatus:
-    """How a binary fared; where it lies stands in the place of its package."""
+    """The status of a binary; its path takes the place of a package."""
     return PluginStatus(
         name=binary.name,
         state=FAILED if problem else OK,
@@ -101,7 +101,7 @@ def without(status: PluginStatus, owned: Mapping[str, Any]) -> PluginStatus:
 
 
 def plugin_folder(config: AgentConfig, data: AgentDataDir) -> Path | None:
-    """Where binaries lie: `plugin_dir`, else `plugins` in the data directory; a dev agent has none unless told."""
+    """The folder of binaries: `plugin_dir`, else `plugins` in the data directory; a dev agent needs the setting."""
     if config.plugin_dir:
         return Path(config.plugin_dir)
     return None if config.is_dev else data.root / "plugins"

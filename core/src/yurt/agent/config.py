@@ -25,14 +25,14 @@ from yurt.structs.node import NodeResources
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT = 4646, 4647
 LOG_ROTATE_S = 86_400.0
-"""The age at which a log file is rotated where nothing else is said."""
+"""The default age at which a log file is rotated."""
 PORTS = NodeResources()
-"""The range of ports for tasks where nothing else is said."""
+"""The default range of ports for tasks."""
 SHORTEST, LONGEST = "token_min_expiration_ttl", "token_max_expiration_ttl"
 USUAL_TOKEN_TIMES = {SHORTEST: "1m", LONGEST: "24h"}
-"""The bounds of the time of tokens that end, where nothing else is said."""
+"""The default bounds on the lifetime of expiring tokens."""
 PLUGIN_PORTS = (14000, 14512)
-"""Where plugin binaries that listen on tcp find a port."""
+"""The default range of ports for plugin binaries that listen on TCP."""
 
 DEV: Mapping[str, Any] = {
     "bind_addr": "127.0.0.1",
@@ -107,7 +107,7 @@ class AgentConfig(Value):
 
     @property
     def terminal_log_level(self) -> str:
-        """The level that the agent prints from on: a dev agent that was told nothing keeps debug lines to monitors."""
+        """The level printed by the agent; a dev agent without a setting shows debug lines to monitors only."""
         return self.log_level if self.has_own_log_level or not self.is_dev else "INFO"
 
 
@@ -124,7 +124,7 @@ def make_config(
     makes_token: bool = False,
     sources: ConfigSources = NO_SOURCES,
 ) -> AgentConfig:
-    """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
+    """Merge dev mode, files and flags; raises Invalid with every problem found."""
     raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
     if is_dev:
         # A file without its own agent in mind says `enabled = false`: dev mode runs both parts whatever it says.
@@ -184,7 +184,7 @@ def make_config(
 
 
 def _relative_problem(data_dir: str) -> list[str]:
-    """A folder that depends on where the agent was started would lose the state at the next start elsewhere."""
+    """The problem of a relative folder: a start from another directory would lose the state."""
     if not data_dir or Path(data_dir).is_absolute():
         return []
     return [f'data_dir "{data_dir}" must be an absolute path; write {_absolute(data_dir)}']
@@ -254,7 +254,7 @@ def _problems(config: AgentConfig) -> list[str]:
 
 
 def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str]:
-    """What is wrong with the values of the blocks `acl`, `audit` and `telemetry`, each with its place in its file."""
+    """Problems of values in the blocks `acl`, `audit` and `telemetry`, each with its position in the file."""
     found: list[ConfigFinding] = []
     if acl := raw.get("acl"):
         found += _acl_problems(acl)
@@ -271,7 +271,7 @@ def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str
 
 
 def _acl_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
-    """Times that do not fit, and a replication token that is none; its text is not told."""
+    """Inconsistent times, and an invalid replication token, whose text is not shown."""
     from yurt.structs.acl import SECRET
 
     found: list[ConfigFinding] = []
@@ -314,7 +314,7 @@ def _clash_problems(config: AgentConfig, ports: Mapping[str, int]) -> list[str]:
 
 
 def _plain_text_problems(config: AgentConfig) -> list[str]:
-    """Access control means nothing where any host may speak to the server port as a server or a node."""
+    """The problem of access control without TLS: any host may then speak to the server port as a server or a node."""
     tls = config.raw.get("tls", {})
     has_tls = tls.get("rpc") and not tls.get("rpc_upgrade_mode")
     if not config.has_acl or has_tls or config.allows_rpc_without_tls:
@@ -366,7 +366,7 @@ def _advertised(raw: Mapping[str, Any], kind: str, bound: str, port: int) -> str
 
 
 def _outward_address() -> str:
-    """The address of the interface that the default route uses; loopback when there is none. Nothing is sent."""
+    """The address of the interface that the default route uses; loopback when there is none. Sends nothing."""
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         probe.connect(("192.0.2.1", 9))

@@ -26,7 +26,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class ConfigFinding(NamedTuple):
-    """What is wrong, and the path to it in the data as it was given."""
+    """A problem, and the path to it in the data as given."""
 
     path: Path
     text: str
@@ -35,7 +35,7 @@ class ConfigFinding(NamedTuple):
 def check(
     data: Mapping[str, Any], table: ConfigBlock, *, path: Path = ()
 ) -> tuple[dict[str, Any], list[ConfigFinding]]:
-    """The data in one shape, and what is wrong with it."""
+    """The data in one shape, and its problems."""
     checked: dict[str, Any] = {}
     problems: list[ConfigFinding] = []
     for name, value in data.items():

@@ -16,7 +16,7 @@ from yurt.sdk.errors import Invalid
 FILE_BYTES_MAX = 16 * 1024 * 1024
 
 PlaceOf: TypeAlias = Callable[[tuple[str | int, ...]], str]
-"""`:line:column` of a part of the file, or "" where that is not known."""
+"""Returns `:line:column` of a part of the file, or "" when unknown."""
 
 
 class SourceFile(NamedTuple):
@@ -51,7 +51,7 @@ NO_SOURCES = ConfigSources()
 
 
 def _path_in(data: Any, keys: tuple[str, ...]) -> tuple[str | int, ...] | None:
-    """The path to the last value with these keys, through lists of blocks; None where there is none."""
+    """The path to the last value with these keys, through lists of blocks; None when absent."""
     if isinstance(data, list | tuple):
         found = ((at, _path_in(part, keys)) for at, part in reversed(tuple(enumerate(data))))
         return next(((at, *path) for at, path in found if path is not None), None) if keys else ()

@@ -28,7 +28,7 @@ class ConfigBlock(NamedTuple):
     entries: Mapping[str, Entry]
     is_labelled: bool = False
     named_by: str = ""
-    """The key that tells several blocks of one label apart: they are kept as `label.name`."""
+    """The key that distinguishes blocks of one label: they are stored as `label.name`."""
 
 
 Entry: TypeAlias = "Key | ConfigBlock"

@@ -48,7 +48,7 @@ class AgentDataDir:
         return self.root / "run"
 
     def close(self) -> None:
-        """Give the directory up; a temporary one is removed with all that it holds."""
+        """Unlock the directory; a temporary one is removed with its content."""
         if self.is_temporary:
             shutil.rmtree(self.root, ignore_errors=True)
         self._owned.close()
@@ -84,7 +84,7 @@ def open_data_dir(path: str) -> AgentDataDir:
 
 
 def remove_left_behind(folder: Path, mounts_file: str = "/proc/self/mountinfo") -> None:
-    """Remove temporary data directories of this user whose agents are dead; one that somebody holds stays.
+    """Remove temporary data directories of this user whose agents are dead; locked ones stay.
 
     What holds a mount stays too: behind it may lie files that are not Yurt's.
     """

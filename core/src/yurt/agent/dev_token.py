@@ -41,7 +41,7 @@ async def bootstrap_dev(tokens: AclTokens, data: AgentDataDir, env: Env) -> DevT
 
 
 def _read(path: Path) -> str:
-    """The kept secret, "" before the first start."""
+    """The stored secret; "" before the first start."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:

@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 SERVER, NODE, API = "server", "node", "api"
 """The ports that agents offer each other."""
 LEADER_CALLS = frozenset({"register_node", "heartbeat"})
-"""What tells a client whether its server finds the leader."""
+"""The calls that show whether a client's server reaches the leader."""
 _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_of(ApiPort)
 
 
 class ClosableApi(ApiPort, Protocol):
-    """An API that holds connections."""
+    """An API with connections that can be closed."""
 
     async def close(self) -> None:
         """Free the connections."""
@@ -120,7 +120,7 @@ class FarClients:
         return self._take_client(hello, caller)
 
     def _take_client(self, hello: Hello, caller: Caller) -> PeerSession:
-        """The agent of a node: it is reached as its node once the leader has taken it for the node's."""
+        """Accept the agent of a node, once the leader has confirmed that it is the node's."""
         node_ports = self._server.clients.node_ports
         port: NodePort | None = None
         is_attached = False
@@ -165,7 +165,7 @@ class FarClients:
             )
 
     def _take_region(self, hello: Hello, caller: Caller) -> PeerSession:
-        """A server of another region may ask what a user may ask, and nothing else."""
+        """Accept a server of another region, which may ask what a user may ask and nothing else."""
         self._check_server(hello, caller)
         region = ProvenCaller(kind=CallerKind.REGION, name=hello.name)
         return PeerSession(
@@ -187,7 +187,7 @@ class FarClients:
 
 
 class FarServers:
-    """The servers of an agent that runs none."""
+    """The servers as seen by an agent that runs none."""
 
     def __init__(self, config: AgentConfig, *, identity: NodeIdentity, env: Env, tls: TlsSettings) -> None:
         self._serves: dict[str, Served] = {}
@@ -226,7 +226,7 @@ class FarServers:
 
 
 def server_addresses(config: AgentConfig) -> tuple[str, ...]:
-    """Where the configuration says that servers are, each with a port."""
+    """The configured server addresses, each with a port."""
     joined = config.client.get("server_join", {})
     given = (*config.client.get("servers", ()), *joined.get("retry_join", ()), *joined.get("start_join", ()))
     return tuple(dict.fromkeys(with_port(address, RPC_PORT) for address in given))

@@ -21,7 +21,7 @@ MMAP_THRESHOLD: Final = -3
 ARENA_MAX: Final = -8
 LARGE_BYTES: Final = 1024 * 1024
 KEPT_BYTES: Final = 2 * LARGE_BYTES
-"""So much that is free at the heap's end is kept."""
+"""Free bytes at the heap's end that are kept."""
 
 
 GIVE_BACK_S: Final = 30.0

@@ -1,4 +1,4 @@
-"""Finds and removes what a dead agent left on its host, by its configuration and data directory.
+"""Finds and removes what a dead agent left on its host, from its configuration and data directory.
 
 The data directory's lock is held meanwhile: a live agent has it, so that nothing of one is ever looked at, and none
 starts in between. What the data directory itself holds stays: it is the operator's.
@@ -41,7 +41,7 @@ Looked = AsyncIterator[tuple[Leftover, Remove]]
 
 
 class RemovalOutcome(Value):
-    """The outcome for a leftover; `state` is found, removed or stays, and `problem` says why it stays."""
+    """The outcome for one leftover; `state` is found, removed or stays, and `problem` says why it stays."""
 
     kind: str
     name: str
@@ -64,7 +64,7 @@ class AgentFolders(Value):
 
 
 def places_of(config: AgentConfig) -> AgentFolders:
-    """The folders of the agent with this configuration, whether they are there or not."""
+    """The folders of the agent with this configuration, existing or not."""
     root = Path(config.data_dir)
     return AgentFolders(
         root=root,
@@ -74,7 +74,7 @@ def places_of(config: AgentConfig) -> AgentFolders:
 
 
 async def clear(config: AgentConfig, *, removes: bool) -> list[RemovalOutcome]:
-    """All that is left of the agent of this configuration; raises Conflict while that agent runs."""
+    """Remove everything that the agent of this configuration left; raises Conflict while it runs."""
     places, outcomes = places_of(config), []
     with _held(places.root):
         async for leftover, remove in _look(config, places):
@@ -101,7 +101,7 @@ def _with(found: RemovalOutcome, state: State, problem: str) -> RemovalOutcome:
 
 @contextlib.contextmanager
 def _held(root: Path) -> Iterator[None]:
-    """The lock of a data directory; raises Conflict when an agent has it. One that is gone needs none."""
+    """Lock a data directory; raises Conflict when an agent has locked it. A missing one needs no lock."""
     try:
         lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -127,7 +127,7 @@ def _held(root: Path) -> Iterator[None]:
 
 
 async def _look(config: AgentConfig, places: AgentFolders) -> Looked:
-    """Everything that is left, in the order in which it can be removed."""
+    """Find everything that is left, in the order in which it can be removed."""
     states = sorted(path for path in places.plugins.glob("*") if path.is_dir()) if places.plugins.is_dir() else []
     for task in await asyncio.to_thread(tasks.left_tasks, states, str(places.alloc)):
         detail = f"{len(task.cgroups)} cgroups, pids {', '.join(str(pid) for pid, _ in task.members if pid)}"
@@ -163,7 +163,7 @@ def _context(config: AgentConfig, places: AgentFolders, name: str) -> PluginCont
 
 
 async def _of_drivers(drivers: Mapping[str, Driver]) -> Looked:
-    """What drivers find with engines of their own."""
+    """The leftovers that drivers find in engines of their own."""
     for name, driver in sorted(drivers.items()):
         candidate: object = driver
         if not isinstance(candidate, ClearingDriver):

@@ -1,4 +1,4 @@
-"""The agent's `limits` block, and the room for open files that many connections take."""
+"""The agent's `limits` block, and the limit of open files that many connections require."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTIONS_PER_CLIENT = 100
 
 
 class HttpLimits(Value):
-    """What the HTTP API bears of one address; 0 means without limit."""
+    """What the HTTP API accepts from one address; 0 means no limit."""
 
     handshake_s: float = TLS_HANDSHAKE_S
     """`limits.https_handshake_timeout`"""

@@ -16,7 +16,7 @@ LOG_FILE, LOG_FOLDER, ENGINES_FOLDER = "log.db", "log", "engines"
 
 
 def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
-    """The engine; raises Invalid where the data directory holds the state of another one.
+    """The engine; raises Invalid when the data directory has the state of another engine.
 
     A server with an etcd member of its own keeps it whatever its bootstrap_expect says by now.
     """
@@ -47,7 +47,7 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
 
 
 def _check_package_engine(name: str, data: AgentDataDir) -> None:
-    """Raises Invalid when the state lies with the engine of another package."""
+    """Raises Invalid when the state belongs to the engine of another package."""
     folder = data.server / ENGINES_FOLDER
     others = [each.name for each in folder.iterdir() if each.name != name] if folder.is_dir() else []
     if others:
@@ -60,7 +60,7 @@ def _check_package_engine(name: str, data: AgentDataDir) -> None:
 
 
 def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoint: str, env: Env) -> CommandLog:
-    """The log; nothing is opened yet. `own_endpoint` is where an etcd member beside the server is reached."""
+    """The log, not opened yet. `own_endpoint` is the address of an etcd member beside the server."""
     if engine == MEMORY:
         from yurt.storage.memory import MemoryLog
 

@@ -38,7 +38,7 @@ from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.agent import RELOAD
-from yurt.http.agent_routes.figures import Source, gather
+from yurt.http.agent_routes.figures import MetricsSource, gather
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import add_audit, make_app
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS
@@ -71,7 +71,7 @@ AUDIT_CLOSE_LIMIT_S = 5.0
 
 
 def ignored(_: tuple[str, ...]) -> None:
-    """A client of the server in its own agent goes to no other one."""
+    """Ignore new server addresses: a client in the server's own agent uses no other server."""
 
 
 @dataclass(frozen=True)
@@ -209,14 +209,14 @@ class Parts:
         await client.run(ready=self._client_ready)
 
     async def wait_ready(self) -> None:
-        """A leader is there and the node is ready."""
+        """Wait until there is a leader and the node is ready."""
         if self.server is not None:
             await self._server_ready.wait()
         if self.client is not None:
             await self._client_ready.wait()
 
     def missing(self) -> list[str]:
-        """What is not ready yet, part by part, and what for; nothing when all is."""
+        """The parts that are not ready yet, each with what it waits for; empty when all are ready."""
         found = []
         if self.server is not None and not self._server_ready.is_set():
             what = "knows no leader yet" if self.server.log.loader.is_restored else self.server.log.loader.why_unread
@@ -277,7 +277,7 @@ class Parts:
         return self.client.devices.lines() if self.client is not None else {}
 
     def driver_lines(self) -> list[DriverLine]:
-        """How the drivers of the node fare; a plugin that failed stands under its own name."""
+        """The status of the node's drivers; a failed plugin appears under its own name."""
         assert self.client is not None
         lines = [
             DriverLine(name=name, is_healthy=info.healthy, reason=info.health_description)
@@ -290,7 +290,7 @@ class Parts:
 
 
 async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Parts:
-    """Make every part; nothing runs yet."""
+    """Construct every part; nothing runs yet."""
     tls = tls_settings(config)
     server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
     if server is not None:
@@ -362,14 +362,14 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
 
 
 def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
-    """What pushes the agent's metrics, where there is somewhere to push them to."""
+    """The tasks that push the agent's metrics, if a sink is configured."""
     settings = sink_settings(config)
     if not settings.is_used:
         return {}
     from yurt.agent.telemetry.sinks import run_sinks
 
     context = app[CONTEXT]
-    source = Source(settings=context.agent.telemetry, region=config.region, metrics=context.metrics)
+    source = MetricsSource(settings=context.agent.telemetry, region=config.region, metrics=context.metrics)
     source = source._replace(client=context.client)
     if (server := context.server) is not None:
         # These go to the operator's own collectors: all rows are counted, as `/v1/metrics` does for everybody.
@@ -408,7 +408,7 @@ def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server
 def _let_servers_decide(
     app: web.Application, config: AgentConfig, node_id: str, servers: FarServers | None, env: Env
 ) -> None:
-    """Decide on an agent without a server by what one says of callers; loaded only with access control."""
+    """Let an agent without a server decide by what a server says of callers; loaded only with access control."""
     times = acl_config(config.raw.get("acl", {}))
     if servers is None or not times.enabled:
         return
@@ -433,7 +433,7 @@ def added_by(loaded: LoadedPlugins) -> AddedHooks:
 
 
 class RequestLog(AbstractAccessLogger):
-    """A debug line for each request, made only while somebody reads debug lines: the log itself or a monitor."""
+    """A debug line for each request, formatted only while the log or a monitor reads debug lines."""
 
     @property
     def enabled(self) -> bool:
@@ -464,7 +464,7 @@ NO_SERVER: Final = OwnServer()
 
 
 def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSettings) -> OwnServer:
-    """The server with its way to the others; a dev agent's stands alone."""
+    """The server with its connections to the others; a dev agent's server is alone."""
     engine, settings = log_engine(config, data), server_config(config, data)
     if config.is_dev:
         log = make_log(config, data, engine=engine, own_endpoint="", env=env)
@@ -489,7 +489,7 @@ def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSetti
 def _clients(
     config: AgentConfig, server: Server | None, cluster: ServerCluster | None, tls: TlsSettings
 ) -> FarClients | None:
-    """What takes in agents that connect; a dev agent's server has none."""
+    """The listener for agents that connect; a dev agent's server has none."""
     if server is None or cluster is None:
         return None
     from yurt.agent.far import FarClients

@@ -39,7 +39,7 @@ from yurt.structs.node import DrainSpec, HostNetworkInfo, HostVolumeInfo
 log = logging.getLogger(__name__)
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
-"""The greatest priority of a job: where nothing is said, and at most."""
+"""The default and the maximum of a job's greatest priority."""
 ENFORCEMENTS = ("none", "warn", "strict")
 
 
@@ -99,7 +99,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "consul": {},
     "vault": {"enabled": False},
 }  # fmt: skip
-"""What is shown of keys that the files leave out; clients of Nomad's API look many of them up."""
+"""Shown values of keys that the files omit; clients of Nomad's API look many of them up."""
 
 
 def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
@@ -185,7 +185,7 @@ def _key_providers(blocks: Mapping[str, Any]) -> tuple[KeyProviderConfig, ...]:
 
 
 def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
-    """How new clients are introduced; raises Invalid for another enforcement, or times that do not fit."""
+    """How new clients are introduced; raises Invalid for an unknown enforcement level or inconsistent times."""
     usual = IntroductionConfig()
     made = IntroductionConfig(
         enforcement=given.get("enforcement") or usual.enforcement,
@@ -211,7 +211,7 @@ def acl_config(given: Mapping[str, Any]) -> AclConfig:
 
 
 def rejection_config(given: Mapping[str, Any]) -> RejectionConfig:
-    """When a node that refuses plans takes no more allocations."""
+    """When a node that refuses plans becomes ineligible."""
     usual = RejectionConfig()
     return RejectionConfig(
         enabled=given.get("enabled", usual.enabled),
@@ -245,7 +245,7 @@ def autopilot_config(given: Mapping[str, Any]) -> AutopilotConfiguration:
 
 
 def client_folder(config: AgentConfig, data: AgentDataDir) -> Path:
-    """Where the client's state lies; dev mode keeps what it must keep in the folder that goes with it."""
+    """The folder of the client's state; dev mode uses the temporary data directory."""
     given = config.client.get("state_dir")
     return Path(given).absolute() if given and not config.is_dev else data.client
 
@@ -317,7 +317,7 @@ def _folder(given: str | None, usual: Path) -> str:
 
 
 def network_settings(given: Mapping[str, Any]) -> NetworkSettings:
-    """The keys of the client block that are about group networks; raises Invalid for what no network can be made of."""
+    """The keys of the client block on group networks; raises Invalid for unusable values."""
     same = ("cni_config_dir", "bridge_network_name", "bridge_network_subnet", "bridge_network_subnet_ipv6",
             "bridge_network_hairpin_mode")  # fmt: skip
     settings: dict[str, Any] = {name.replace("_network", ""): given[name] for name in same if given.get(name)}
@@ -442,7 +442,7 @@ def shown_config(config: AgentConfig) -> dict[str, Any]:
 
 
 def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, with defaults for what is left out, in each block of which there is one."""
+    """The given values, with defaults for missing ones, in each block that is given."""
     filled = dict(given)
     for name, default in defaults.items():
         value = filled.get(name)
@@ -454,7 +454,7 @@ def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys in Go's spelling. Where names are the operator's or a plugin's, secrets are found by name and by value."""
+    """Keys in Go's spelling. In maps with free names, secrets are recognized by name and by value."""
     shown: dict[str, Any] = {}
     for name, given in data.items():
         value = BLANK if name in SECRETS and given else given

@@ -44,7 +44,7 @@ LEADER_TERMS = Terms(limits_s=dict.fromkeys(_LEADER, LEADER_ANSWER_S))
 
 
 class OfferedToServers(Mapping[str, Served]):
-    """The ports that a server offers to the others; those of its clients are found when they are called."""
+    """The ports that a server offers to other servers; those of its clients are looked up per call."""
 
     def __init__(self, server: RpcBackend, api: ApiPort, name: str) -> None:
         """`name` is the server that calls."""
@@ -74,7 +74,7 @@ class OfferedToServers(Mapping[str, Served]):
 
 
 class ServerLinks:
-    """A connection to each other server of the region that is there; the `Peers` of the server."""
+    """A connection to each other live server of the region; the `Peers` of the server."""
 
     def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings, run_id: str) -> None:
         """`run_id` is what this server proves itself with."""
@@ -94,22 +94,22 @@ class ServerLinks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The others that are there, sorted."""
+        """The other live servers, sorted."""
         return tuple(member.name for member in self._members() if member.status == ALIVE and member.name != self._name)
 
     @property
     def voters(self) -> int:
-        """All that have not left, this one included."""
+        """All servers that have not left, this one included."""
         return len({self._name, *(member.name for member in self._members() if member.status != LEFT)})
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where clients reach those that are there, this one included."""
+        """The addresses at which clients reach the live servers, this one included."""
         there = {member.rpc_addr for member in self._members() if member.status == ALIVE}
         return tuple(sorted(there | {self._own_address}))
 
     def peer(self, name: str) -> PeerPort:
-        """What a server offers to servers."""
+        """The ports that a server offers to other servers."""
         port: PeerPort = far_port(_PEER, PEER, self._get(name))
         return port
 

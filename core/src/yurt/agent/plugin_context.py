@@ -11,7 +11,7 @@ from yurt.sdk.driver import AgentPaths, PluginContext
 
 
 def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:
-    """What core tells the plugin of that name."""
+    """The facts that core gives to the plugin of that name."""
     folder = client_folder(config, data) / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return PluginContext(
@@ -23,7 +23,7 @@ def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: 
 
 
 def secret_paths(config: AgentConfig, data: AgentDataDir) -> tuple[str, ...]:
-    """The agent's data, its configuration, and the files that this names: keys and certificates, say."""
+    """The agent's data, its configuration, and the files named there: keys and certificates, say."""
     return (str(data.root), *config.files, *sorted(files_named(config.raw)))
 
 

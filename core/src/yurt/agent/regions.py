@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _API = contract_of(ApiPort)
 TEXT_MAX = 200
-"""Of what another region says when it refuses, so much is shown."""
+"""The longest part of another region's refusal that is shown."""
 ANSWER_S = 30.0
 """How long an answer may take, beyond the wait for a change."""
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -98,7 +98,7 @@ class RegionLinks:
 
 
 class FarAuthority:
-    """What the authoritative region shares, asked over its API; every failure is Unavailable."""
+    """What the authoritative region shares, read over its API; every failure is Unavailable."""
 
     def __init__(self, links: RegionLinks, region: str, *, token: str = "", env: Env | None = None) -> None:
         """`token` is the secret of a management token, where the authoritative region has access control."""
@@ -145,7 +145,7 @@ class FarAuthority:
         return body
 
     def _refusal(self, status: int, text: str) -> str:
-        """What a refusal means, and what to do about it."""
+        """The meaning of a refusal, and what to do about it."""
         answer = f'region "{self._region}" answered {status}: {text.strip()}'
         if status == HTTPStatus.FORBIDDEN:
             shown = (

@@ -77,7 +77,7 @@ class PluginReloader:
         return status
 
     def _load(self, status: PluginStatus, entry_point: EntryPoint) -> tuple[PluginStatus, dict[str, Driver]]:
-        """Import the code and make its drivers; whatever it does ends as a Conflict with its reason."""
+        """Import the code and create its drivers; every failure becomes a Conflict with its reason."""
         try:
             return self._plugins.make_again(status, entry_point, self._context_for(status.name))
         except PluginSkipped as reason:

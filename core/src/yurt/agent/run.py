@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 STOP_TASKS_LIMIT_S = 60.0
 READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
-"""An agent that waits for others soon shows what it has to say of them."""
+"""After this time, an agent that waits for other agents shows what it waits for."""
 SAME_SIGNAL_S = 1.0
 
 Reload = Callable[[], AgentConfig]
@@ -98,7 +98,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _collect_again() -> None:
-    """Let Python collect what comes from now on; what is imported stays. Where there is a server, it decides."""
+    """Turn Python's cyclic collector on for new objects; imported ones are frozen. A server decides by itself."""
     gc.freeze()
     gc.enable()
 
@@ -223,7 +223,7 @@ class _Agent:
         return 0
 
     async def _until_ready(self, parts: Parts, group: asyncio.TaskGroup) -> None:
-        """Wait for leader and node, or for a signal, whichever comes first; late parts do not keep the screen away."""
+        """Wait for leader and node, or for a signal, whichever comes first; late parts do not delay the screen."""
         ready = group.create_task(parts.wait_ready(), name="ready")
         stopped = group.create_task(_wait(self.stop_asked), name="stopped")
         is_alone = self.config.is_server and self.config.cluster.engine in (MEMORY, *ALONE)
@@ -349,7 +349,7 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 def _after_start() -> None:
-    """Import what the first evaluation needs (numpy, above all) before it comes; then what is free goes back."""
+    """Import what the first evaluation needs (numpy, above all) ahead of it, then return free memory."""
     for name in ("attempts", "job_types.blocked_evals", "plan_check"):
         import_module(f"yurt.scheduler.{name}")
     give_back()
@@ -360,7 +360,7 @@ def _signal_word(number: int) -> str:
 
 
 class HeldLines:
-    """A stream that keeps what is written until it is released."""
+    """A stream that buffers what is written until it is released."""
 
     def __init__(self) -> None:
         self._held: list[str] | None = []
@@ -373,12 +373,12 @@ class HeldLines:
         return len(text)
 
     def flush(self) -> None:
-        """Print what stands in the buffer of standard output."""
+        """Print what is in the buffer of standard output."""
         if self._held is None:
             sys.stdout.flush()
 
     def release(self) -> None:
-        """Print what was kept, and from now on everything at once."""
+        """Print the buffered text, and print directly from now on."""
         held, self._held = self._held or [], None
         if held:
             sys.stdout.write("".join(held))

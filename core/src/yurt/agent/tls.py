@@ -35,7 +35,7 @@ class TlsSettings(Value):
     key_file: str = ""
     min_version: str = "tls12"
     upgrade: bool = False
-    """rpc_upgrade_mode: agents that do not speak TLS yet are taken in and dialled too, without a certificate."""
+    """rpc_upgrade_mode: agents without TLS are accepted and dialled too, without a certificate."""
 
     @property
     def is_used(self) -> bool:
@@ -43,7 +43,7 @@ class TlsSettings(Value):
         return self.http or self.rpc
 
     def needs_certificate(self, *, has_tls: bool) -> bool:
-        """Whether an agent that connected shows who it is by a certificate."""
+        """Whether a connecting agent identifies itself by a certificate."""
         return self.rpc and (has_tls or not self.upgrade)
 
 
@@ -68,7 +68,7 @@ def tls_block(config: AgentConfig) -> TlsSettings:
 
 
 def _own_name(config: AgentConfig) -> str:
-    """The name that clients expect in a server's certificate; "" for an agent that nobody dials."""
+    """The name that clients expect in a server's certificate; "" for an agent that is never dialled."""
     from yurt.rpc.certificates import SERVER, role_name
 
     return role_name(SERVER, config.region) if config.is_server else ""
@@ -136,7 +136,7 @@ def reload_http(context: ssl.SSLContext | None, settings: TlsSettings) -> None:
 
 
 def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | None:
-    """How agents are taken in; renewed files count from the next connection on, files that do not fit never do."""
+    """The credentials for accepting agents; renewed files apply from the next connection, invalid files are ignored."""
     if not settings.rpc:
         return None
     contexts = _Contexts(settings, ssl.PROTOCOL_TLS_SERVER)

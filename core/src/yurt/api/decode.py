@@ -51,7 +51,7 @@ class _ValueShape(NamedTuple):
     info: inspect.StructType | None
 
 
-class _Table(NamedTuple):
+class _KeyTable(NamedTuple):
     exact: dict[str, _ValueShape]
     folded: dict[str, _ValueShape]
 
@@ -93,7 +93,7 @@ class _Walk:
             return {k: self.struct(v, info, f"{path}[{k}]") for k, v in value.items() if v is not None}
         return self.struct(value, info, path) if shape.kind == "struct" else value
 
-    def _unknown(self, key: str, table: _Table, path: str) -> None:
+    def _unknown(self, key: str, table: _KeyTable, path: str) -> None:
         if key.lower() in RETIRED_KEYS or len(self.warnings) >= WARNINGS_MAX:
             return
         near = difflib.get_close_matches(key.lower()[:64], table.folded, n=1, cutoff=0.75)
@@ -232,7 +232,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 _infos: dict[type, inspect.StructType] = {}
-_tables: dict[type, _Table] = {}
+_tables: dict[type, _KeyTable] = {}
 
 
 def _info(cls: type) -> inspect.StructType:
@@ -245,7 +245,7 @@ def _info(cls: type) -> inspect.StructType:
     return found
 
 
-def _table(info: inspect.StructType) -> _Table:
+def _table(info: inspect.StructType) -> _KeyTable:
     found = _tables.get(info.cls)
     if found is None:
         spans = _durations(info.cls)
@@ -255,7 +255,7 @@ def _table(info: inspect.StructType) -> _Table:
             else _shape(field.encode_name, field.type)
             for field in info.fields
         ]
-        found = _Table({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
+        found = _KeyTable({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
         _tables[info.cls] = found
     return found
 

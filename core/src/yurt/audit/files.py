@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from yurt.api.times import parse_rfc3339
-from yurt.audit.settings import SinkSettings
+from yurt.audit.settings import AuditSinkSettings
 from yurt.sdk.value import NANOSECONDS
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _CREATED: Final = re.compile(rb'"(?:created_at|@timestamp)": ?"([^"]{1,40})"|\A(
 class AuditFile:
     """A file that grows by whole lines."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: AuditSinkSettings) -> None:
         self.settings = settings
         self._path = Path(settings.path)
         self._fd = -1

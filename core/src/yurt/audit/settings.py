@@ -11,7 +11,7 @@ RECEIVED, COMPLETE = "OperationReceived", "OperationComplete"
 STAGES: Final = (RECEIVED, COMPLETE)
 
 
-class SinkSettings(Value):
+class AuditSinkSettings(Value):
     """One file that lines go to."""
 
     name: str
@@ -41,5 +41,5 @@ class FilterSettings(Value):
 class AuditSettings(Value):
     """What is recorded, and where."""
 
-    sinks: tuple[SinkSettings, ...]
+    sinks: tuple[AuditSinkSettings, ...]
     filters: tuple[FilterSettings, ...] = ()

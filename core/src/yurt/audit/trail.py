@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from yurt.audit.files import AuditFile
 from yurt.audit.filters import Filters
-from yurt.audit.settings import AuditSettings, SinkSettings
+from yurt.audit.settings import AuditSettings, AuditSinkSettings
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, Unavailable
 
@@ -39,7 +39,7 @@ class NoAuditCounters:
         """Ignore it."""
 
 
-class _Line:
+class _AuditLine:
     __slots__ = ("data", "written")
 
     def __init__(self, data: bytes, written: asyncio.Future[bool] | None) -> None:
@@ -48,15 +48,15 @@ class _Line:
         """Set to whether the line is in the file; None where nobody waits."""
 
 
-class Sink:
+class AuditSink:
     """One file and the lines that wait for it."""
 
-    def __init__(self, settings: SinkSettings, env: Env, metrics: AuditCounters) -> None:
+    def __init__(self, settings: AuditSinkSettings, env: Env, metrics: AuditCounters) -> None:
         self.settings = settings
         self._env = env
         self._metrics = metrics
         self._file = AuditFile(settings)
-        self._waiting: list[_Line] = []
+        self._waiting: list[_AuditLine] = []
         self._news = asyncio.Event()
         self._reopens = False
         self._stops = False
@@ -87,7 +87,7 @@ class Sink:
             self._tell("too many lines wait", 1)
             raise Unavailable(NOT_WRITTEN)
         written = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Line(data, written))
+        self._waiting.append(_AuditLine(data, written))
         self._news.set()
         if not await written:
             raise Unavailable(NOT_WRITTEN)
@@ -97,7 +97,7 @@ class Sink:
         if len(self._waiting) >= WAITING_MAX:
             self._tell("too many lines wait", 1)
             return
-        self._waiting.append(_Line(data, None))
+        self._waiting.append(_AuditLine(data, None))
         self._news.set()
 
     def stop(self) -> None:
@@ -161,7 +161,7 @@ class AuditTrail:
     def __init__(self, settings: AuditSettings, env: Env, metrics: AuditCounters) -> None:
         self.env = env
         self.omits = Filters(settings.filters).omits
-        self.sinks: Sequence[Sink] = tuple(Sink(each, env, metrics) for each in settings.sinks)
+        self.sinks: Sequence[AuditSink] = tuple(AuditSink(each, env, metrics) for each in settings.sinks)
 
     def open(self) -> None:
         """Open every file; raises Invalid with each one that cannot be opened."""

@@ -33,7 +33,7 @@ _PRIORITY: Final = attrgetter("priority")
 
 
 class _News:
-    """The last index of each kind of event that evaluations may wait for, by name."""
+    """The last index of each kind of event that can unblock evaluations, by name."""
 
     def __init__(self) -> None:
         self.classes: dict[str, int] = {}
@@ -139,7 +139,7 @@ class BlockedEvals:
 
     @property
     def has_news(self) -> bool:
-        """Whether `take_unblocked` has work to do."""
+        """Whether `take_unblocked` has events to check."""
         return len(self._round) + len(self._next_round) > 0
 
     def take_unblocked(self, limit: int) -> tuple[Evaluation, ...]:

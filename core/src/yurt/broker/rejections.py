@@ -13,11 +13,11 @@ from typing import Final
 from yurt.sdk.value import Duration, UnixNano, seconds
 
 NODES_MAX: Final = 50
-"""Nodes that are remembered; the one that has not refused for longest is forgotten first."""
+"""Nodes with recorded refusals; the one whose last refusal is oldest is dropped first."""
 MARKS_MAX: Final = 10.0
-"""Nodes that may be taken out at once."""
+"""Nodes that may be marked ineligible in one burst."""
 MARK_INTERVAL: Final = seconds(1800 / 5)
-"""After so long another one may be taken out."""
+"""The interval after which one more node may be marked ineligible."""
 
 
 class Rejections:

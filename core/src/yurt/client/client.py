@@ -95,7 +95,7 @@ class Surroundings:
     devices: Mapping[str, DevicePlugin] = field(default_factory=dict)
     plugin_attributes: Mapping[str, str] = field(default_factory=dict)
     learn_servers: Callable[[Addresses], None] = lambda _: None
-    """Called with the addresses of the servers whenever they are named anew."""
+    """Called with the servers' addresses whenever a new list arrives."""
     find_networks: Finder = find_offered
     describe: Describe = build_node
     """Describes the node from facts about the machine; blocking."""
@@ -226,7 +226,7 @@ class Client:
 
     @property
     def node(self) -> Node:
-        """The node as it is now; before `run` it has nothing but its id."""
+        """The node as it is now; before `run` it has only its id."""
         return self._node.value
 
     @property
@@ -236,7 +236,7 @@ class Client:
 
     @property
     def is_ready(self) -> bool:
-        """The servers take the node for ready, as far as it knows."""
+        """Whether the servers consider the node ready, as far as it knows."""
         return self._standing.status == NODE_READY
 
     def facts(self) -> dict[str, str]:
@@ -329,5 +329,5 @@ class Client:
         )
 
     async def finish_cleaning(self) -> None:
-        """Wait, within a bound, until the drivers have freed what ended tasks held."""
+        """Wait, within a bound, until drivers have freed what ended tasks used."""
         await self.alloc_service.runners.finish_cleaning()

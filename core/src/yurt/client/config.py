@@ -25,7 +25,7 @@ DEFAULT_ENV_DENYLIST = (
     "NOMAD_CLIENT_INTRO_TOKEN", "NOMAD_HTTP_AUTH", "NOMAD_LICENSE", "NOMAD_TOKEN", "NOMAD_VAR_*", "VAULT_TOKEN",
     "VAULT_WRAPPED_TOKEN",
 )  # fmt: skip
-"""Variables of the agent, by name or pattern, that no task sees unless `env.denylist` says otherwise."""
+"""Variables of the agent, by name or pattern, that tasks do not see unless `env.denylist` says otherwise."""
 
 
 class Reserved(Value):

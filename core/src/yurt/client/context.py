@@ -36,6 +36,6 @@ class ClientContext:
     host_volumes: DynamicHostVolumes
     templates: TemplateContext
     task_api: ServeTask | None
-    """Serves the agent's API at the sockets of tasks; None where there is none."""
+    """Serves the agent's API at the sockets of tasks; None when not available."""
     metrics: Metrics = field(default_factory=lambda: Metrics(CLIENT_PREFIX))
-    """What the client counts."""
+    """The client's counters."""

@@ -23,12 +23,12 @@ from yurt.structs.rpc import HostStats, ResourceUsage
 from yurt.structs.status import CLIENT_TERMINAL
 
 KEPT_S: Final = 0.5
-"""How long measurements are shown again instead of being made anew."""
+"""How long measurements are reused."""
 MIB: Final = 1024 * 1024
 
 
 class WantedFigures(NamedTuple):
-    """What the operator publishes."""
+    """The metrics that the operator has configured."""
 
     node: bool = False
     allocations: bool = False
@@ -37,7 +37,7 @@ class WantedFigures(NamedTuple):
 
 
 class ClientFigures:
-    """Gauges of one client, and what it counts."""
+    """Gauges and counters of one client."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ClientFigures:
         return (_gauge(name, count, labels) for name, count in counts.items())
 
     def _resources(self) -> Iterator[Gauge]:
-        """What is allocated of the node, and what is left."""
+        """The allocated and free resources of the node."""
         labels, node = self.labels(), self._node.value
         cpu = memory = disk = 0
         for runner in self._allocs.live.values():
@@ -140,7 +140,7 @@ class ClientFigures:
         yield _gauge("uptime", host.uptime, labels)
 
     async def _tasks_of(self, runner: AllocRunner, wanted: WantedFigures) -> list[Gauge]:
-        """What the running tasks of an allocation use."""
+        """The usage of an allocation's running tasks."""
         alloc = runner.alloc
         usage = await self._meter.alloc_usage(runner, "")
         found: list[Gauge] = []

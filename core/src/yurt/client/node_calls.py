@@ -88,7 +88,7 @@ class NodeCalls:
         return self.operations.exec_task(request, inputs)
 
     def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation that has ended, for its successor elsewhere."""
+        """The data of an ended allocation, for its successor on another node."""
         return self.operations.pack_disk(alloc_id)
 
     async def collect_garbage(self, alloc_id: str | None) -> None:

@@ -14,7 +14,7 @@ KNOWN: Final = frozenset({
     "ephemeral_disk.over_size", "fingerprint.allowlist", "fingerprint.denylist", "plugin.env.allowlist",
     "plugin.mtls", "user.checked_drivers", "user.denylist",
 })  # fmt: skip
-"""Options of the client and of the plugins that come with it."""
+"""Options of the client and of built-in plugins."""
 OLD_NAMES: Final = {
     "driver.allowlist": "driver.whitelist", "driver.denylist": "driver.blacklist", "env.denylist": "env.blacklist",
     "fingerprint.allowlist": "fingerprint.whitelist", "fingerprint.denylist": "fingerprint.blacklist",

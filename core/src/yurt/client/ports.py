@@ -27,7 +27,7 @@ from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 ServeTask = Callable[[socket.socket], Awaitable[Callable[[], None]]]
-"""Serves the agent's HTTP API at a bound Unix socket; what it returns closes the socket and its connections."""
+"""Serves the agent's HTTP API at a bound Unix socket; the result closes the socket and its connections."""
 NEW_NODE, NODE = CallerKind.NEW_NODE, CallerKind.NODE
 
 
@@ -73,7 +73,7 @@ class ServerPort(Protocol):
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Deregister services of the node; unknown ids are no error."""
+        """Deregister services of the node; unknown ids are ignored."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))
@@ -103,7 +103,7 @@ class ServerPort(Protocol):
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
-        """What a caller of the node's agent may do there."""
+        """The rights of a caller on the node's agent."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))

@@ -200,7 +200,7 @@ def ports_given(alloc: Allocation) -> tuple[PortGiven, ...]:
 
 
 def ports_of_task(alloc: Allocation, task: str) -> tuple[PortGiven, ...]:
-    """The ports that a task asked for itself, in the network block of its resources."""
+    """The ports that a task requests in the network block of its resources."""
     resources = alloc.allocated_resources.tasks.get(task)
     return tuple(
         PortGiven(label=port.label, host_ip=network.ip, host_port=port.value, to=port.to, of_task=True)

@@ -67,7 +67,7 @@ async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T 
 
 
 async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, unless the event comes first and cancels it; whether it has finished."""
+    """Run `work` unless the event comes first and cancels it; returns whether it has finished."""
     working = await _race(work, event.wait())
     return working is not None and working.result() is None
 
@@ -79,7 +79,7 @@ async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: floa
 
 
 async def _race(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, object]) -> asyncio.Task[T] | None:
-    """The task of `work`, which is done; None when the other comes first and cancels it."""
+    """The finished task of `work`; None when the other one finishes first and cancels it."""
     working = asyncio.ensure_future(contained(work))  # noqa: TID251 - awaited or cancelled below
     working.add_done_callback(lambda _: work.close())  # cancelled before its first turn, it would never be awaited
     waiting = asyncio.ensure_future(other)  # noqa: TID251 - cancelled below
@@ -107,7 +107,7 @@ async def _give_up(work: asyncio.Task[Any]) -> None:
 
 
 def _forget(work: asyncio.Task[Any]) -> None:
-    """What given up work failed with on its way out is nobody's any more."""
+    """Ignore the failure of abandoned work."""
     if not work.cancelled():
         work.exception()
 

@@ -189,7 +189,7 @@ def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
 
 
 def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, ...]:
-    """Allocations to mark for rescheduling, limited in number: the others follow at the next step."""
+    """Allocations to mark for rescheduling, limited in number; the next step marks the rest."""
     found = (
         alloc
         for alloc in state.allocs.each_where("deployment", deployment.id)

@@ -37,7 +37,7 @@ from yurt.structs.node import Node
 from yurt.structs.questions import is_deployment_active, is_eval_terminal, is_terminal
 
 BATCH = 200
-"""Objects deleted by one command: it bounds a log entry, and for how long its application holds the loop."""
+"""Objects deleted by one command: bounds the size of a log entry and the time its application blocks the loop."""
 SECOND = 1_000_000_000
 
 
@@ -59,7 +59,7 @@ class Dead(NamedTuple):
 
 Found: TypeAlias = "Dead | Allocation | Evaluation | Deployment | Node"
 Step: TypeAlias = "Found | None"
-"""What was found by looking at one more row."""
+"""The result of examining one more row."""
 
 
 def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
@@ -102,7 +102,7 @@ def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
 
 
 class Garbage:
-    """Collectable objects, until there are enough of a kind for a command.
+    """Collectable objects, up to the number that one command deletes.
 
     `is_left_behind`: allocations and evaluations go because their jobs are gone, not because they are old.
     """
@@ -128,7 +128,7 @@ class Garbage:
         return len(kept) >= BATCH
 
     def commands(self, state: Snapshot) -> Iterator[AnyCommand]:
-        """Commands that delete what was added since the last call, if still collectable; one per kind."""
+        """Commands that delete what was added since the last call if it is still collectable; one per kind."""
         found, self._found = self._found, {}
         for kept in found.values():
             yield from self._commands(state, kept)

@@ -14,7 +14,7 @@ from yurt.structs.variable import EncryptedVariable
 Key = tuple[str, str]
 
 
-class Lease(NamedTuple):
+class LockLease(NamedTuple):
     """A lock and its expiry, unix ns."""
 
     lock_id: str
@@ -27,11 +27,11 @@ class VariableLocks:
     """The leader's leases by namespace and path."""
 
     def __init__(self) -> None:
-        self.leases: dict[Key, Lease] = {}
+        self.leases: dict[Key, LockLease] = {}
         self.delays: dict[Key, int] = {}
 
     def restore(self, variables: Iterable[EncryptedVariable], now: int) -> None:
-        """Start anew with these locked variables."""
+        """Start over with these locked variables."""
         self.leases.clear()
         self.delays.clear()
         for variable in variables:
@@ -44,7 +44,7 @@ class VariableLocks:
         if lock is None:
             self.leases.pop(key, None)
         elif known is None or known.lock_id != lock.id or known.ttl != lock.ttl:
-            self.leases[key] = Lease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
+            self.leases[key] = LockLease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
 
     def renew(self, key: Key, lock_id: str, now: int) -> bool:
         """Renew a lock for its full duration; False when it is another lock."""

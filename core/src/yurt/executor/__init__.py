@@ -13,7 +13,7 @@ from yurt.executor.oci.allowance import (
     namespace_mode,
     parse_ranges,
 )
-from yurt.executor.oci.bundle import Bind, ContainerSpec, IdMap, Rights
+from yurt.executor.oci.bundle import Bind, ContainerSpec, IdMap, LinuxCapabilities
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.program import FoundProgram, Program
@@ -29,12 +29,12 @@ __all__ = [
     "ContainerSpec",
     "FoundProgram",
     "IdMap",
+    "LinuxCapabilities",
     "ProcessDriver",
     "ProcessExecutor",
     "ProcessHandle",
     "ProcessSpec",
     "Program",
-    "Rights",
     "UserRules",
     "capabilities",
     "check_host_ids",

@@ -87,7 +87,7 @@ def _may_report(edit: Edit, node_id: str) -> bool:
 
 
 def _note_contact(edit: Edit, node_id: str) -> None:
-    """Record that the node reported since it was last lost, the only question this index answers.
+    """Record that the node has reported since it was last lost; this index serves no other purpose.
 
     A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time. The
     node shows the index, so whoever waits for news of the node is told (invariant A6).

@@ -67,5 +67,5 @@ def _register_child(edit: Edit, child: Job, command: DispatchJob | LaunchPeriodi
 
 
 def _has_live_child(edit: Edit, parent: Job) -> bool:
-    """Whether a launch of the periodic job is not dead yet."""
+    """Whether a launch of the periodic job is still alive."""
     return any(child.status != status.JOB_DEAD for child in edit.tx.base.jobs.each_where("parent", parent.key))

@@ -14,7 +14,7 @@ from yurt.structs.commands import CsiVolumeCommand, DeleteVolumes, Rejected, Ups
 from yurt.structs.volumes.csi import CSIVolume
 
 LASTING = ("external_id", "plugin_id")
-"""What a volume that is used keeps."""
+"""Fields that cannot change while a volume is in use."""
 
 
 def apply_csi_volume(edit: Edit, command: CsiVolumeCommand) -> Rejected | None:

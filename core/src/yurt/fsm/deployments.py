@@ -31,7 +31,7 @@ STATUSES = frozenset(
 )
 DESCRIPTION_RUNNING = "Deployment is running"
 NOT_ALLOWED = ", which its namespace forbids"
-"""What follows the description of a roll-back that is not made."""
+"""Suffix of a deployment's description when no roll-back is made."""
 
 
 def apply_deployment(edit: Edit, command: DeploymentCommand) -> Rejected | None:

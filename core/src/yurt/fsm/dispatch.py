@@ -44,7 +44,7 @@ from yurt.structs.commands import (
 )
 
 
-class Step(NamedTuple):
+class ApplyResult(NamedTuple):
     """The state after a command, the changes, and whether the command was accepted."""
 
     state: Snapshot
@@ -52,7 +52,7 @@ class Step(NamedTuple):
     result: Result
 
 
-def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
+def apply(state: Snapshot, command: AnyCommand, *, index: int) -> ApplyResult:
     """The state after `command`, which has `index` in the log."""
     rejected = changed_basis(state, command.based_on) if command.based_on else None
     edit = Edit(state, index, rules_version=command.rules_version)
@@ -60,10 +60,10 @@ def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
         rejected = _dispatch(edit, command)
     if rejected is not None:
         # The edits made before the refusal are dropped with their transaction: a rejected command changes no row.
-        return Step(state.edit(index).commit(), (), rejected)
+        return ApplyResult(state.edit(index).commit(), (), rejected)
     after, changes = edit.finish()
     assert after.index == index, (after.index, index)
-    return Step(after, changes, Applied(index=index))
+    return ApplyResult(after, changes, Applied(index=index))
 
 
 def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:

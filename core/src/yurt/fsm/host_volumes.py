@@ -107,7 +107,7 @@ def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
 
 
 def _withdraw(edit: Edit, volume: HostVolume) -> None:
-    """Take a deleted volume from its node's row, before the node itself says so.
+    """Remove a deleted volume from its node's row before the node reports the removal.
 
     Until then jobs could be placed there because of a volume that is gone, and its name would seem taken.
     """

@@ -50,7 +50,7 @@ def register_job(edit: Edit, command: RegisterJob) -> Rejected | None:
 
 
 def deregister_job(edit: Edit, command: DeregisterJob) -> Rejected | None:
-    """Stop or delete a job; an unknown one is only evaluated."""
+    """Stop or delete a job; an unknown job only gets an evaluation."""
     key = (command.namespace, command.job_id)
     job = edit.job(key)
     if job is None and command.evaluation is None:
@@ -97,7 +97,7 @@ def registration_denied(edit: Edit, *, is_management: bool) -> Rejected | None:
 
 
 def enforced_index_conflict(known: Job | None, enforced: int | None) -> str:
-    """Why a job with another index than `enforced` is unchanged, or ''; 0: the job must not exist."""
+    """Why a job whose index differs from `enforced` stays unchanged, or ''; 0 means that the job must not exist."""
     if enforced is None:
         return ""
     prefix = f"Enforcing job modify index {enforced}"
@@ -148,7 +148,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
 
 
 def forbidden_use(edit: Edit, job: Job) -> str:
-    """What the job uses although the rules of its namespace forbid it now; "" for nothing."""
+    """What the job uses that its namespace's present rules forbid; "" when they allow all of it."""
     if edit.rules_version < NAMESPACE_RULES:
         return ""
     namespace: Namespace | None = edit.tx.get(Tables.namespaces, job.namespace)

@@ -1,4 +1,4 @@
-"""The last launch of each periodic job, from which a new leader continues without launching a time twice."""
+"""The last launch of each periodic job, so that a new leader launches no instant twice."""
 
 from __future__ import annotations
 

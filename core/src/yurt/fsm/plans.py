@@ -116,7 +116,7 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
 
 
 def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
-    """The rejection of what uses resources, if its job, quota or nodes have changed since its check.
+    """The rejection of placements and updates whose job, quota or nodes have changed since the plan check.
 
     A stop, a drain, or a change of eligibility or of a quota may have been acknowledged between the check and this
     command.

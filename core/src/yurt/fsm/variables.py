@@ -29,7 +29,7 @@ from yurt.structs.commands import (
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_REKEYING, EncryptedVariable, RootKeyMeta
 
 SEALED: Final[tuple[AnyTable, ...]] = (Tables.variables, Tables.acl_auth_methods)
-"""Tables whose rows root keys open."""
+"""Tables with values encrypted by root keys."""
 
 
 def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:

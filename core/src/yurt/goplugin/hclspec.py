@@ -20,7 +20,7 @@ import msgspec
 
 from yurt.goplugin.messages import HCLSPEC, Message, message_class
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import Attribute, Block, Schema
+from yurt.sdk.schema import AttributeSpec, BlockSpec, Schema
 
 MISSING: Any = msgspec.UNSET
 TYPE_WORDS = ("string", "number", "bool", "any")
@@ -29,8 +29,8 @@ MANY_KINDS = ("block_list", "block_set")
 
 def schema_from_spec(spec: Message) -> Schema:
     """Our schema of what a spec describes."""
-    attributes: list[Attribute] = []
-    blocks: list[Block] = []
+    attributes: list[AttributeSpec] = []
+    blocks: list[BlockSpec] = []
     for part in parts_of(spec):
         add_part(part, attributes, blocks)
     return Schema(attributes=tuple(attributes), blocks=tuple(blocks))
@@ -51,7 +51,7 @@ def parts_of(spec: Message) -> list[Message]:
             return [spec]
 
 
-def add_part(spec: Message, attributes: list[Attribute], blocks: list[Block]) -> None:
+def add_part(spec: Message, attributes: list[AttributeSpec], blocks: list[BlockSpec]) -> None:
     """One option as an attribute or a block."""
     default = None
     if spec.WhichOneof("block") == "default":
@@ -62,25 +62,25 @@ def add_part(spec: Message, attributes: list[Attribute], blocks: list[Block]) ->
             attribute = spec.Attr
             is_required = attribute.required and default is None
             kind = type_from_text(attribute.type)
-            attributes.append(Attribute(name=attribute.name, type=kind, required=is_required, default=default))
+            attributes.append(AttributeSpec(name=attribute.name, type=kind, required=is_required, default=default))
         case "block_attrs":
             given = spec.block_attrs
             kind = f"map({type_from_text(given.type)})"
-            attributes.append(Attribute(name=given.name, type=kind, required=given.required, default=default))
+            attributes.append(AttributeSpec(name=given.name, type=kind, required=given.required, default=default))
         case "block_value":
             given = spec.block_value
-            blocks.append(Block(name=given.name, body=schema_from_spec(given.nested), required=given.required))
+            blocks.append(BlockSpec(name=given.name, body=schema_from_spec(given.nested), required=given.required))
         case "block_list" | "block_set" as kind:
             given = getattr(spec, kind)
             body = schema_from_spec(given.nested)
-            blocks.append(Block(name=given.name, body=body, kind="list", required=given.min_items > 0))
+            blocks.append(BlockSpec(name=given.name, body=body, kind="list", required=given.min_items > 0))
         case "block_map":
             given = spec.block_map
             body = msgspec.structs.replace(schema_from_spec(given.nested), labels=tuple(given.labels) or ("name",))
             if len(given.labels) > 1:
-                attributes.append(Attribute(name=given.name, type="any"))
+                attributes.append(AttributeSpec(name=given.name, type="any"))
             else:
-                blocks.append(Block(name=given.name, body=body, kind="map"))
+                blocks.append(BlockSpec(name=given.name, body=body, kind="map"))
         case "object" | "array":
             for part in parts_of(spec):
                 add_part(part, attributes, blocks)
@@ -124,13 +124,15 @@ def struct_of(name: str, schema: Schema) -> type[msgspec.Struct]:
     """A msgspec struct with exactly the options of a schema; an option that is not given is left out of its value."""
     fields: list[tuple[str, Any, Any]] = []
     names: dict[str, str] = {}
-    options: list[Attribute | Block] = [*schema.attributes, *schema.blocks]
+    options: list[AttributeSpec | BlockSpec] = [*schema.attributes, *schema.blocks]
     for position, option in enumerate(options):
         is_plain = option.name.isidentifier() and not keyword.iskeyword(option.name) and not option.name.startswith("_")
         field = option.name if is_plain else f"option_{position}"
         names[field] = option.name
-        kind = attribute_type(option.type) if isinstance(option, Attribute) else block_type(f"{name}_{field}", option)
-        default = option.default if isinstance(option, Attribute) else None
+        kind = (
+            attribute_type(option.type) if isinstance(option, AttributeSpec) else block_type(f"{name}_{field}", option)
+        )
+        default = option.default if isinstance(option, AttributeSpec) else None
         if option.required:
             fields.append((field, kind, msgspec.NODEFAULT))
         elif default is None:
@@ -159,7 +161,7 @@ def attribute_type(kind: str) -> Any:
     return {"string": str, "number": float, "bool": bool}.get(kind, Any)
 
 
-def block_type(name: str, block: Block) -> Any:
+def block_type(name: str, block: BlockSpec) -> Any:
     """The Python type of a block."""
     body = struct_of(name, block.body)
     match block.kind:
@@ -258,7 +260,7 @@ def spec_from_schema(schema: Schema) -> Message:
     return spec
 
 
-def fill_attribute(entry: Message, attribute: Attribute) -> None:
+def fill_attribute(entry: Message, attribute: AttributeSpec) -> None:
     """An attribute; maps are written as repeated blocks in job files, so a map of scalars is a list of maps there."""
     kind = "list(" + attribute.type + ")" if attribute.type.startswith("map(") else attribute.type
     default = attribute.default

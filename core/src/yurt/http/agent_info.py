@@ -28,7 +28,7 @@ class AgentInfo(Value):
     ui_enabled: bool = True
     response_headers: StrMap = no_entries()
     host_names: tuple[str, ...] = ()
-    """Names under which others reach the agent: what it advertises, where it listens, what its host is called."""
+    """Names of the agent for others: what it advertises, where it listens, its host's name."""
     allowed_hosts: tuple[str, ...] = ()
     """`http_allowed_hosts`"""
     plugins: tuple[Mapping[str, Any], ...] = ()

@@ -1,4 +1,4 @@
-"""Whole answers of lists, kept as long as the tables that they show are the same.
+"""Cached list answers, valid as long as the tables that they show are unchanged.
 
 A list that is asked for again while its tables have not changed is sent as it was encoded. The key says what the answer
 follows from beside the tables: the path and the query, and which rows the caller sees (`Access.sight`). Two callers
@@ -17,21 +17,21 @@ from typing import Final, NamedTuple
 
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Longer answers are not kept."""
+"""Longer answers are not cached."""
 ENTRY_BYTES: Final = 1_000
 """What an entry costs beside its text and the text of its key."""
 
 Tables = tuple[object, ...]
-"""What stands for the content of each table (`Rows.content`): another object once the table has changed."""
+"""Identifies the content of each table (`Rows.content`): a new object after each change."""
 
 
 class AnswerKey(NamedTuple):
     """What an answer follows from beside its tables."""
 
     target: str
-    """Path and query, without what only says how long to wait: one text, whose letters are what it costs."""
+    """Path and query without the parameters of waiting, as one text; the cache counts its length."""
     sight: Hashable
-    """Which rows the caller sees."""
+    """The rows that the caller sees."""
 
 
 class CachedAnswer(NamedTuple):
@@ -67,7 +67,7 @@ class AnswerCache:
     def keep(
         self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str
     ) -> Sequence[bytes]:
-        """Keep an answer that shows these tables; returns its pieces as they are kept, or unchanged."""
+        """Cache an answer that shows these tables; returns its pieces as cached, or unchanged."""
         size = sum(map(len, pieces)) + len(key.target) + ENTRY_BYTES
         if size > ANSWER_BYTES_MAX:
             return pieces
@@ -90,20 +90,20 @@ class AnswerCache:
 
 
 class AnswerSlot(NamedTuple):
-    """Where the answer to one request has its place."""
+    """The place of one request's answer in the cache."""
 
     cache: AnswerCache
     key: AnswerKey
     tables: Tables
     sight: Callable[[], Hashable]
-    """Which rows the caller sees now."""
+    """The rows that the caller sees now."""
 
     def find(self) -> CachedAnswer | None:
         """The answer, if there is one that shows the newest rows."""
         return self.cache.find(self.key, self.tables)
 
     def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> Sequence[bytes]:
-        """Keep the answer for the next request; returns its pieces as they are kept, or unchanged.
+        """Cache the answer for the next request; returns its pieces as cached, or unchanged.
 
         A long list is made in steps, and decides about a namespace when it meets the first row of it. Where the rights
         of its caller have changed meanwhile, it shows rows by both, and is no answer for others with the former ones.

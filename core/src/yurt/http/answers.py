@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[[View], int]) -> tuple[View, int]:
-    """The view to answer from, and its index: at once, or for a blocking query when the index passed the asked one.
+    """The view to answer from, and its index: at once, or for a blocking query when the index passed the given one.
 
     What the caller may do can change during the wait, so it is decided anew; raises PermissionDenied where nothing
     is left.
@@ -47,7 +47,7 @@ async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[
 
 
 def need_complete(call: Call) -> None:
-    """Raises PermissionDenied where the caller asks for a complete list and may not see all of its rows.
+    """Raises PermissionDenied when the caller requires a complete list but may not see all of its rows.
 
     For those who copy a list: what they do not find there they delete.
     """
@@ -68,7 +68,7 @@ Render = Callable[[View], Callable[[Any], dict[str, Any]]]
 
 
 class FormAt(NamedTuple):
-    """A form of rows of one view, and where the answer that they make up is kept."""
+    """A form of rows of one view, and where the answer made of them is cached."""
 
     form: Form
     view: View
@@ -92,7 +92,7 @@ class FormAt(NamedTuple):
 
 
 class WholeAt(NamedTuple):
-    """Writes rows for an answer that is kept as a whole; the texts of its rows are not."""
+    """Writes rows for an answer that is cached as a whole, so the texts of its rows are not cached."""
 
     render: Callable[[Any], dict[str, Any]]
     slot: AnswerSlot | None = None
@@ -130,7 +130,7 @@ async def list_rows(
 
 
 def answer_slot(call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str) -> AnswerSlot | None:
-    """Where the answer to the request is kept as long as the tables of the kinds stay the same; None: nowhere.
+    """The cache slot of the request's answer, valid while the tables of the kinds are unchanged; None: not cached.
 
     `namespace` as for `list_rows`.
     """
@@ -177,7 +177,7 @@ def _pager(
     *,
     is_reversed: bool,
 ) -> Pager[R, Any]:
-    """A filter looks at rows in the shape of the API; without one, the texts of rows in a form are enough."""
+    """A filter examines rows in the shape of the API; without one, encoded rows suffice."""
     options = call.options
     write: Callable[[R], Any]
     if isinstance(render, WholeAt):
@@ -190,7 +190,7 @@ def _pager(
 
 
 def _filtered(render: FormAt) -> Callable[[Any], dict[str, Any]]:
-    """Writes rows whose filter sees them whole, where the form is a short one."""
+    """Writes rows whose filter examines the full form when a short one is requested."""
     form = render.form if isinstance(render.form, RowForm) else render.form.form
     whole = WHOLE.get(form.render)
     return render.wire() if whole is None else Stubs(render.wire(), whole)

@@ -25,7 +25,7 @@ class ApiRequest(Value):
     has_body: bool = False
     is_socket: bool = False
     origin: Origin = Origin()
-    """Where it came from, as the agent that passes it on knows or was told."""
+    """Where it came from, as the forwarding agent knows or was told."""
 
 
 class ApiPart(Value):
@@ -44,9 +44,9 @@ async def no_body() -> AsyncGenerator[bytes]:
 
 
 class ApiPort(Protocol):
-    """The HTTP API of a server, seen from another agent."""
+    """The HTTP API of a server, as seen from another agent."""
 
     @allowed(CallerKind.NODE, CallerKind.SERVER, CallerKind.REGION)
     def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
-        """The answer in parts; raises Unavailable when there is none."""
+        """The answer in parts; raises Unavailable when the agent cannot be reached."""
         ...

@@ -22,13 +22,13 @@ from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.callers import session_problem
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.edge.browsers import policy_of, refusal
-from yurt.http.edge.hosts import Policy
+from yurt.http.edge.hosts import HostPolicy
 from yurt.http.edge.inert import make_inert
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.strangers import STRANGERS, Strangers
 from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
-from yurt.http.forwarding.at_leader import PLACES, Places, ServerApis
+from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.leases import OpenLeases
 from yurt.http.marks import NOT_LEADING
@@ -55,16 +55,16 @@ PARSERS_MAX = 2
 BLOCKING_MAX = 10_000
 """Blocking queries that may wait at once; each costs about 9 KiB."""
 PLAIN_BODY = {hdrs.CONTENT_ENCODING: "identity", hdrs.TRANSFER_ENCODING: "chunked"}
-"""What may stand in headers about a body's coding: nothing that is sent here has to be decompressed."""
+"""Permitted codings of request bodies: requests are never decompressed here."""
 READER_LEFT = 499
-"""The status of an answer that nobody reads; it stands in the log only."""
+"""The status of an answer that nobody reads; it appears only in the log."""
 INTERNAL = "Internal error: the agent's log says what went wrong"
 BROKEN_BODY = "Request body cannot be read: its length or its chunks are wrong"
 LATE_BODY = "Request body did not come in time"
 BEGUN: ContextVar[list[web.StreamResponse]] = ContextVar("answers that have begun")
 """The answer of the request that is being carried out, once the answer has begun."""
 
-POLICY: web.AppKey[Policy] = web.AppKey("yurt_policy", Policy)
+POLICY: web.AppKey[HostPolicy] = web.AppKey("yurt_policy", HostPolicy)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -100,7 +100,7 @@ def make_app(
         servers=servers,
     )
     if server is not None:
-        app[PLACES] = Places(server, others)
+        app[LEADER_FORWARDING] = LeaderForwarding(server, others)
         app[CLUSTER] = LoneServer(agent)
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
@@ -112,7 +112,7 @@ def make_app(
 
 
 def add_audit(app: web.Application, trail: AuditTrail) -> None:
-    """Record requests, refused ones included; whoever made the trail runs it."""
+    """Record requests, refused ones included; the maker of the trail runs it."""
     from yurt.http.audit import AUDIT, audited, note_answer
 
     app[AUDIT] = trail
@@ -122,7 +122,7 @@ def add_audit(app: web.Application, trail: AuditTrail) -> None:
 
 
 def authority_of(server: HttpBackend | None, agent: AgentInfo) -> Authority:
-    """Who decides about requests: tokens and policies where access control is on.
+    """The authority that decides about requests: tokens and policies with access control.
 
     An agent without a server has neither. With access control on it allows nobody anything: what a server can answer
     is passed on to one, which decides, and what is about this agent alone is refused.
@@ -203,7 +203,7 @@ async def _refused_task(request: web.Request) -> web.Response | None:
 
 
 def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Response:
-    """The answer to a request whose body did not come whole."""
+    """The answer to a request whose body was incomplete."""
     if isinstance(error, HalfSent):
         answer = web.Response(status=408, text=LATE_BODY)
     else:
@@ -244,9 +244,9 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
 
 async def _in_region(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer here, or forward the request to a server that can answer."""
-    if PLACES in request.app:
+    if LEADER_FORWARDING in request.app:
         begun = BEGUN.get()
-        return await request.app[PLACES].answer(request, handler, lambda: bool(begun))
+        return await request.app[LEADER_FORWARDING].answer(request, handler, lambda: bool(begun))
     servers = request.app[CONTEXT].servers
     try:
         return await handler(request)

@@ -44,15 +44,15 @@ _KINDS: Final = {
     "operator/keyring/key": "keyring/key",
     "acl/role/name": "acl/role",
 }
-"""Kinds of objects that the beginning of a path names in another way."""
+"""Kinds of objects whose paths begin with another word."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
 async def audited(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Record a request, whatever becomes of it."""
-    record = request[RECORD] = Record(request.app[AUDIT], request)
+    """Record a request, whatever its outcome."""
+    record = request[RECORD] = AuditRecord(request.app[AUDIT], request)
     try:
         response = await handler(request)
     except BaseException as error:
@@ -64,20 +64,20 @@ async def audited(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def note_answer(request: web.Request, response: web.StreamResponse) -> None:
     """Keep the answer that begins: a reader that leaves it ends the request without one."""
     record = request.get(RECORD)
-    if isinstance(record, Record):
+    if isinstance(record, AuditRecord):
         record.begun = response
 
 
 async def _whoever_asks(request: web.Request) -> Actor:
-    """The actor of a request that was refused before anybody looked at who asks."""
+    """The actor of a request that was refused before its caller was identified."""
     try:
         return await identified(request.app[CONTEXT], request)
     except YurtError:
         return actor_of(request)
 
 
-class Record:
-    """What is known of one request."""
+class AuditRecord:
+    """The facts recorded about one request."""
 
     def __init__(self, trail: AuditTrail, request: web.Request) -> None:
         self._trail = trail
@@ -94,14 +94,14 @@ class Record:
         self.trace = Trace()
 
     def decide(self, route: Route, actor: Actor, authority: Authority, namespace: str) -> None:
-        """This agent decides about the request; who the caller is may change while it is carried out."""
+        """Record that this agent decides about the request; its caller may be identified later."""
         self._route = route
         self._actor = actor
         self._identity = authority.identify(actor)
         self._namespace = namespace
 
     async def begin(self) -> None:
-        """Write the line that comes before a change or a stream, once; raises Unavailable."""
+        """Write the line that precedes a change or a stream, once; raises Unavailable."""
         from yurt.audit.settings import RECEIVED
 
         route = self._route
@@ -135,7 +135,7 @@ class Record:
         return response
 
     def abandon(self, status: int) -> None:
-        """Hand in the last line of a request to which nobody waits for an answer."""
+        """Write the last line of a request whose caller no longer waits for an answer."""
         status = status if self.begun is None else self.begun.status
         if data := self._last_line(status, ""):
             self._trail.post(data)

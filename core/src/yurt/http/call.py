@@ -1,4 +1,4 @@
-"""One HTTP request on its way through a route: who serves it, what it asks, and how answers are written."""
+"""One HTTP request on its way through a route: its agent, its parameters, and how answers are written."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ class Context:
 
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
 AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
-"""Who decides about requests."""
+"""The authority that decides about requests."""
 
 
 class RightsSource(Protocol):
-    """Where an agent that has no state learns what its callers may do."""
+    """The source of callers' rights for an agent without a state."""
 
     def caller(self, token: str) -> Caller:
-        """What a caller shows by this text."""
+        """The caller that this text identifies."""
         ...
 
     async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
-        """Make the authority know the rights of the actor, who shows the token; raises Unavailable.
+        """Give the authority the rights of the actor with this token; raises Unavailable.
 
         `is_refused`: what is known would refuse the actor, so it must not be old.
         """
@@ -104,15 +104,15 @@ class Call:
     context: Context
     options: ReadOptions
     access: Access
-    """Who asks, and what the request may do."""
+    """The caller and the rights of the request."""
     scope: Scope
-    """What the route's need was held against before the handler began."""
+    """The scope in which the route's need was checked before the handler began."""
     lease: Lease
-    """What the request may stay open for; a handler adds the row that it is about."""
+    """What the request may stay open for; a handler adds the row that it concerns."""
 
     @property
     def actor(self) -> Actor:
-        """Who asks."""
+        """The caller."""
         return self.access.actor
 
     @property
@@ -123,7 +123,7 @@ class Call:
         return self.context.server
 
     def need_server(self) -> None:
-        """Leave the request to an agent with a server when this one has none."""
+        """Forward the request to an agent with a server when this one has none."""
         if self.context.server is None:
             raise NoServer("No known servers: this agent runs no server")
 
@@ -155,7 +155,7 @@ class Call:
 
     @property
     def target(self) -> str:
-        """The path and the query, without what only says how long to wait."""
+        """The path and the query, without the parameters of waiting."""
         path, mark, query = self.request.raw_path.partition("?")
         if not self.options.index:
             return path + mark + query
@@ -177,7 +177,7 @@ class Call:
 
     @property
     def has_large_body(self) -> bool:
-        """Whether what the body holds is looked at in a thread, so that others get the loop meanwhile."""
+        """Whether the body is large enough to be decoded in a thread, which leaves the event loop to others."""
         length = self.request.content_length
         return length is None or length > LARGE_BODY
 
@@ -193,7 +193,7 @@ class Call:
 
     @property
     def server_facts(self) -> ServerFacts:
-        """What the server in this agent tells of itself; raises NoServer as `server` does."""
+        """Facts about the server in this agent; raises NoServer as `server` does."""
         return self.server.facts
 
     @property
@@ -206,16 +206,16 @@ class Call:
         return View(self.read_state(), self.access)
 
     def known_view(self) -> View:
-        """What this server knows, led or not: for requests that a node answers, wherever they arrive."""
+        """This server's state, with or without a leader: for requests that a node answers, wherever they arrive."""
         return View(self.server.replica.state, self.access)
 
     def subscription(self, wanted: EventFilter) -> Subscription:
-        """What the caller is told of changes; raises as `read_state` does, and PermissionDenied for a topic."""
+        """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
         namespaces = tuple(self.read_state().namespaces.keys())
         return Subscription(self.server.events, self.access, wanted, namespaces)
 
     def node_port(self, node_id: str) -> NodePort:
-        """How to reach a node, here or through another server; raises NotFound or Unavailable."""
+        """The port of a node, reached directly or through another server; raises NotFound or Unavailable."""
         return self.server.node_ports.find(node_id)
 
     @property
@@ -225,7 +225,7 @@ class Call:
 
     @property
     def operations(self) -> Operations:
-        """What the caller may change."""
+        """The operations permitted to the caller."""
         return Operations(self.server.targets, self.access)
 
     @property
@@ -234,7 +234,7 @@ class Call:
         return self.operations.explanations(self.read_state())
 
     def need_state(self) -> None:
-        """Raises Unavailable when nobody leads, unless stale reads were asked for, and while the state is not there."""
+        """Raises Unavailable without a leader, unless stale reads are allowed, or while the state is not loaded."""
         server = self.server
         if not server.leader.is_local and not self.options.stale:
             raise no_leader()
@@ -247,7 +247,7 @@ class Call:
 
 
 async def identified(context: Context, request: web.Request) -> Actor:
-    """The actor of a request, by a server that knows keys and nodes; elsewhere by what the request itself shows."""
+    """The actor of a request, by a server that knows keys and nodes; elsewhere only by the request itself."""
     source = request.app.get(RIGHTS)
     if source is not None:
         return Actor(caller=source.caller(token_text(request)), origin=origin_of(request))
@@ -262,7 +262,7 @@ async def identified(context: Context, request: web.Request) -> Actor:
 
 
 async def prepare_rights(request: web.Request, actor: Actor) -> None:
-    """Let the authority read what it needs to decide about the actor, beside the event loop where that takes long.
+    """Let the authority read what it needs to decide about the actor, outside the event loop where that takes long.
 
     Raises Unavailable where a server has to tell it, and none answers.
     """
@@ -290,7 +290,7 @@ def json_answer(call: Call, value: Any, *, index: int | None = None, status: int
 
 
 def empty_answer(*, index: int | None = None) -> web.Response:
-    """Nothing but the status, as Nomad answers where there is nothing to say."""
+    """An empty answer with the status, as Nomad answers where there is no content."""
     return web.Response(headers={} if index is None else {"X-Nomad-Index": str(index)})
 
 
@@ -303,7 +303,7 @@ def read_headers(call: Call, index: int) -> dict[str, str]:
 
 
 def leader_headers(context: Context) -> dict[str, str]:
-    """What every read tells of the leader: whether there is one, and how long ago it was heard of (ms)."""
+    """Headers of every read about the leader: whether there is one, and the milliseconds since it was last heard."""
     server = context.server
     return {
         "X-Nomad-KnownLeader": "true" if server is not None and server.leader.name else "false",
@@ -323,7 +323,7 @@ def read_answer(call: Call, value: Any, index: int, *, next_token: str = "") -> 
 async def changed_state(
     call: Call, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int]
 ) -> tuple[Snapshot, int]:
-    """The state to answer from, and its index: at once, or for a blocking query when the index passed the asked one."""
+    """The state to answer from, and its index: at once, or for a blocking query when the index passed the given one."""
     state = call.read_state()
     options = call.options
     if options.index > 0:

@@ -1,4 +1,4 @@
-"""The actor of a request: the token that it shows, and where it came from.
+"""The actor of a request: its token, and where it came from.
 
 Where it came from is its address and certificate, or what the agent that passed it on says of them.
 
@@ -40,18 +40,18 @@ ADDRESS_MAX: Final = 64
 
 
 def actor_of(request: web.Request) -> Actor:
-    """The actor of a request: what the caller showed, and where the request came from."""
+    """The actor of a request: the token shown by the caller, and where the request came from."""
     return Actor(caller=caller_of(token_text(request)), origin=origin_of(request))
 
 
 def token_text(request: web.Request) -> str:
-    """What a request shows: the secret of X-Nomad-Token, else of `Authorization: Bearer`, else a browser's session;
+    """A request's credential: the secret of X-Nomad-Token, else of `Authorization: Bearer`, else a browser's session;
     "" for none."""
     return secret_text(request) or session_text(request)
 
 
 def secret_text(request: web.Request) -> str:
-    """The secret or identity that the headers of a request show; "" for none."""
+    """The secret or identity in the headers of a request; "" for none."""
     shown = request.headers.get("X-Nomad-Token", "").strip()
     if shown:
         return "" if shown.startswith(SESSION_PREFIX) else shown
@@ -60,7 +60,7 @@ def secret_text(request: web.Request) -> str:
 
 
 def session_text(request: web.Request) -> str:
-    """The session of the browser that sends a request, from its cookie or as another agent passes it on; "" for none.
+    """The browser session of a request, from its cookie or as another agent forwards it; "" for none.
 
     A request that shows a secret has no session. With TLS the cookie without the prefix `__Host-` counts for nothing:
     a page of another port or over plain HTTP could have set it, and signed its reader in as somebody else.
@@ -77,7 +77,7 @@ def session_text(request: web.Request) -> str:
 
 
 def session_problem(request: web.Request) -> str:
-    """Why a session does not count for a request that it comes with as a cookie; "" where it does.
+    """Why a session in a cookie is not accepted for a request; "" when it is.
 
     Browsers add cookies to what pages of other ports of the same host send, and forms and websockets ask nobody first.
     """
@@ -91,24 +91,24 @@ def session_problem(request: web.Request) -> str:
 
 
 def is_secure(request: web.Request) -> bool:
-    """Whether the caller's connection is encrypted, as far as this agent or a proxy in front of it tells."""
+    """Whether the caller's connection is encrypted, as far as this agent or a proxy in front of it knows."""
     return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text of a request was UTF-8; other bytes come as surrogates, which no frame between agents holds."""
+    """Whether a text was valid UTF-8; other bytes become surrogates, which frames between agents cannot carry."""
     return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def caller_of(text: str) -> Caller:
-    """What a caller shows by this text; what is no token leaves it without rights, also without those of anybody."""
+    """The caller of this text; an invalid token has no rights, not even those of anonymous callers."""
     if not text:
         return NoToken()
     return ShownToken(secret_hash=hash_of_secret(text)) if SECRET.fullmatch(text) else InvalidToken(problem=NO_TOKEN)
 
 
 def origin_of(request: web.Request) -> Origin:
-    """Where a request came from; what its connection says of that is found out once."""
+    """Where a request came from; facts about its connection are determined once."""
     sealed = request.headers.get(ORIGIN)
     if sealed is not None and (found := _opened(sealed)) is not None:
         return found
@@ -138,7 +138,7 @@ def _opened(sealed: str) -> Origin | None:
 
 
 def through_server(origin: Origin, through: Through, name: str) -> Origin:
-    """The origin of a request that a server passes on, which vouches for what it says of earlier agents."""
+    """The origin of a request that a server forwards, which vouches for its account of earlier agents."""
     return origin if origin.through is not Through.NOBODY else replace(origin, through=through, relay=name)
 
 

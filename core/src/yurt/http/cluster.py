@@ -20,12 +20,12 @@ class LogPeer(Value):
     id: str
     name: str
     address: str
-    """`host:port` for other agents; "" while the server is not known."""
+    """`host:port` for other agents; "" while the server is unknown."""
     is_voter: bool = True
 
 
 class Joined(Value):
-    """How many servers answered at the addresses, and what was wrong at the others."""
+    """How many servers answered at the addresses, and the errors at the others."""
 
     count: int = 0
     problems: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class ServerView(Value):
     """How long ago news of it were due."""
     index: int = 0
     trailing: int = 0
-    """How far it was behind this server when it told its index."""
+    """How far it was behind this server when it reported its index."""
     stable_s: float = 0.0
     """For how long it has been as it is."""
 
@@ -52,7 +52,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """Make other servers known to this one."""
+        """Add other servers to those known to this one."""
         ...
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
@@ -68,7 +68,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
-        """Have another server lead: the one that led, and the one that is to."""
+        """Transfer leadership to another server; returns the previous and the next leader."""
         ...
 
     async def gauges(self) -> dict[str, float]:
@@ -77,7 +77,7 @@ class Cluster(Directory, Protocol):
 
 
 def leader_address(cluster: Cluster, server: ServerFacts, agent: AgentInfo) -> str:
-    """The leader's `host:port` for other agents, as far as this server knows; "" for none."""
+    """The leader's `host:port` for other agents, if this server knows it; "" otherwise."""
     if server.is_leader:
         return agent.rpc_addr
     name = server.leader_name
@@ -85,7 +85,7 @@ def leader_address(cluster: Cluster, server: ServerFacts, agent: AgentInfo) -> s
 
 
 class LoneServer:
-    """A server that keeps its state by itself and knows no others, as in dev mode."""
+    """A server that keeps its state alone and knows no others, as in dev mode."""
 
     def __init__(self, agent: AgentInfo) -> None:
         self._id = agent.name
@@ -113,7 +113,7 @@ class LoneServer:
         return (ServerView(member=self._own),)
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """Joins nobody."""
+        """No effect."""
         reason = "a dev agent keeps its state in memory and joins no other server"
         return Joined(problems=tuple(f"{address}: {reason}" for address in addresses))
 
@@ -127,14 +127,14 @@ class LoneServer:
         return (LogPeer(id=self._id, name=own.name, address=own.rpc_addr),)
 
     async def remove_log_peer(self, wanted: str) -> None:
-        """Raises Invalid, or NotFound for another one."""
+        """Raises Invalid for this server, NotFound for another one."""
         own = (await self.log_peers())[0]
         if wanted not in (own.id, own.name, own.address):
             raise NotFound(f'id "{wanted}" was not found in the Raft configuration')
         raise Invalid("the only server cannot be removed")
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
-        """The one server leads and goes on; raises NotFound for another one."""
+        """This server leads and continues to; raises NotFound for another one."""
         own = (await self.log_peers())[0]
         if wanted not in (own.id, own.name, own.address):
             raise NotFound(f'no server "{wanted}" is part of the cluster')
@@ -146,4 +146,4 @@ class LoneServer:
 
 
 CLUSTER: web.AppKey[Cluster] = web.AppKey("yurt_cluster", Cluster)
-"""The servers, on an agent that runs one; a lone one unless the agent says otherwise."""
+"""The cluster of servers, on an agent that runs one; a `LoneServer` by default."""

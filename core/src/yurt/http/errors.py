@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Refused(YurtError):
-    """An answer with a code of its own."""
+    """An answer with its own status code."""
 
     def __init__(self, code: int, text: str, *, reason: Reason | None = None) -> None:
         super().__init__(text, reason=reason or reason_of_status(code), status=code)
@@ -33,7 +33,7 @@ class NotLed(Unavailable, reason=Reason.NO_LEADER):
 
 
 async def failed_call(call: Awaitable[T]) -> T:
-    """Await a server's operation; what it refuses becomes 500 with its text."""
+    """Await a server's operation; its refusal becomes 500 with its text."""
     try:
         return await call
     except (NotFound, Invalid, Conflict) as error:
@@ -41,7 +41,7 @@ async def failed_call(call: Awaitable[T]) -> T:
 
 
 def told_error(error: Exception) -> YurtError | None:
-    """What a failure beside the closed set is to the caller: one of the set inside a group of failures, or trouble of
+    """What the caller is told of an unexpected failure: a known error inside an exception group, or trouble of
     the machine (no descriptor, process or disk space left, a device that fails). None for a defect of ours.
     """
     if isinstance(error, YurtError):

@@ -56,7 +56,7 @@ class InputSize(msgspec.Struct):
 
 
 class InputFrame(msgspec.Struct):
-    """What a caller sends."""
+    """A message from the caller."""
 
     stdin: InputPart | None = None
     tty_size: InputSize | None = None
@@ -99,7 +99,7 @@ async def close_without_rights(lease: Lease, peer: web.WebSocketResponse) -> Non
 async def read_inputs(
     peer: web.WebSocketResponse, is_opened: asyncio.Event, *, has_handshake: bool
 ) -> AsyncIterator[ExecInput]:
-    """What the caller sends, until it is gone or sends what cannot be understood."""
+    """The caller's messages, until it disconnects or sends an invalid one."""
     await is_opened.wait()
     if has_handshake:
         with contextlib.suppress(TimeoutError):
@@ -126,7 +126,7 @@ def input_of(frame: InputFrame) -> ExecInput:
 
 
 async def send_frames(frames: AsyncIterator[ExecFrame], peer: web.WebSocketResponse) -> None:
-    """Send what the command gives, as fast as it is taken, and close."""
+    """Send the command's output at the reader's speed, and close."""
     code, reason = int(WSCloseCode.OK), b""
     try:
         async for frame in frames:

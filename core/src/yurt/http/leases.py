@@ -35,7 +35,7 @@ CHECK_S: Final = 1.0
 ENDED: Final = "Permission denied: the rights of this request have ended"
 
 Learn = Callable[[], Awaitable[None]]
-"""Brings what the authority has to know of the caller up to date; raises a YurtError where nobody can tell."""
+"""Updates the authority's knowledge of the caller; raises a YurtError when it cannot."""
 
 
 class OpenLeases:
@@ -117,7 +117,7 @@ class Lease:
         return self._refusal
 
     def also_needs(self, scope: Scope, need: Need | None = None) -> None:
-        """The request stays open as long as it may do what it is about, or `need`, in the scope."""
+        """Keep the request open as long as it has its own rights, or `need` in the scope."""
         access = self._access if need is None else self._access.narrowed(need)
 
         def check() -> None:
@@ -131,7 +131,7 @@ class Lease:
         self._checks.append(check)
 
     async def lost(self) -> NoReturn:
-        """Wait until the lease has ended, and raise why. Who waits ends the request: it is not cancelled then."""
+        """Wait until the lease has ended, and raise the reason. The waiting request ends itself, uncancelled."""
         if self._end is None:
             self._end = asyncio.get_running_loop().create_future()
         await self._end
@@ -153,7 +153,7 @@ class Lease:
             raise self._refusal from None
 
     def suspend(self) -> None:
-        """The request shows nothing for a while, and decides itself before it does."""
+        """Suspend checks while the request shows nothing; it decides itself before it continues."""
         self._is_suspended = True
         self._open.discard(self)
 
@@ -165,7 +165,7 @@ class Lease:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the request has lasted so long that it is decided about anew."""
+        """Whether the request has lasted long enough to be checked again."""
         return self._watch is not None
 
     def forget(self) -> None:
@@ -181,7 +181,7 @@ class Lease:
             await asyncio.wait((self._watch,))
 
     def begin_watch(self) -> None:
-        """Decide anew from now on."""
+        """Check again from now on."""
         # Few requests last so long, therefore only those cost a task.
         self._watch = asyncio.ensure_future(self._keep_checking())  # noqa: TID251 - `close` ends it
 

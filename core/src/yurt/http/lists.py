@@ -56,7 +56,7 @@ async def page_answer(
 
 
 def list_answer(call: Call, pieces: Sequence[bytes], index: int, next_token: str) -> web.Response:
-    """An encoded page as an answer; a tuple of pieces is kept, and answers further requests."""
+    """An encoded page as an answer; a tuple of pieces is cached for further requests."""
     headers = read_headers(call, index)
     if next_token:
         headers["X-Nomad-NextToken"] = next_token

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 FROM_NODE: Final = "X-Yurt-From-Node"
-"""A request with this header came over a node's connection; a server that takes it in sets it, whatever was sent."""
+"""Marks requests that arrived over a node's connection; the accepting server sets it and ignores a received one."""
 OWN_HEADERS: Final = "x-yurt-"
-"""How headers begin that agents set, in lower case; a node's connection carries none of the caller's."""
+"""Prefixes of headers that agents set, in lower case; a node's connection carries none of the caller's."""
 ORIGIN: Final = "X-Yurt-Origin"
 """Where a passed-on request came from, sealed by this agent for its own HTTP API (`yurt.http.callers`). It never leaves
 the agent."""
@@ -23,4 +23,4 @@ to the authoritative region."""
 FIRST_HOP: Final = "1"
 SECOND_HOP: Final = "2"
 NOT_LEADING: Final = "X-Yurt-Not-Leading"
-"""An answer with this header is none: nobody led, and the request was not carried out."""
+"""Marks an answer without content: there was no leader, and the request was not carried out."""

@@ -1,4 +1,4 @@
-"""Which routes of a server the agent of a node may ask for users of its own HTTP API.
+"""The routes of a server that a node's agent may call for users of its own HTTP API.
 
 A client without a server passes requests on over the connection that its node holds. That connection proves who the
 node is, and nothing about its users, so it carries what users of jobs need and no route that rules the cluster: not

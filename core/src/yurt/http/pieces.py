@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 _GZIP = 16 + zlib.MAX_WBITS
 ZIPPED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes that are kept in gzip's format."""
+"""Cached bytes in gzip format."""
 ZIPPED_ENTRY_BYTES: Final = 400
 """What an entry costs beside its bytes."""
 ZIPPED_AT_ONCE: Final = 16 * 1024
@@ -21,7 +21,7 @@ ZIPPED_AT_ONCE: Final = 16 * 1024
 
 
 class PiecesBody(payload.Payload):
-    """A body of known length; each piece is let go of when it is sent, and the loop has a turn between two of them."""
+    """A body of known length; each piece is released once sent, and the loop gets a turn between two pieces."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         super().__init__(deque(pieces), content_type="application/json")
@@ -34,7 +34,7 @@ class PiecesBody(payload.Payload):
         return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send the pieces, each when the reader has taken the one before it."""
+        """Send the pieces, each when the reader has taken the previous one."""
         while self._value:
             await writer.write(self._value.popleft())
             await asyncio.sleep(0)
@@ -50,7 +50,7 @@ def body_of(pieces: Sequence[bytes]) -> bytes | PiecesBody:
 
 
 class KeptAnswer(web.Response):
-    """An answer whose bytes are kept for further requests: the same objects come again."""
+    """An answer whose bytes are cached for further requests."""
 
 
 class ZippedTexts:

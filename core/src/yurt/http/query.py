@@ -34,16 +34,16 @@ class ReadOptions(Value):
 
     @property
     def is_all_namespaces(self) -> bool:
-        """The wildcard namespace was asked for."""
+        """Whether the wildcard namespace was requested."""
         return self.namespace == "*"
 
     def sees(self, namespace: str) -> bool:
-        """Objects of that namespace are wanted."""
+        """Whether objects of that namespace are requested."""
         return self.namespace in ("*", namespace)
 
 
 NO_OPTIONS = ReadOptions()
-"""What a request without a query asks for."""
+"""The options of a request without a query."""
 
 
 def read_options(query: Mapping[str, str], *, index_error: str = INDEX_ERROR) -> ReadOptions:
@@ -125,7 +125,7 @@ def _per_page(text: str) -> int:
 
 
 def is_stale(query: Mapping[str, str]) -> bool:
-    """Whether any server may answer, with what it knows; raises Refused (400)."""
+    """Whether any server may answer from its own state; raises Refused (400)."""
     if "stale" not in query:
         return False
     text = query["stale"]

@@ -1,4 +1,4 @@
-"""What a route is: a path, its methods, a handler, what it needs of its caller, and who answers it.
+"""The definition of a route: a path, its methods, a handler, its need, and which agent answers it.
 
 Everything that is known of a route stands in its declaration, at the end of the module of its resource. `needs` has no
 default: a route without it does not import. A need that depends on a namespace, a node pool or a variable's path also
@@ -32,7 +32,7 @@ WRONG_METHOD = 405
 
 
 class ScopeFrom(StrEnum):
-    """Where a request names the namespace, node pool or path that its need is about."""
+    """Where a request names the namespace, node pool or path to which its need applies."""
 
     QUERY = "query"
     ROW = "row"
@@ -50,14 +50,14 @@ class AnsweredBy(StrEnum):
     AGENT = "agent"
     """The agent that the request reached."""
     NODE = "node"
-    """The agent of the node that the request is about, found by the agent that the request reached."""
+    """The agent of the request's node, found by the agent that received the request."""
 
 
 AGENT, NODE = AnsweredBy.AGENT, AnsweredBy.NODE
 
 
 class Facts(TypedDict, total=False):
-    """What a declaration may say beside its path, handler and need."""
+    """Optional facts of a route's declaration."""
 
     scope: ScopeFrom | None
     answered_by: AnsweredBy
@@ -127,5 +127,5 @@ def delete(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) 
 
 
 def any_method(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
-    """A route that answers every method alike."""
+    """A route that handles every method in the same way."""
     return Route(methods=("GET", "PUT", "POST", "DELETE"), path=path, handler=handler, needs=needs, **facts)

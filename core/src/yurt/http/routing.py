@@ -42,7 +42,7 @@ DECIDED_BY_SERVER: Final = "No known servers: this agent runs no server, and can
 
 
 class Endpoint(Protocol):
-    """One path of aiohttp's router, with what is declared for it."""
+    """One path of aiohttp's router, with its declared routes."""
 
     answered_by: AnsweredBy
     from_nodes: bool
@@ -58,8 +58,8 @@ class Endpoint(Protocol):
         ...
 
 
-class Record(Protocol):
-    """What is kept of a request for the audit log (`yurt.http.audit`)."""
+class RequestAudit(Protocol):
+    """The facts kept of a request for the audit log (`yurt.http.audit`)."""
 
     trace: Trace
 
@@ -72,8 +72,8 @@ class Record(Protocol):
         ...
 
 
-RECORD: web.RequestKey[Record] = web.RequestKey("yurt_record")
-"""There where requests are recorded."""
+RECORD: web.RequestKey[RequestAudit] = web.RequestKey("yurt_record")
+"""Set where requests are recorded."""
 IS_AUDITED: web.AppKey[bool] = web.AppKey("yurt_is_audited", bool)
 """Set where each request has a record."""
 ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)
@@ -83,7 +83,7 @@ class Methods:
     """The routes of one path by method."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        """The routes agree about who answers the path, because that is decided before the method is looked at."""
+        """All routes of a path have the same answering agent, because that is decided before the method is examined."""
         first = routes[0]
         self.routes = tuple(routes)
         self.answered_by = first.answered_by
@@ -119,7 +119,7 @@ class Methods:
 
 
 class Below(NamedTuple):
-    """What a path below `/v1/job/` names."""
+    """The parts of a path below `/v1/job/`."""
 
     methods: Methods
     parts: dict[str, str]
@@ -127,7 +127,7 @@ class Below(NamedTuple):
 
 
 class JobPaths:
-    """All that is declared below `/v1/job/{job_id}`: the ending decides, the rest is the job's id."""
+    """All routes below `/v1/job/{job_id}`: the ending selects one, and the rest is the job's id."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         by_path = _by_path(routes)
@@ -156,7 +156,7 @@ class JobPaths:
         return found.methods.route_of(method), parts | found.parts
 
     def split(self, path: str) -> Below:
-        """The routes of what comes after `/v1/job/`; raises Refused."""
+        """The routes for what follows `/v1/job/`; raises Refused."""
         for pattern, methods in self._patterns:
             match = pattern.search(path)
             if match is not None:
@@ -190,20 +190,20 @@ def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
 
 
 def endpoint_of(request: web.Request) -> Endpoint | None:
-    """What is declared for the path of the request; None for a path that does not exist."""
+    """The endpoint of the request's path; None for a path that does not exist."""
     resource = request.match_info.route.resource
     return None if resource is None else request.app[ENDPOINTS].get(resource)
 
 
 class _Asked(NamedTuple):
-    """All that aiohttp's router looks at."""
+    """The parts of a request that aiohttp's router reads."""
 
     method: str
     rel_url: URL
 
 
 async def find_need(request: web.Request, method: str, url: str) -> tuple[Route, Scope]:
-    """The route that a request like this would take, and what its need would be held against; raises Refused.
+    """The route that such a request would take, and the scope of its need; raises Refused.
 
     Nothing is carried out; the request that asks only lends its application.
     """
@@ -232,7 +232,7 @@ def has_effect_on_get(request: web.Request) -> bool:
 
 
 def has_cors(request: web.Request) -> bool:
-    """Whether pages of the origins to which the operator has opened reads may ask for the path."""
+    """Whether pages of origins permitted by the operator may read the path."""
     endpoint = endpoint_of(request)
     return endpoint is not None and endpoint.cors
 
@@ -255,7 +255,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
 
 
 def _note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_failed: bool) -> None:
-    """Count a request; a stream has no duration, as it lasts as long as its reader wants."""
+    """Count a request; streams have no duration, because their readers decide how long they last."""
     if route.answered_by is AnsweredBy.LEADER:
         metrics.count("rpc.request")
         if method == "GET":
@@ -350,14 +350,14 @@ def _continued(handled: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any
 
 
 def _as_read(call: Call, response: web.StreamResponse) -> web.StreamResponse:
-    """The answer of a read, which tells of the leader."""
+    """The answer of a read with headers about the leader."""
     if not response.prepared and "X-Nomad-KnownLeader" not in response.headers:
         response.headers.update(leader_headers(call.context))
     return response
 
 
 def _is_decided_by_server(route: Route, context: Context) -> bool:
-    """Whether an agent without a server leaves a request to a server before it looks at who asks."""
+    """Whether an agent without a server forwards a request before identifying its caller."""
     return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and not route.is_anonymous
 
 
@@ -377,7 +377,7 @@ async def _need_newest_rights(route: Route, access: Access, scope: Scope, reques
 
 
 def _scope(route: Route, parts: Mapping[str, str], namespace: str) -> Scope:
-    """What the need is about, as far as it is known before a row or the body is."""
+    """The scope of the need as far as known before the row or the body is read."""
     if route.scope is not QUERY:
         return ANYWHERE
     variable = parts["path"] if isinstance(route.needs, OnVariable) else None

@@ -22,7 +22,7 @@ from yurt.acl import identities
 from yurt.acl.caller_rights import identity_in, rights_of
 from yurt.acl.decisions import decide
 from yurt.acl.lru_cache import LruCache
-from yurt.acl.rights import Kind, Rights
+from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS
@@ -32,13 +32,13 @@ from yurt.structs.rpc import CallerRights, ShownCredential
 TTL_MIN_S: Final = 1.0
 """A request is decided about several times while it is carried out."""
 REFUSED_S: Final = 2.0
-"""How long rights that refuse a request are taken for new, those of unknown tokens among them."""
+"""How long refused rights, unknown tokens included, are trusted before they are queried again."""
 FAILED_S: Final = 1.0
-"""After a server did not answer no server is asked for so long: requests would wait in a row for the same failure."""
+"""How long no server is queried after one did not answer: requests would queue for the same failure."""
 ASK_LIMIT_S: Final = 5.0
 CALLERS_MAX: Final = 512
 STRANGERS_MAX: Final = 256
-"""Callers without any rights are kept apart, so that nobody can push out the others by guessing."""
+"""Callers without rights are kept separately, so that guessing cannot evict other callers."""
 ASKS_MAX: Final = 32
 """Questions to the servers at a time."""
 NO_TOKEN: Final = "the token is neither a secret nor a signed identity"
@@ -56,7 +56,7 @@ class _Kept(NamedTuple):
 
 
 class ServerAuthority:
-    """Who may do what on an agent without a server."""
+    """Decides about callers on an agent without a server."""
 
     def __init__(self, ask: Ask, env: Env, *, ttl_s: float) -> None:
         """`ttl_s` is for how long an answer of a server counts."""
@@ -71,7 +71,7 @@ class ServerAuthority:
         self._failed_until_s = 0.0
 
     def caller(self, token: str) -> Caller:
-        """What a caller shows by this text; a server says what it is worth."""
+        """The caller of this text, whose rights a server knows."""
         if not token:
             return NoToken()
         if SECRET.fullmatch(token):
@@ -83,7 +83,7 @@ class ServerAuthority:
         return ShownToken(secret_hash=f"identity {digest}")
 
     async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
-        """Ask for the rights of the actor, who shows the token, unless they are known; raises Unavailable.
+        """Query the rights of the actor with this token, unless known; raises Unavailable.
 
         `is_refused`: what is known would refuse the actor, so it must not be old.
         """
@@ -109,7 +109,7 @@ class ServerAuthority:
         return False
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether the actor may do what the need says to objects in the scope."""
+        """Whether the actor has the need's rights on objects in the scope."""
         kept = self._kept(actor.caller)
         if kept is None:
             return satisfied(need, lambda _: False, has_row=True)
@@ -123,7 +123,7 @@ class ServerAuthority:
         return decide(kept.rights, need, scope)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Whether `allows` says yes in every scope."""
+        """Whether `allows` is true in every scope."""
         kept = self._kept(actor.caller)
         return self.allows(actor, need, ANYWHERE) if kept is None else kept.rights.allows_everywhere(need)
 
@@ -131,7 +131,7 @@ class ServerAuthority:
         """Unknown: this agent has no lists that callers could share."""
 
     def identify(self, actor: Actor) -> Identity:
-        """Who the actor is, as a server says; the names of policies stay there."""
+        """The actor's identity according to a server, without the names of policies."""
         kept = self._kept(actor.caller)
         if kept is not None:
             return kept.identity
@@ -167,7 +167,7 @@ class ServerAuthority:
         self._keep(caller, rights_of(found), found, asked_s)
 
     def _keep(self, caller: Caller, rights: Rights, found: CallerRights, asked_s: float) -> None:
-        is_stranger = rights.kind is Kind.NOBODY
+        is_stranger = rights.kind is AuthenticationLevel.NOBODY
         lasts_s = REFUSED_S if is_stranger else self._ttl_s
         if found.lifetime is not None:
             lasts_s = min(lasts_s, found.lifetime / NANOSECONDS)
@@ -177,7 +177,7 @@ class ServerAuthority:
 
 
 def _credential(token: str) -> ShownCredential:
-    """What goes to a server: of a secret only its hash."""
+    """The credential as sent to a server: only the hash of a secret."""
     if not token:
         return ShownCredential()
     if SECRET.fullmatch(token):

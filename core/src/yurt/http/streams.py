@@ -30,17 +30,17 @@ async def send_bytes(call: Call, chunks: AsyncIterator[bytes], *, content_type: 
 
 
 async def send_frames(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
-    """Frames as one JSON object a line; an empty frame is a heartbeat. It is no JSON document, so it comes as text."""
+    """Frames as one JSON object per line, an empty frame as a heartbeat. Sent as text: it is not one JSON document."""
     return await send_bytes(call, _lines(frames), content_type=TEXT)
 
 
 async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame]) -> web.StreamResponse:
-    """What the frames hold, as plain text."""
+    """The data of frames as plain text."""
     return await send_bytes(call, _data(frames), content_type=TEXT)
 
 
 def frame_line(frame: StreamFrame) -> bytes:
-    """One frame; fields that are empty are left out. `Offset` is where its data ends, which is where to go on."""
+    """One frame without its empty fields. `Offset` is the end of its data, where reading continues."""
     wire: dict[str, Any] = {}
     if frame.data:
         wire["Data"] = base64.b64encode(frame.data).decode()

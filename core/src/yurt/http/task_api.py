@@ -1,4 +1,4 @@
-"""Authenticates what tasks ask over their sockets, before anything else looks at it.
+"""Authenticates tasks' requests over their sockets before they are processed further.
 
 A token is demanded even while access control is off (any text will do then), and the policy `anonymous` never applies:
 what runs in a task may be less trusted than whoever reaches the agent's port. Secrets and identities
@@ -29,7 +29,7 @@ WHO_AM_I: Final = "/v1/acl/policy/self?stale"
 
 
 async def refusal_of_task(request: web.Request) -> web.Response | None:
-    """The answer to a request of a task that shows no valid token; None where the request may go on."""
+    """The answer to a task's request without a valid token; None when the request may continue."""
     try:
         read_options(request.query)
     except (Refused, Invalid):
@@ -44,7 +44,7 @@ async def refusal_of_task(request: web.Request) -> web.Response | None:
 
 
 async def _is_known(request: web.Request) -> bool:
-    """Whether the caller showed a token or the identity of a workload; raises a YurtError where nobody can tell."""
+    """Whether the caller showed a valid token or workload identity; raises a YurtError when that cannot be decided."""
     context, authority = request.app[CONTEXT], request.app[AUTHORITY]
     if context.server is None:
         if context.servers is None:
@@ -59,7 +59,7 @@ async def _is_known(request: web.Request) -> bool:
 
 
 async def _is_known_by(servers: ApiPort, request: web.Request) -> bool:
-    """Whether a server knows the caller; raises Unavailable where it cannot tell."""
+    """Whether a server knows the caller; raises Unavailable when it cannot decide."""
     token = token_text(request)
     if not token.isascii():
         return False

@@ -1,4 +1,4 @@
-"""The settings of the `telemetry` block, and what they let through: every way out of the metrics asks here."""
+"""The settings of the `telemetry` block, and the filter that every output of metrics applies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class TelemetrySettings(Value):
     prometheus: bool = False
     """`?format=prometheus` answers."""
     host: str = ""
-    """The label `host` of every metric; "": none."""
+    """The label `host` of every metric; "" for none."""
     publishes_allocations: bool = False
     publishes_node: bool = False
     includes_alloc_meta: bool = False
     meta_keys: tuple[str, ...] = ()
-    """The keys of jobs' metadata that become labels; none given: all of them."""
+    """The keys of jobs' metadata that become labels; empty means all."""
     prefixes: tuple[tuple[str, bool], ...] = ()
     """Prefixes of names and whether these are published; the longest that fits decides."""
     is_published: bool = True

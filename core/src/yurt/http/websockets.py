@@ -14,7 +14,7 @@ FRAME_BYTES_MAX = 4 * 1024 * 1024
 CLOSE_LIMIT_S = 2.0
 LOOK_S = 1.0
 LOOKS_A_PING = 4
-"""A ping goes out each four looks: a peer that has gone without a word makes it fail."""
+"""A ping is sent every fourth check; it fails when the peer has vanished."""
 TCP_ESTABLISHED = 1
 CODE_BASE = 4000
 """Close codes of an application: 4000 and the HTTP status that a plain answer would have."""
@@ -22,7 +22,7 @@ REASON_BYTES_MAX = 120
 
 
 async def watch_peer(env: Env, request: web.Request, peer: web.WebSocketResponse) -> None:
-    """End when nobody is there any more, also while the command takes no input and the peer is not read."""
+    """End when the peer has disconnected, even while the command takes no input and the peer is not read."""
     looks = 0
     while request.transport is not None and not request.transport.is_closing() and not has_left(request):
         await env.sleep(LOOK_S)
@@ -33,7 +33,7 @@ async def watch_peer(env: Env, request: web.Request, peer: web.WebSocketResponse
 
 
 def has_left(request: web.Request) -> bool:
-    """Whether the peer has closed its side, which nobody notices who does not read; known on Linux and TCP alone."""
+    """Whether the peer has closed its side, which otherwise only a reader notices; Linux and TCP only."""
     connection = request.transport.get_extra_info("socket") if request.transport is not None else None
     if connection is None or not hasattr(socket, "TCP_INFO"):
         return False

@@ -30,7 +30,7 @@ from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.fingerprints import RESERVED, NodeFingerprint
-from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, Step, TaskHook, TaskHookOf, order
+from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, OrderedHook, TaskHook, TaskHookOf, order
 from yurt.sdk.log_engines import OWN_ENGINES, LogEngine
 from yurt.sdk.services import NODE_ATTRIBUTE, NOMAD, ServiceProvider
 from yurt.sdk.templates import TemplateProvider, by_function, problem_of
@@ -495,7 +495,7 @@ def describe(error: BaseException) -> str:
     return text if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {text}"
 
 
-def _check_places(hook: Step) -> None:
+def _check_places(hook: OrderedHook) -> None:
     """Refuse an order that is not given as names: a string would be read letter by letter."""
     given: tuple[tuple[str, object], ...] = (("after", hook.after), ("before", hook.before))
     for field, names in given:

@@ -1,4 +1,4 @@
-"""How good the forecasts of starts were: what was said when a job came, against when it started.
+"""Accuracy of start forecasts: the start predicted when a job arrived, compared with its real start.
 
 Of each job the first forecast counts, the one that its owner plans by. The wait that was forecast is also compared with
 the wait that came of it: a forecast knows no jobs that come later, so waits are longer than it says where those pass.
@@ -19,12 +19,12 @@ KEPT: Final = 1_000
 ENOUGH: Final = 20
 """Starts from which forecasts are corrected."""
 LEAST_WAIT: Final = 60_000_000_000
-"""Shorter waits, forecast and real, count as so long where they are compared: half a minute is no error of 100 %."""
+"""Shorter waits count as this long in comparisons: an error of half a minute is not an error of 100 %."""
 PERCENT: Final = 100
 
 
 class Forecast(NamedTuple):
-    """When a job would start, as it was said at `made`; 0 where nobody could say."""
+    """A predicted start, made at `made`; 0 where no prediction was possible."""
 
     made: int
     likely: int
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     by_percent: float
     """Started by the time that was to hold in 4 of 5 cases."""
     after_latest: int
-    """Started later than at the latest, by the limits: nodes were lost, or higher bands came."""
+    """Jobs that started after their latest predicted start: nodes were lost, or jobs of higher bands arrived."""
 
 
 class Accuracy:
@@ -80,11 +80,11 @@ class Accuracy:
             self._ratios = None
 
     def left(self, key: JobKey) -> None:
-        """A job waits no more, and has not started."""
+        """Remove a job that left the queue without starting."""
         self._waiting.pop(key, None)
 
     def corrected(self, forecast: Forecast) -> Forecast:
-        """A forecast with the waits that half, and four of five, of the last jobs really had for what was said."""
+        """A forecast with the waits that 50 % and 80 % of recent jobs really had for such a prediction."""
         if len(self._starts) < ENOUGH or not forecast.likely:
             return forecast
         half, most = self._learned()
@@ -102,7 +102,7 @@ class Accuracy:
         return self._ratios
 
     def summary(self) -> Summary | None:
-        """What came of the last forecasts; None before the first start."""
+        """The outcome of recent forecasts; None before the first start."""
         starts = self._starts
         if not starts:
             return None
@@ -122,7 +122,7 @@ class Accuracy:
 
 
 def _ratio(start: Start) -> float:
-    """The wait as a multiple of what was forecast without correction."""
+    """The real wait as a multiple of the uncorrected forecast."""
     said = max(LEAST_WAIT, start.plain.likely - start.plain.made)
     return max(LEAST_WAIT, start.at - start.plain.made) / said
 

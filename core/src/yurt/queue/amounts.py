@@ -39,7 +39,7 @@ NOTHING: Final = Amounts()
 
 
 def dominant_share(amounts: Amounts, capacity: Amounts) -> int:
-    """The largest share of any resource, in parts of `WHOLE`; a resource that the pool has not got counts nothing."""
+    """The largest share of any resource, in parts of `WHOLE`; resources that the pool lacks do not count."""
     share = 0
     for amount, whole in zip(amounts, capacity, strict=True):
         if whole > 0 and amount > 0:

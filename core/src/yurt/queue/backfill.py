@@ -23,34 +23,34 @@ from yurt.queue.waiting import Waiting
 
 
 class BackfillRules(NamedTuple):
-    """How far the search goes; times in nanoseconds."""
+    """The limits of the search; times in nanoseconds."""
 
     reservations: int = 1
-    """Jobs that do not fit and get a reservation; 1 is EASY backfill, 0 none: the first that does not fit blocks."""
+    """Jobs that do not fit and get a reservation: 1 is EASY backfill; with 0 the first such job blocks the rest."""
     depth: int = 500
     """Jobs that do not fit and are passed over, until the search ends."""
     boost_part: float = 0.25
     """Of the pool, up to which jobs are boosted; one alone may hold more."""
     default_limit: int = 0
-    """The run time of jobs that declare none; 0: they may hold what they have for ever."""
+    """The run time of jobs that declare none; 0 means unlimited."""
 
 
-class Reservation(NamedTuple):
-    """Capacity that is kept for a job from a time on; NEVER when no release makes room for it."""
+class CapacityReservation(NamedTuple):
+    """Capacity reserved for a job from a time on; NEVER when no release frees enough."""
 
     job: Waiting
     start: int
 
 
-class Decision(NamedTuple):
+class BackfillSchedule(NamedTuple):
     """What starts now, and what waits for when."""
 
     starts: tuple[Waiting, ...]
-    reservations: tuple[Reservation, ...]
+    reservations: tuple[CapacityReservation, ...]
 
 
 def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, held: float) -> Waiting | None:
-    """The job whose boost came first, if it has come; `held` is the part of the pool that earlier ones hold."""
+    """The job whose boost began first, if any has; `held` is the part of the pool in use by earlier boosted jobs."""
     return job if job is not None and 0 < job.boost_at <= now and held < rules.boost_part else None
 
 
@@ -72,10 +72,10 @@ def decide(
     *,
     vector: Callable[[Waiting], Vector],
     least: Vector | None = None,
-) -> Decision:
-    """What starts now; changes the profile. `least` is what no job asks less than: without that the search ends."""
+) -> BackfillSchedule:
+    """What starts now; changes the profile. `least` is the smallest request of any job: below it, the search ends."""
     starts: list[Waiting] = []
-    reservations: list[Reservation] = []
+    reservations: list[CapacityReservation] = []
     passed = 0
     for job in order:
         if least is not None and not _any_room(least, profile.free[0]):
@@ -88,12 +88,12 @@ def decide(
         passed += 1
         if len(reservations) < rules.reservations:
             start = profile.earliest(asked, limit)
-            reservations.append(Reservation(job, start))
+            reservations.append(CapacityReservation(job, start))
             if start < NEVER:
                 profile.take(asked, start, limit)
         if not rules.reservations or passed > rules.depth:
             break
-    return Decision(tuple(starts), tuple(reservations))
+    return BackfillSchedule(tuple(starts), tuple(reservations))
 
 
 def _any_room(least: Vector, free: Vector) -> bool:

@@ -23,7 +23,7 @@ def tenant_of(job: Job, metadata_key: str) -> tuple[str, ...]:
 
 
 def allocated_amounts(alloc: Allocation, prices: Mapping[str, float]) -> Amounts:
-    """What an allocation holds; GPUs by the price of their model."""
+    """The amounts that an allocation uses; GPUs by the price of their model."""
     return priced(counted(usage_of(alloc)), prices)
 
 
@@ -54,5 +54,5 @@ def price_of(name: str, prices: Mapping[str, float]) -> int:
 
 
 def whole_gpus(amounts: Amounts) -> float:
-    """GPUs of price 1 that the amounts come to."""
+    """The amounts as a number of GPUs of price 1."""
     return amounts.gpu / (MILLI * PRICE_ONE)

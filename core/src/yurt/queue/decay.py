@@ -23,7 +23,7 @@ SCALE_BITS: Final = 64
 _TABLE_BITS: Final = 12
 _FRACTION_BITS: Final = 32
 LANDMARK_SPAN: Final = 32
-"""A landmark moves when it is so many half-lives old, which bounds the size of the totals."""
+"""The age in half-lives at which a landmark moves, which bounds the size of the totals."""
 _LOG2_E: Final = 26_613_026_195_688_644_983
 """1/ln 2 times 2^SCALE_BITS."""
 
@@ -55,11 +55,11 @@ def power_of_two(numerator: int, denominator: int) -> int:
 
 
 def lifetime(half_life: int) -> int:
-    """h/ln 2: usage of a rate that has been held for ever is the rate times this."""
+    """h/ln 2: the usage of a constant rate converges to the rate times this."""
     return half_life * _LOG2_E >> SCALE_BITS
 
 
-class Usage(NamedTuple):
+class DecayedUsage(NamedTuple):
     """Decaying usage of some resources, each with the rate at which it is used now."""
 
     landmark: int
@@ -69,12 +69,12 @@ class Usage(NamedTuple):
     rates: tuple[int, ...]
 
 
-def no_usage(resources: int, *, now: int) -> Usage:
+def no_usage(resources: int, *, now: int) -> DecayedUsage:
     """Nothing used, so far."""
-    return Usage(now, now, (0,) * resources, (0,) * resources)
+    return DecayedUsage(now, now, (0,) * resources, (0,) * resources)
 
 
-def advanced(usage: Usage, now: int, half_life: int) -> Usage:
+def advanced(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     """The same usage with `at` moved to `now`; unchanged when the clock went back."""
     assert half_life > 0, half_life
     if now <= usage.at:
@@ -86,35 +86,35 @@ def advanced(usage: Usage, now: int, half_life: int) -> Usage:
     return usage._replace(at=now, totals=totals)
 
 
-def with_rates(usage: Usage, rates: tuple[int, ...], *, now: int, half_life: int) -> Usage:
+def with_rates(usage: DecayedUsage, rates: tuple[int, ...], *, now: int, half_life: int) -> DecayedUsage:
     """The usage when the rates change at `now`."""
     assert len(rates) == len(usage.rates), (rates, usage.rates)
     assert min(rates) >= 0, (rates, "nobody gives back more than was taken")
     return advanced(usage, now, half_life)._replace(rates=rates)
 
 
-def used(usage: Usage, now: int, half_life: int) -> tuple[int, ...]:
+def used(usage: DecayedUsage, now: int, half_life: int) -> tuple[int, ...]:
     """What counts at `now`, by resource, in rate units times nanoseconds."""
     current = advanced(usage, now, half_life)
     factor = power_of_two(current.at - current.landmark, half_life)
     return tuple((total << SCALE_BITS) // factor for total in current.totals)
 
 
-def rebased(usage: Usage, now: int, *, before: int, after: int) -> Usage:
-    """The usage under another half-life: what counts at `now` stays as it is and decays anew from there."""
+def rebased(usage: DecayedUsage, now: int, *, before: int, after: int) -> DecayedUsage:
+    """The usage under another half-life: the value at `now` is kept and decays at the new rate from there."""
     if before == after:
         return usage
     current = advanced(usage, now, before)
-    return Usage(current.at, current.at, used(current, current.at, before), usage.rates)
+    return DecayedUsage(current.at, current.at, used(current, current.at, before), usage.rates)
 
 
-def _primitive(usage: Usage, at: int, half_life: int) -> int:
+def _primitive(usage: DecayedUsage, at: int, half_life: int) -> int:
     """G(at), in nanoseconds."""
     inflation = power_of_two(at - usage.landmark, half_life)
     return half_life * _LOG2_E * inflation >> (2 * SCALE_BITS)
 
 
-def _near(usage: Usage, now: int, half_life: int) -> Usage:
+def _near(usage: DecayedUsage, now: int, half_life: int) -> DecayedUsage:
     """The usage with a landmark that is not too long before `now`."""
     age = (now - usage.landmark) // half_life
     if age < LANDMARK_SPAN:

@@ -78,7 +78,7 @@ def _adjusted(job: Waiting, used: Amounts, total: Amounts, weights: Weights, now
 
 
 def _tenant_adjustment(used: Amounts, total: Amounts, weight: int) -> int:
-    """The weight less the tenant's part of it; resources that nobody used say nothing."""
+    """The weight less the tenant's part of it; resources without any usage are ignored."""
     known = [(own, whole) for own, whole in zip(used, total, strict=True) if whole > 0]
     if not known:
         return weight

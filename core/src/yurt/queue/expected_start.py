@@ -28,7 +28,7 @@ def expected_starts(
     vector: Callable[[Waiting], Vector],
     run_time: Callable[[Waiting], int],
 ) -> dict[JobKey, int]:
-    """The expected start of each job; those that nothing makes room for are missing."""
+    """The expected start of each job; jobs that no release makes room for are missing."""
     forecast = _StartForecast(now, free, ends)
     waiting = deque(order)
     starts: dict[JobKey, int] = {}

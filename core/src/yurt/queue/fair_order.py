@@ -1,4 +1,4 @@
-"""The order of waiting jobs by fair share: who is within its part of the pool, and whose turn it is.
+"""The order of waiting jobs by fair share: tenants within their share of the pool first, then by turn.
 
 Bands of priority come first, from the top. Within a band
 
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
-from yurt.queue.line import Band, Head, Line, head_of
+from yurt.queue.line import Band, LeafHead, Line, head_of
 from yurt.queue.waiting import Path, Waiting
 
 DELAY_PARTS: Final = 1 << 20
@@ -38,7 +38,7 @@ class Shares(NamedTuple):
     weights: Mapping[Path, int]
     """In thousandths, by path; tenants that are missing have weight 1."""
     held: Mapping[str, Amounts]
-    """By account; accounts that hold nothing are missing."""
+    """Amounts in use by account; accounts without any are missing."""
 
     def weight(self, path: Path) -> int:
         """The weight of a tenant."""
@@ -53,7 +53,7 @@ class Delays(NamedTuple):
     capacity: Amounts
     """The pool's amounts times `decay.lifetime(half_life)`: usage of a tenant that has used all of it for ever."""
     most: int
-    """The delay of a tenant of weight 1 that has; none is longer."""
+    """The longest delay of a tenant of weight 1."""
 
     def of(self, used: Amounts, weight: int) -> int:
         """The delay of a tenant."""
@@ -62,7 +62,7 @@ class Delays(NamedTuple):
 
 
 def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Path, int]) -> dict[Path, int]:
-    """The delays of accounts, and of the users within them, which come on top."""
+    """The delays of accounts, and the additional delays of the users within them."""
     accounts: dict[str, Amounts] = {}
     for path, amounts in used.items():
         accounts[path[0]] = accounts[path[0]].plus(amounts) if path[0] in accounts else amounts
@@ -75,13 +75,13 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
 
 
 def fair_order(line: Line, shares: Shares) -> Iterator[Waiting]:
-    """The jobs in their order, lazily; nothing given may change meanwhile."""
-    parts = _Parts(shares, {*line.accounts, *shares.held})
+    """The jobs in their order, computed lazily; the inputs must not change meanwhile."""
+    parts = _AccountShares(shares, {*line.accounts, *shares.held})
     for number in sorted(line.bands, reverse=True):
         yield from _of_band(line.bands[number], line.delays, parts)
 
 
-class _Parts:
+class _AccountShares:
     """What accounts hold, with what the walk gave them, against their parts of the pool."""
 
     def __init__(self, shares: Shares, active: set[str]) -> None:
@@ -101,18 +101,18 @@ class _Parts:
         )
 
     def give(self, account: str, asked: Amounts) -> None:
-        """The walk has come to a job."""
+        """Count a job that the walk has reached as started."""
         held = self._held.get(account) or self._shares.held.get(account, NOTHING)
         self._held[account] = held.plus(asked)
 
 
-def _of_band(band: Band, delays: Mapping[Path, int], parts: _Parts) -> Iterator[Waiting]:
+def _of_band(band: Band, delays: Mapping[Path, int], parts: _AccountShares) -> Iterator[Waiting]:
     taken: dict[Path, int] = {}
-    borrowers: list[Head] = []
-    moved: list[Head] = []
+    borrowers: list[LeafHead] = []
+    moved: list[LeafHead] = []
     at, heads = 0, band.heads
 
-    def following(path: Path) -> Head | None:
+    def following(path: Path) -> LeafHead | None:
         taken[path] = number = taken.get(path, 0) + 1
         leaf = band.leaves[path]
         return head_of(leaf[number], delays) if number < len(leaf) else None

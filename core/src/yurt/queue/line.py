@@ -1,4 +1,4 @@
-"""The jobs that wait, kept sorted: a job enters and leaves in logarithmic time, whatever waits beside it.
+"""Waiting jobs, kept sorted: adding and removing one takes logarithmic time.
 
 Each tenant has a leaf, in each band of priority. The leaves of a band are sorted by their heads, so that a walk in the
 order of the queue begins without looking at all of them. A job of an account that names no user has a leaf of its own
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from yurt.queue.waiting import JobKey, Path, Waiting
 
 OWN_LEAF: Final = ""
-"""The name of the leaf of jobs that belong to an account and to none of its children."""
+"""The name of the leaf for jobs that belong to an account but to none of its users."""
 
 
 def place_in_leaf(job: Waiting) -> tuple[int, int, int, JobKey]:
@@ -22,7 +22,7 @@ def place_in_leaf(job: Waiting) -> tuple[int, int, int, JobKey]:
     return (-job.priority, job.turn, job.create_index, job.key)
 
 
-class Head(NamedTuple):
+class LeafHead(NamedTuple):
     """The next job of a leaf, as leaves are compared."""
 
     turn: int
@@ -36,9 +36,9 @@ class Band:
 
     def __init__(self, delays: Mapping[Path, int]) -> None:
         self.leaves: dict[Path, list[Waiting]] = {}
-        self.heads: list[Head] = []
+        self.heads: list[LeafHead] = []
         self._delays = delays
-        self._head_of: dict[Path, Head] = {}
+        self._head_of: dict[Path, LeafHead] = {}
         self._of_account: dict[str, set[Path]] = {}
 
     def add(self, job: Waiting) -> None:
@@ -61,12 +61,12 @@ class Band:
         self.refresh(job.tenant)
 
     def delay_changed(self, path: Path) -> None:
-        """Sort the leaves of a tenant anew: its own, or all of an account."""
+        """Sort again the leaves of a tenant whose delay changed: its own, or all of an account."""
         for leaf in sorted(self._of_account.get(path[0], ())) if len(path) == 1 else (path,):
             self.refresh(leaf)
 
     def refresh(self, path: Path) -> None:
-        """Sort a leaf anew among the others."""
+        """Sort a leaf again among the others."""
         leaf, known = self.leaves.get(path), self._head_of.get(path)
         now = None if leaf is None else head_of(leaf[0], self._delays)
         if now == known:
@@ -78,11 +78,11 @@ class Band:
             self._head_of[path] = now
 
 
-def head_of(job: Waiting, delays: Mapping[Path, int]) -> Head:
-    """A job as the head of its leaf: put off by its account's delay, and its user's, of whom nobody need know yet."""
+def head_of(job: Waiting, delays: Mapping[Path, int]) -> LeafHead:
+    """A job as the head of its leaf, delayed by its account's and its user's delay; either may be unknown yet."""
     path = job.tenant
     delay = delays.get(path, 0) if len(path) == 1 else delays.get(path[:1], 0) + delays.get(path, 0)
-    return Head(job.turn + delay, job.create_index, path)
+    return LeafHead(job.turn + delay, job.create_index, path)
 
 
 class Line:
@@ -144,7 +144,7 @@ class Line:
         self._accounts[job.tenant[0]] = self._accounts.get(job.tenant[0], 0) + 1
 
     def remove(self, key: JobKey) -> Waiting | None:
-        """Remove a job, if it is there."""
+        """Remove a job, if present."""
         job = self._jobs.pop(key, None)
         if job is None:
             return None
@@ -177,5 +177,5 @@ class Line:
         assert len(placed) == len(self._jobs), "no job stands twice"
         assert sum(self._accounts.values()) == len(placed), "each job belongs to an account"
         for band in self._bands.values():
-            heads: Sequence[Head] = sorted(head_of(leaf[0], self._delays) for leaf in band.leaves.values())
+            heads: Sequence[LeafHead] = sorted(head_of(leaf[0], self._delays) for leaf in band.leaves.values())
             assert band.heads == heads, "each leaf has its head among the others'"

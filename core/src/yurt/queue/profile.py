@@ -1,4 +1,4 @@
-"""Free capacity over time: what is free now, what running jobs release at the latest, and what is reserved.
+"""Free capacity over time: what is free now, what running jobs release at their limits, and what is reserved.
 
 A profile is a list of steps: from `times[i]` on, until the next step, `free[i]` is free. Amounts are vectors of one or
 more resources, all of the same length. Capacity is that of a whole pool; whether it lies on one node is for the
@@ -32,7 +32,7 @@ class Profile:
                 self.free.append(grown)
 
     def earliest(self, asked: Vector, duration: int, *, by: int = NEVER) -> int:
-        """The first time at which so much is free for so long; NEVER when there is none up to `by`."""
+        """The first time at which the amounts are free for the duration; NEVER when there is none up to `by`."""
         times, free = self.times, self.free
         start = 0
         while start < len(times) and times[start] <= by:
@@ -45,7 +45,7 @@ class Profile:
         return NEVER
 
     def has_room(self, asked: Vector, duration: int) -> bool:
-        """Whether so much is free from now on for so long."""
+        """Whether the amounts are free from now on for the duration."""
         end = self.times[0] + duration
         for time, free in zip(self.times, self.free, strict=True):
             if time >= end:
@@ -55,14 +55,14 @@ class Profile:
         return True
 
     def take(self, asked: Vector, start: int, duration: int) -> None:
-        """Reserve so much from `start` on for so long."""
+        """Reserve the amounts from `start` on for the duration."""
         assert start >= self.times[0], (start, self.times[0])
         first, last = self._split(start), self._split(min(start + duration, NEVER))
         for at in range(first, last):
             self.free[at] = tuple(map(int.__sub__, self.free[at], asked))
 
     def _last_lack(self, start: int, asked: Vector, end: int) -> int:
-        """The last step before `end`, from `start` on, with too little; -1 when there is none."""
+        """The last step before `end`, from `start` on, with too little free; -1 when there is none."""
         lack = -1
         for at in range(start, len(self.times)):
             if self.times[at] >= end:
@@ -72,7 +72,7 @@ class Profile:
         return lack
 
     def _split(self, time: int) -> int:
-        """The step that begins at a time, made when there is none."""
+        """The step that begins at a time; created when missing."""
         at = bisect_right(self.times, time) - 1
         if self.times[at] == time:
             return at

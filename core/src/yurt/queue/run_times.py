@@ -15,7 +15,7 @@ from typing import Final
 KEPT: Final = 200
 """Runs that are remembered of each kind, the last ones."""
 ENOUGH: Final = 5
-"""Runs from which a kind says something."""
+"""The minimum of recorded runs for a prediction from runs of a kind."""
 KINDS_MAX: Final = 20_000
 """Kinds that are remembered; beyond, the one that was added first is forgotten."""
 
@@ -42,7 +42,7 @@ class RunTimes:
             insort(ordered, duration)
 
     def expected(self, kinds: Sequence[Hashable], *, percent: int, elapsed: int, limit: int) -> int:
-        """The whole run time that so many percent of comparable runs did not exceed; the limit when none compares."""
+        """The run time that this percentage of comparable runs did not exceed; the limit when none is comparable."""
         for kind in kinds:
             ordered = self._sorted.get(kind, ())
             first = bisect_right(ordered, elapsed) if elapsed else 0

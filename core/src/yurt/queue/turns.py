@@ -1,4 +1,4 @@
-"""When the turn of a waiting job comes: a time that is fixed when the job comes.
+"""The turn of a waiting job: a time fixed when the job arrives, by which jobs are compared.
 
     turn = since + min(stretch x cards x limit, reach)
 
@@ -24,7 +24,7 @@ class TurnRules(NamedTuple):
 
 
 def turn_of(since: int, limit: int, cards: int, rules: TurnRules) -> int:
-    """The turn of a job that may hold so many cards for `limit` (0: for ever)."""
+    """The turn of a job that may use this many cards for `limit` (0: without limit)."""
     assert cards > 0, cards
     return since + (min(rules.stretch * cards * limit // STRETCH_ONE, rules.reach) if limit else rules.reach)
 

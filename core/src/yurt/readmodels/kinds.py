@@ -20,7 +20,7 @@ Of = Callable[[Any], Any]
 NAME_MAX: Final = 256
 
 
-class Kind(NamedTuple, Generic[R]):
+class RowKind(NamedTuple, Generic[R]):
     """A kind of rows. Each field holds texts, numbers, flags or tuples of texts throughout; a flag may be None."""
 
     name: str
@@ -58,10 +58,10 @@ def _listed(**paths: str) -> dict[str, Of]:
     return {name: attrgetter(path) for name, path in paths.items()}
 
 
-JOBS: Final = Kind[JobFacts](
+JOBS: Final = RowKind[JobFacts](
     name="jobs",
     fields=_listed(
-        ID="id", Namespace="namespace", Name="name", Type="type", Kind="kind", Status="status", Reason="reason",
+        ID="id", Namespace="namespace", Name="name", Type="type", RowKind="kind", Status="status", Reason="reason",
         Desired="desired", Running="running", Starting="starting", Waiting="waiting", Failed="failed", Lost="lost",
         Complete="complete", Unknown="unknown", NodePool="node_pool", Priority="priority", Version="version",
         SubmitTime="submit_time", JobStatus="job_status", Stop="is_stopped", ParentID="parent_id",
@@ -79,7 +79,7 @@ JOBS: Final = Kind[JobFacts](
     maps={"Meta": attrgetter("meta")},
 )  # fmt: skip
 
-NODES: Final = Kind[NodeFacts](
+NODES: Final = RowKind[NodeFacts](
     name="nodes",
     fields=_listed(
         ID="id", Name="name", Status="status", Pool="pool", Datacenter="datacenter", Class="node_class",
@@ -121,7 +121,7 @@ def _searched_alloc(alloc: Allocation) -> str:
     return "\0".join(parts).casefold()
 
 
-ALLOCATIONS: Final = Kind[Allocation](
+ALLOCATIONS: Final = RowKind[Allocation](
     name="allocations",
     fields=_listed(
         ID="id", Namespace="namespace", JobID="job_id", TaskGroup="task_group", Name="name", NodeID="node_id",
@@ -153,4 +153,4 @@ ALLOCATIONS: Final = Kind[Allocation](
     maps={},
 )  # fmt: skip
 
-KINDS: Final[Mapping[str, Kind[Any]]] = {each.name: each for each in (JOBS, ALLOCATIONS, NODES)}
+KINDS: Final[Mapping[str, RowKind[Any]]] = {each.name: each for each in (JOBS, ALLOCATIONS, NODES)}

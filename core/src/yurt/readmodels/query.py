@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from yurt.readmodels.kinds import Kind
+from yurt.readmodels.kinds import RowKind
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 
@@ -62,7 +62,7 @@ class Asked(Value):
     next_token: str = ""
 
 
-def parse_query(kind: Kind[Any], asked: Asked) -> Query:
+def parse_query(kind: RowKind[Any], asked: Asked) -> Query:
     """The query; raises Invalid with what is wrong."""
     fields = _names(kind, "fields", asked.fields, FIELDS_MAX) or kind.defaults
     sort = tuple(
@@ -85,7 +85,7 @@ def parse_query(kind: Kind[Any], asked: Asked) -> Query:
     )
 
 
-def _names(kind: Kind[Any], what: str, text: str, count_max: int, *, prefix: str = "") -> tuple[str, ...]:
+def _names(kind: RowKind[Any], what: str, text: str, count_max: int, *, prefix: str = "") -> tuple[str, ...]:
     """Comma-separated names of fields; an empty text gives none."""
     names = tuple(dict.fromkeys(each.strip() for each in text.split(","))) if text else ()
     if len(names) > count_max:
@@ -95,7 +95,7 @@ def _names(kind: Kind[Any], what: str, text: str, count_max: int, *, prefix: str
     return names
 
 
-def _alternatives(kind: Kind[Any], texts: Iterable[str]) -> dict[str, frozenset[str]]:
+def _alternatives(kind: RowKind[Any], texts: Iterable[str]) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for number, text in enumerate(texts):
         name, colon, value = text.partition(":")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from yurt.filters import compile_filter
-from yurt.readmodels.kinds import Kind, Of
+from yurt.readmodels.kinds import Of, RowKind
 from yurt.readmodels.query import BAD_TOKEN, Query, token_of
 from yurt.sdk.errors import Invalid
 
@@ -65,7 +65,7 @@ class Matcher(Generic[R]):
 
     __slots__ = ("_fields", "_keep", "_searched", "_where", "_words")
 
-    def __init__(self, kind: Kind[R], query: Query) -> None:
+    def __init__(self, kind: RowKind[R], query: Query) -> None:
         """Raises Invalid for a filter that cannot be read."""
         self._words = query.words
         self._searched = kind.searched
@@ -110,7 +110,7 @@ def text_of(value: Any) -> str:
 class Selection(Generic[R]):
     """The page of a query in the making."""
 
-    def __init__(self, kind: Kind[R], query: Query) -> None:
+    def __init__(self, kind: RowKind[R], query: Query) -> None:
         self._kind = kind
         self._query = query
         self._matcher = Matcher(kind, query)
@@ -201,7 +201,7 @@ def _facet(counter: Counter[Any]) -> Facet:
     return Facet(tuple(ordered[:FACET_VALUES_MAX]), max(0, len(ordered) - FACET_VALUES_MAX))
 
 
-def columns_of(kind: Kind[R], fields: Iterable[str], rows: Iterable[R]) -> dict[str, list[Any]]:
+def columns_of(kind: RowKind[R], fields: Iterable[str], rows: Iterable[R]) -> dict[str, list[Any]]:
     """The rows as columns."""
     listed = list(rows)
     return {name: list(map(kind.field(name), listed)) for name in fields}

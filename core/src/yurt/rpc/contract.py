@@ -29,7 +29,7 @@ class PortMethod(NamedTuple):
 
     name: str
     needs: CallNeed
-    """Who may make it."""
+    """What the caller of the method needs."""
     request: type[msgspec.Struct]
     parameters: tuple[str, ...]
     answer: Any = None

@@ -40,7 +40,7 @@ class Security(NamedTuple):
 
 
 class Dialler:
-    """Connects as one agent; `hello` makes its greeting anew for each connection."""
+    """Connects as one agent; `hello` creates a greeting for each connection."""
 
     def __init__(self, hello: Callable[[], Hello], security: Security | None = None) -> None:
         self._hello = hello

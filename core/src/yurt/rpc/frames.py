@@ -18,17 +18,17 @@ PROTOCOL = 2
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """The largest message that an end takes."""
 GREETING_BYTES_MAX = 64 * 1024
-"""The largest message of an end that has not said yet who it is."""
+"""The largest message accepted from an end that has not identified itself."""
 GATHER_BYTES = 256 * 1024
 """Frames that wait are sent together, up to this."""
 FRAME_BYTES = 32
-"""What a frame counts when frames are gathered, besides what it carries."""
+"""The overhead that a frame counts when frames are batched, beside its content."""
 FRAMES_MAX = GATHER_BYTES // FRAME_BYTES + 1
 """Frames in a message."""
 WINDOW = 16
 """Items of a stream that may be under way."""
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What decoding raises for bytes of a stranger: a text that is not UTF-8 is none of msgspec's own errors."""
+"""Errors of decoding untrusted bytes: invalid UTF-8 does not raise one of msgspec's own errors."""
 
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -156,7 +156,7 @@ def refusal(error: YurtError) -> Welcome:
 
 
 def kind_of(error: YurtError) -> str:
-    """The closest class of an error that the other end knows."""
+    """The closest error class that the other end knows."""
     return next((each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS), "YurtError")
 
 

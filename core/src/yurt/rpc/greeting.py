@@ -8,7 +8,7 @@ from yurt.rpc.frames import PROTOCOL, UNREADABLE, Hello, Welcome
 from yurt.sdk.errors import Invalid, Unavailable
 
 WORD_MAX = 512
-"""Letters of a word that an agent says of itself; they stand in logs."""
+"""The longest word that an agent may use about itself; such words appear in logs."""
 _encode = msgspec.msgpack.Encoder().encode
 _hello = msgspec.msgpack.Decoder(Hello)
 _welcome = msgspec.msgpack.Decoder(Welcome)
@@ -20,7 +20,7 @@ def encode_greeting(greeting: Hello | Welcome) -> bytes:
 
 
 def decode_hello(message: bytes) -> Hello:
-    """The greeting of the dialling end; raises Invalid when it speaks another protocol."""
+    """The greeting of the dialling end; raises Invalid for another protocol."""
     try:
         hello = _hello.decode(message)
     except UNREADABLE:

@@ -15,9 +15,9 @@ from yurt.rpc.wire import Wire
 UNREAD_BYTES_MAX: Final = 4 * 1024 * 1024
 """The end that was dialled takes no further calls while more than this waits for the other end to read it."""
 REST_S: Final = 1.0
-"""How long nothing is read from an end that calls too often."""
+"""How long reading pauses for an end that calls too often, in seconds."""
 REFUSED_MAX: Final = 20_000
-"""The connection is given up when so much is refused before such a rest begins to work."""
+"""Refused bytes before a pause takes effect, beyond which the connection is closed."""
 
 
 class Abuse(Exception):

@@ -13,12 +13,12 @@ class RpcLimits(Value):
     """Limits of a listening end; 0 means no limit for configurable ones."""
 
     handshake_s: float = 5.0
-    """`limits.rpc_handshake_timeout`: until an agent has said who it is, the handshake of TLS included."""
+    """`limits.rpc_handshake_timeout`: the time until an agent has identified itself, the TLS handshake included."""
     per_address_max: int = 100
     """`limits.rpc_max_conns_per_client`: connections of one address."""
     connections_max: int = 20_000
     strangers_max: int = 1_000
-    """Connections that have not said yet who they are; a further one ends the oldest of them."""
+    """Connections without a greeting; a further one closes the oldest of them."""
     calls: Rate = Rate(per_s=500.0, burst=2_000.0)
     """Calls of one client; servers are not bounded."""
 

@@ -28,7 +28,7 @@ OUT_OF_FILES_PAUSE_S = 0.1
 SERVER_ROLE = "server"
 
 GetContext = Callable[[], ssl.SSLContext]
-"""How a connection is encrypted; asked for each, so a renewed certificate counts at once."""
+"""Returns the TLS context for a connection; called for each, so that a renewed certificate takes effect at once."""
 
 
 class Caller(NamedTuple):

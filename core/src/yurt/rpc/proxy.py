@@ -14,7 +14,7 @@ from yurt.rpc.peer import ConnectionLost, Peer
 from yurt.sdk.errors import Reason, Unavailable, YurtError
 
 ANSWER_LIMIT_S = 60.0
-"""How long a call may take beyond the time that it asks to wait itself (`timeout_s`)."""
+"""How long a call may take beyond the wait that it requests itself (`timeout_s`)."""
 
 
 class NoAnswer(Unavailable, reason=Reason.NO_ANSWER):
@@ -26,7 +26,7 @@ GetPeer = Callable[[], Awaitable[Peer]]
 
 
 OnOutcome = Callable[[str, YurtError | None], None]
-"""Told how each call with one answer went: its name, and what it failed with."""
+"""Called with the name of each call with a single answer and its error."""
 
 
 class Terms(NamedTuple):
@@ -49,7 +49,7 @@ class _Far:
 
 
 _made: dict[tuple[int, bool], tuple[Contract, type[_Far]]] = {}
-"""Classes by contract, which is kept so that no other one gets its identity; there are as many as ports."""
+"""Classes by contract; the contract is kept alive so that its identity is not reused. There are as many as ports."""
 
 
 def far_port(

@@ -44,7 +44,7 @@ class Sender:
         self._flush()
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._is_closed = True
 
     def _flush(self) -> None:

@@ -16,7 +16,7 @@ from yurt.rpc.frames import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
 from yurt.sdk.errors import Reason, Unavailable
 
 SILENCE_S = 4
-"""A connection whose other machine answers nothing for so long has ended."""
+"""A connection counts as lost when the other machine is silent for this long."""
 PROBES = 3
 _SIZE = struct.Struct(">I")
 TLS_HANDSHAKE = 0x16

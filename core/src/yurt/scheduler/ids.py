@@ -18,7 +18,7 @@ UUID_PARTS = Struct("8s4s4s4s12s")
 UUID_LENGTH = 36
 UUID_DIGITS = np.array([at for at in range(UUID_LENGTH) if at not in (8, 13, 18, 23)])
 FEW = 32
-"""So many ids are made sooner one by one."""
+"""Up to this number, ids are generated faster one by one."""
 
 
 class SeededIds:

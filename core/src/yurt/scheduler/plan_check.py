@@ -39,9 +39,9 @@ from yurt.structs.status import (
 )
 
 CHECKED_EACH = 64
-"""Of so many states one has a node of the fast path checked exactly as well."""
+"""One of this many states has a node of the fast path checked exactly as well."""
 MANY = 32
-"""From so many placements on nodes with room for all are told apart at once."""
+"""From this number of placements on, nodes with capacity for all are found in one array operation."""
 
 
 class _NodePart(NamedTuple):

@@ -293,7 +293,7 @@ AllocHook = AllocHookOf[HookedAlloc]
 """The base of a package's hook of allocations, with methods that do nothing."""
 
 
-class Step(Protocol):
+class OrderedHook(Protocol):
     """What determines a hook's position in the order."""
 
     @property
@@ -312,7 +312,7 @@ class Step(Protocol):
         ...
 
 
-def order(built_in: Sequence[str], added: Sequence[Step]) -> tuple[str, ...]:
+def order(built_in: Sequence[str], added: Sequence[OrderedHook]) -> tuple[str, ...]:
     """The names of all hooks in their order; raises Invalid for contradictory `after` and `before`.
 
     An added hook comes right behind those that it names in `after`, else right before those in `before`, else before
@@ -330,7 +330,7 @@ def order(built_in: Sequence[str], added: Sequence[Step]) -> tuple[str, ...]:
     return tuple(placed)
 
 
-def _place(placed: Sequence[str], hook: Step, *, is_built_in: Callable[[str], bool]) -> int:
+def _place(placed: Sequence[str], hook: OrderedHook, *, is_built_in: Callable[[str], bool]) -> int:
     behind = [placed.index(name) + 1 for name in hook.after if name in placed]
     ahead = [placed.index(name) for name in hook.before if name in placed]
     low, high = max(behind, default=0), min(ahead, default=len(placed))

@@ -42,7 +42,7 @@ _LATER: Final = ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV))
 NETWORK_SINCE, SCOPES_SINCE = 4, 6
 
 
-class Rule(NamedTuple):
+class PathRule(NamedTuple):
     """The access allowed for a path and all below it; a path that does not exist is no error."""
 
     path: str
@@ -94,7 +94,7 @@ def granted(access: int, *, version: int, is_folder: bool) -> int:
     return access & handled(version) & (-1 if is_folder else FOR_FILES)
 
 
-def restrict(rules: Iterable[Rule], *, version: int) -> None:
+def restrict(rules: Iterable[PathRule], *, version: int) -> None:
     """Deny this process, and all that it starts, everything that no rule allows; raises OSError."""
     attributes = ruleset_attributes(version)
     ruleset = _call(SYS_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
@@ -108,7 +108,7 @@ def restrict(rules: Iterable[Rule], *, version: int) -> None:
         os.close(ruleset)
 
 
-def _add(ruleset: int, rule: Rule, version: int) -> None:
+def _add(ruleset: int, rule: PathRule, version: int) -> None:
     try:
         held = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

@@ -23,7 +23,7 @@ FOLDER_MODE = 0o711
 MAKING_ROUNDS = 10
 
 
-class Places:
+class PinnedPaths:
     """The pinned paths of one driver; `name` separates its folder from other drivers'. All methods block."""
 
     def __init__(self, name: str) -> None:

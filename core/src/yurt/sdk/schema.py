@@ -31,7 +31,7 @@ SUGGESTION_CUTOFF = 0.6
 BlockKind = Literal["single", "list", "map"]
 
 
-class Attribute(Value):
+class AttributeSpec(Value):
     """An option: `type` is string, number, bool, any, list(<type>) or map(<type>)."""
 
     name: str
@@ -40,7 +40,7 @@ class Attribute(Value):
     default: Any = None
 
 
-class Block(Value):
+class BlockSpec(Value):
     """A nested block: `kind` is single, list, or map (one label names each)."""
 
     name: str
@@ -52,8 +52,8 @@ class Block(Value):
 class Schema(Value):
     """The options and blocks of a config block."""
 
-    attributes: tuple[Attribute, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    attributes: tuple[AttributeSpec, ...] = ()
+    blocks: tuple[BlockSpec, ...] = ()
     labels: tuple[str, ...] = ()
 
     @property
@@ -89,19 +89,19 @@ def schema_of(config_type: type[msgspec.Struct]) -> Schema:
 
 def struct_schema(info: inspect.StructType) -> Schema:
     """The schema of a struct: fields that are structs, or lists or maps of structs, are blocks, others attributes."""
-    attributes: list[Attribute] = []
-    blocks: list[Block] = []
+    attributes: list[AttributeSpec] = []
+    blocks: list[BlockSpec] = []
     for field in info.fields:
         block = block_kind(field.type)
         if block is not None:
             kind, body = block
             labels = ("name",) if kind == "map" else ()
             inner = msgspec.structs.replace(struct_schema(body), labels=labels)
-            blocks.append(Block(name=field.encode_name, kind=kind, required=field.required, body=inner))
+            blocks.append(BlockSpec(name=field.encode_name, kind=kind, required=field.required, body=inner))
         else:
             default = None if field.required else default_of(field)
             attributes.append(
-                Attribute(
+                AttributeSpec(
                     name=field.encode_name, type=attribute_type(field.type), required=field.required, default=default
                 )
             )
@@ -216,7 +216,7 @@ def unknown_option(path: str, name: str, known: Sequence[str]) -> ConfigProblem:
     return ConfigProblem(path=path, message="unknown option", hint=f'did you mean "{near[0]}"?' if near else listing)
 
 
-def normalise_block(block: Block, given: Any, *, path: str, is_final: bool) -> Checked:
+def normalise_block(block: BlockSpec, given: Any, *, path: str, is_final: bool) -> Checked:
     """A nested block in canonical form."""
     bodies = given if isinstance(given, list | tuple) else [given]
     wrong = [body for body in bodies if not isinstance(body, Mapping)]
@@ -237,7 +237,7 @@ def normalise_block(block: Block, given: Any, *, path: str, is_final: bool) -> C
     return Checked(value=parts[0].value if parts else None, problems=problems)
 
 
-def one_body(block: Block, body: Any, *, path: str, is_final: bool) -> Checked:
+def one_body(block: BlockSpec, body: Any, *, path: str, is_final: bool) -> Checked:
     """The body behind one label: an object, or a list of one."""
     plain = body[0] if isinstance(body, list | tuple) and len(body) == 1 else body
     if not isinstance(plain, Mapping):

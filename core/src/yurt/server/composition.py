@@ -77,7 +77,7 @@ class Foundation:
     leader: CurrentLeader
     peers: Peers
     authority: Authority
-    """Who decides what callers may do."""
+    """The authority that decides about callers."""
     read_models: ReadModels
 
     @property
@@ -146,7 +146,7 @@ def make_keys(base: Foundation) -> Keys:
 
 
 def _caller_rights(base: Foundation, callers: Callers | None) -> CallerRightsReader | None:
-    """What tells the rights of callers to agents without a server; imported only with access control."""
+    """The source of callers' rights for agents without a server; imported only with access control."""
     if callers is None:
         return None
     from yurt.acl import AclAuthority
@@ -195,7 +195,7 @@ def make_resources(
 
 
 def lazy_logins(base: Foundation, keys: Keys) -> Callable[[], Logins]:
-    """Makes the logins when the first caller logs in: most servers never need what they import."""
+    """Creates the login service at the first login: most servers never need its imports."""
 
     @cache
     def logins() -> Logins:

@@ -43,7 +43,7 @@ class AclConfig(Value):
 
     enabled: bool = False
     token_ttl_s: float = 30.0
-    """How long an agent without a server may use what a server told it of a token."""
+    """How long an agent without a server may cache a server's answer about a token."""
     policy_ttl_s: float = 30.0
     role_ttl_s: float = 30.0
     replication_token: str = ""
@@ -61,7 +61,7 @@ class KeyProviderConfig(Value):
 
     kind: str
     id: str
-    """The kind, and the name of the block after a point where it has one; stands in each file that it wrapped."""
+    """The kind, and after a point the block's name if it has one; written into each file that it wrapped."""
     is_active: bool = False
     settings: StrMap = no_entries()
 
@@ -76,7 +76,7 @@ class ServerConfig(Value):
     datacenter: str = "dc1"
     num_schedulers: int = 1
     enabled_schedulers: tuple[str, ...] = ()
-    """What the workers schedule; empty for all types of jobs."""
+    """The job types that the workers schedule; empty means all."""
     heartbeat_grace_s: float = 10.0
     min_heartbeat_ttl_s: float = 10.0
     max_heartbeats_per_second: float = 50.0
@@ -100,7 +100,7 @@ class ServerConfig(Value):
     autopilot_config: AutopilotConfiguration = AutopilotConfiguration()
     root_key_rotation_s: float = 720 * HOUR_S
     oidc_issuer: str = ""
-    """The base URL at which others find the discovery document and the public keys; "" for no document."""
+    """The base URL of the discovery document and the public keys; "" for no document."""
     data_dir: str = ""
     keyring: tuple[KeyProviderConfig, ...] = ()
     """Which keys encrypt root keys; without any, root keys are written as they are."""

@@ -23,7 +23,7 @@ from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 
 BLOCKED_JOBS_MAX: Final = 100
-"""Blocked jobs that have gauges of their own: those that ask for most."""
+"""Blocked jobs with gauges of their own: those with the largest requests."""
 
 if TYPE_CHECKING:
     from yurt.queue.accuracy import Forecast, Summary
@@ -64,7 +64,7 @@ class ServerFacts:
 
     @property
     def last_contact_s(self) -> float:
-        """How long ago the leader was heard of; 0 on the leader."""
+        """Seconds since the leader was last heard; 0 on the leader."""
         return self._leader.last_contact_s
 
     @property
@@ -156,7 +156,7 @@ def term_gauges(term: Term) -> list[Gauge]:
 
 
 def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:
-    """How many wait for a quota, and what the other jobs that wait for most ask for, as in Nomad."""
+    """The number of evaluations blocked on a quota, and the requests of the largest blocked jobs, as in Nomad."""
     yield _gauge("blocked_evals.total_quota_limit", sum(bool(each.quota_limit_reached) for each in blocked))
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for evaluation in blocked:

@@ -36,7 +36,7 @@ def shutting_down() -> Unavailable:
 
 
 def log_broken(why: str) -> Unavailable:
-    """The server's command log failed; it takes nothing more until a restart."""
+    """The server's command log failed; it accepts no commands until a restart."""
     return Unavailable(why, reason=Reason.LOG_BROKEN)
 
 

@@ -1,4 +1,4 @@
-"""What a server counts of plans; the other names stand where they are counted."""
+"""A server's counters of plans; other metrics are defined where they are counted."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class PeerPort(Protocol):
     async def take_work(
         self, *, timeout_s: float, scheduler: int = 0, queues: tuple[str, ...] = JOB_TYPES
     ) -> tuple[Delivery, ...]:
-        """Evaluations of these queues that the leader delegates, possibly none; raises Unavailable without a leader.
+        """Evaluations of these queues delegated by the leader, possibly none; raises Unavailable without a leader.
 
         `scheduler` is the version of what would work on them; raises Conflict when it is not the leader's.
         """
@@ -184,7 +184,7 @@ class LeaderPort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def caller_rights(self, shown: ShownCredential) -> CallerRights:
-        """What a caller of a node's agent may do there."""
+        """The rights of a caller on a node's agent."""
         ...
 
     @allowed(CallerKind.SERVER)

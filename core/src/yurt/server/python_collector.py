@@ -23,11 +23,11 @@ from yurt.runtime.metrics import Metrics
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
 YOUNG_COUNT: Final = 2_000
-"""So many new objects are collected together: a pause of about a millisecond."""
+"""New objects collected together: a pause of about a millisecond."""
 CLEAN_COUNT: Final = YOUNG_COUNT // 100
 """A lot with less garbage than this is clean."""
 GROWN_ROWS: Final = 2_000
-"""The state grows when it has so many more rows than at the last freeze."""
+"""The growth in rows since the last freeze from which the state counts as growing."""
 LARGE_ROWS: Final = 100_000
 """A state with so many rows is one that grows also while many of its rows are only written anew or deleted: each change
 makes nodes of its maps anew, which would be looked at by hundreds of thousands."""

@@ -29,10 +29,10 @@ JobKey = tuple[str, str]
 
 IDLE_S: Final = 120.0
 PACE_S: Final = 0.25
-"""Readers of the watch are told of changes so often at most."""
+"""The shortest interval between two updates of watch readers."""
 SLOW_PACE_S: Final = 0.5
 BUSY_ROWS: Final = 1_000
-"""After a batch of so many rows the next one comes at the slow pace."""
+"""After a batch of this many rows, the next one is computed at the slow pace."""
 BATCH_ROWS_MAX: Final = 20_000
 """Rows of all batches together, and rows marked for the next one."""
 SLICE: Final = 100
@@ -94,7 +94,7 @@ class Marks:
             self.jobs.add(job_of(key, before if after is None else after))
 
     def add(self, older: Marks) -> None:
-        """Note what was noted before too."""
+        """Record that earlier recorded changes were recorded too."""
         self.jobs |= older.jobs
         self.nodes |= older.nodes
         self.allocs |= older.allocs
@@ -155,7 +155,7 @@ class ReadModels:
             self._changed = None
 
     def reset(self) -> None:
-        """Forget everything: nobody looks, or another state was loaded."""
+        """Forget everything: there are no readers, or another state was loaded."""
         waiting = self._changed
         self._is_active = False
         self._resets += 1
@@ -172,7 +172,7 @@ class ReadModels:
             return await self._refresh()
 
     def __enter__(self) -> ReadModels:
-        """Somebody watches: nothing is forgotten meanwhile."""
+        """Register a reader: nothing is forgotten until it leaves."""
         self._readers += 1
         return self
 
@@ -181,7 +181,7 @@ class ReadModels:
         self._used_s = self._replica.env.monotonic()
 
     async def after(self, index: int) -> tuple[Batch, ...] | None:
-        """The batches after an index, once there are some; None when changes after it are no longer known."""
+        """The batches after an index, once there are some; None when changes after it are no longer available."""
         while True:
             if self._is_complete and index < self._known_from:
                 return None
@@ -194,7 +194,7 @@ class ReadModels:
             await self._refresh_in_turn()
 
     async def _refresh_in_turn(self) -> None:
-        """Refresh once for all who wait, not more often than the pace allows."""
+        """Refresh once for all waiting readers, at most at the permitted pace."""
         async with self._refreshing:
             if self._is_complete and not self._marks:
                 return  # another one has done it
@@ -205,7 +205,7 @@ class ReadModels:
             await self._refresh()
 
     async def _refresh(self) -> Snapshot:
-        """Compute what is outdated; the caller holds the lock."""
+        """Compute outdated rows; the caller holds the lock."""
         if not self._is_complete:
             return await self._begin()
         state, marks, resets = self._replica.state, self._marks, self._resets
@@ -256,7 +256,7 @@ class ReadModels:
     async def _compute(
         self, state: Snapshot, row_of: Callable[[Snapshot, K], F | None], rows: Mapping[K, F], keys: Iterable[K]
     ) -> dict[K, Pair]:
-        """Compute rows anew; those that differ, as they were and as they are."""
+        """Recompute rows; returns those that differ, before and after."""
         changed: dict[K, Pair] = {}
         async for part in self._replica.turns.slices(keys, SLICE):
             for key in part:

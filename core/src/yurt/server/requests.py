@@ -8,7 +8,7 @@ from yurt.sdk.value import Value, no_entries
 
 
 class Kept(Value):
-    """What a registration keeps from the running job."""
+    """Fields that a registration keeps from the running job."""
 
     counts: bool = False
     resources: bool = False

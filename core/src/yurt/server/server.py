@@ -115,17 +115,17 @@ class Server:
 
     @property
     def read_models(self) -> ReadModels:
-        """Rows for those who look at many."""
+        """Read models: rows for readers of many."""
         return self._base.read_models
 
     @property
     def metrics(self) -> Metrics:
-        """What the server counts and measures."""
+        """The server's counters and measurements."""
         return self._base.metrics
 
     @property
     def authority(self) -> Authority:
-        """Who decides what callers may do."""
+        """The authority that decides about callers."""
         return self._base.authority
 
     @property

@@ -13,9 +13,9 @@ TieArray = npt.NDArray[np.uint64]
 SMALL_MAX: Final = (1 << 15) - 1
 """Numbers that are sorted by their digits, which takes a fraction of the time."""
 FEW: Final = 64
-"""So many numbers are told apart sooner one by one."""
+"""Up to this number of values, counting them one by one is faster."""
 DENSE: Final = 64
-"""Numbers up to so many times as large as there are of them are counted without being sorted."""
+"""Numbers up to this multiple of their count are counted without sorting."""
 
 
 def numbered(values: IntArray) -> tuple[IntArray, IntArray]:

@@ -57,7 +57,7 @@ def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
 
 
 def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, known: list[Claim], job: Job) -> str:
-    """Why no node can provide the volume to another allocation of the job; empty when one may.
+    """Why no node can provide the volume to another allocation of the job; empty when one can.
 
     Claims of the job itself do not count: what it replaces lets go before the new one is given the volume.
     """

@@ -40,7 +40,7 @@ CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
 """Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
 USED_WIDTH = 5
 MANY_ROWS = 48
-"""From so many rows on amounts are added as arrays."""
+"""From this number of rows on, amounts are added as arrays."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
 
@@ -87,7 +87,7 @@ class Chunk(NamedTuple):
     ties: TieArray
 
     def with_used(self, used: IntArray) -> Chunk:
-        """The same rows with another usage."""
+        """The same rows with a new usage."""
         assert used.shape == self.used.shape, (used.shape, self.used.shape)
         assert not used.flags.writeable, "what a snapshot shows never changes (A8)"
         return Chunk(self.ids, self.offered, used, self.ties)
@@ -156,7 +156,7 @@ class NodeColumns:
 
 
 class RowNumbers(NamedTuple):
-    """The row of each node, and the rows of none."""
+    """The row of each node, and the unused rows."""
 
     taken: immutables.Map[str, int] = immutables.Map()
     free: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What the allocations of a namespace use together, as quotas count it.
+"""The total usage of a namespace's allocations, as quotas count it.
 
 A part of the columnar view: derived from the allocations, kept up with each transaction, one sum for all placements of
 a plan that use the same. An allocation counts until its client has ended it, as on its node.
@@ -78,7 +78,7 @@ def counted(usage: Usage) -> NamespaceUsage:
 
 
 def with_usages(known: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[Usage, int]]) -> NamespaceUsages:
-    """The sums after so many of each usage come or go."""
+    """The sums after adding or removing a number of each usage."""
     if not changes:
         return known
     editor = known.mutate()

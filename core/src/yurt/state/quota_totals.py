@@ -1,4 +1,4 @@
-"""What is used of a quota: the sums of its namespaces' allocations, variables and host volumes.
+"""The usage of a quota: the sums over its namespaces' allocations, variables and host volumes.
 
 Allocations are summed by the columnar view. Variables and host volumes are counted when somebody asks: they are few,
 and found by their namespace.
@@ -29,7 +29,7 @@ def counts_in(pool: str, of_job: str) -> bool:
 
 
 def used_by(snapshot: Snapshot, namespaces: Iterable[str], pool: str = "") -> NamespaceUsage:
-    """What the allocations of some namespaces use, those in one node pool or in all."""
+    """The usage of the allocations of some namespaces, in one node pool or in all."""
     known, total = snapshot.columns.by_namespace, NOTHING_USED
     for namespace in namespaces:
         for of_job, usage in known.get(namespace, {}).items():
@@ -69,10 +69,10 @@ def host_volumes_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
 
 
 def size_of_volume(volume: HostVolume) -> int:
-    """The bytes that a host volume counts: its capacity, or what was asked while that is unknown."""
+    """The bytes that a host volume counts: its capacity, or the requested size while that is unknown."""
     return volume.capacity_bytes or volume.requested_capacity_max_bytes or volume.requested_capacity_min_bytes
 
 
 def mib_of(size: int) -> int:
-    """Bytes as MiB, rounded up: a quota shows what is used, however little."""
+    """Bytes as MiB, rounded up, so that a quota shows even little usage."""
     return -(-size // MIB)

@@ -157,7 +157,7 @@ class AllocRows:
                 yield shared.alloc(alloc, job, resources, shared.metric(metric, scores))
 
 
-class _Pool(Generic[T]):
+class _SharedObjects(Generic[T]):
     """Numbers for shared objects by identity; the state being written keeps them alive."""
 
     def __init__(self, kind: str) -> None:
@@ -192,11 +192,11 @@ class SharedWriter:
     """Numbers all shared objects."""
 
     def __init__(self) -> None:
-        self._jobs: _Pool[Job] = _Pool(JOBS)
-        self._resources: _Pool[AllocatedResources] = _Pool(RESOURCES)
-        self._metrics: _Pool[AllocationMetric] = _Pool(METRICS)
-        self._parts: _Pool[Mapping[str, float]] = _Pool(PARTS)
-        self._scores: _Pool[tuple[str, int, float]] = _Pool(SCORES)
+        self._jobs: _SharedObjects[Job] = _SharedObjects(JOBS)
+        self._resources: _SharedObjects[AllocatedResources] = _SharedObjects(RESOURCES)
+        self._metrics: _SharedObjects[AllocationMetric] = _SharedObjects(METRICS)
+        self._parts: _SharedObjects[Mapping[str, float]] = _SharedObjects(PARTS)
+        self._scores: _SharedObjects[tuple[str, int, float]] = _SharedObjects(SCORES)
         self.job = self._jobs.number
         """A job's number."""
         self.resources = self._resources.number

@@ -35,11 +35,11 @@ class OnRestore(Enum):
     REPLACE = "replace"
     """They become those of the snapshot."""
     CLEAR = "clear"
-    """They go, and those of the snapshot are not taken: they are about work that nobody will finish."""
+    """The rows are dropped, and those of the snapshot are not restored: they describe work in progress."""
     KEEP = "keep"
     """They are the restore itself."""
     MERGE = "merge"
-    """They stay, and those of the snapshot are added: what they record is never undone."""
+    """The rows stay, and those of the snapshot are added: their content must never be undone."""
 
 
 class Topic(NamedTuple, Generic[V]):
@@ -50,17 +50,17 @@ class Topic(NamedTuple, Generic[V]):
     key: Callable[[V], str]
     """The event's key."""
     needs: Need
-    """What a reader needs where the row lies."""
+    """What a reader needs for the row's location."""
     place: Callable[[V], Scope] = lambda _: ANYWHERE
-    """Where the row lies beside its namespace: its node pool, or the path of a variable."""
+    """Where the row belongs beside its namespace: its node pool, or the path of a variable."""
     filter_keys: Callable[[V], Iterable[str]] = lambda _: ()
-    """What else a reader may name instead of the key; empty ones are left out."""
+    """Further names by which a reader may select events; empty ones are omitted."""
     payload: str = ""
-    """Under which name the row stands in the payload where that is not the topic."""
+    """The row's key in the payload where that is not the topic."""
     shown: Callable[[V], object] = lambda row: row
     """The row as everybody may see it, without secrets and without what would make the event large."""
     has_deletion_flag: bool = False
-    """The payload says whether the row was deleted."""
+    """Whether the payload tells if the row was deleted."""
 
 
 class SearchContext(NamedTuple, Generic[V]):
@@ -69,7 +69,7 @@ class SearchContext(NamedTuple, Generic[V]):
     name: str
     """The context, as requests and answers name it."""
     entry: Callable[[V], tuple[str, str, str]]
-    """(namespace, id, name) of a row: both empty where it has none."""
+    """(namespace, id, name) of a row; namespace and id are empty where it has none."""
     has_uuids: bool = False
     """Ids are UUIDs: prefixes are compared in lower case."""
     is_shown_by_name: bool = False
@@ -84,7 +84,7 @@ class TableSchema(Generic[K, V]):
     """How the rows stand in a snapshot; gives the types of keys and rows."""
     _: KW_ONLY
     key_of: Callable[[V], K] | None
-    """The key of a row; None where the row does not say it."""
+    """The key of a row; None where it cannot be derived from the row."""
     namespace_of: Callable[[K, V], str] | None
     """The namespace that a row belongs to; None where the rows belong to the cluster. Who may see a row follows from
     it."""
@@ -93,12 +93,12 @@ class TableSchema(Generic[K, V]):
     topic: Topic[V] | None = None
     """How rows appear in the event stream; None: not at all."""
     search: SearchContext[V] | None = None
-    """How rows are found by a search; None: not at all."""
+    """How rows are found by a search; None: not searchable."""
     built_in: tuple[tuple[K, V], ...] = ()
     """The rows that exist before any command."""
     on_restore: OnRestore = OnRestore.REPLACE
     columns_work: int = 0
-    """What it takes to count a change of a row in the columns; 0 where they do not depend on the table."""
+    """The cost of counting a change of a row in the columns; 0 where they do not depend on the table."""
     name: str = field(init=False)
     """The name of the attribute: log and snapshots have it, so it never changes."""
 

@@ -45,15 +45,15 @@ Changes = tuple[Change, ...]
 
 
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
-"""What it takes to count a change of a table that the columns show."""
+"""The cost of counting a change of a table that the columns show."""
 CHECKED_EACH = 64
-"""Of so many commands one has its edits checked; by the index, so that every replica checks the same ones."""
+"""One of this many commands has its edits checked; chosen by index, so that every replica checks the same ones."""
 CHECKED_NODES = 2
 """Nodes whose columns are compared with their allocations then."""
 CHECKED_CHANGES = 32
-"""Changes of such a command whose rows, index entries and columns are looked at one by one."""
+"""Changes of such a command whose rows, index entries and columns are checked."""
 LATER_MAX = 2_000
-"""How much may wait to be counted in the columns until somebody asks."""
+"""The changes that may wait to be counted in the columns until the columns are read."""
 
 
 class _Origin:
@@ -117,7 +117,7 @@ class Snapshot(Tables):
         return self._columns
 
     def _check_columns(self, columns: Columns, changes: Changes) -> None:
-        """Assert that the columns say of some nodes what the tables say: a rebuild of all would hold the loop."""
+        """Assert that the columns of a sample of nodes equal the tables; a rebuild of all would block the loop."""
         from yurt.state.columns import amounts_used
 
         rows = [row for change in islice(changes, CHECKED_CHANGES) if change.table == "allocs" for row in change[2:]]
@@ -276,7 +276,7 @@ class Transaction:
             assert table is self.base._tables[name] or name in self._editors, f"{name} changed without an editor"
 
     def _check_rows(self, tables: Mapping[str, Table[Any, Any]]) -> None:
-        """Assert of some changes that they tell what was and what is, and that the indexes know both."""
+        """Assert for a sample of changes that their old and new rows match the tables and the indexes."""
         for name, editor in self._editors.items():
             editor.check(tables[name])
         for name, key, before, after in islice(self._changes.values(), CHECKED_CHANGES):

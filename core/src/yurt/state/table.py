@@ -24,7 +24,7 @@ Indexes = Mapping[str, Extract[V]]
 """The secondary indexes of a table by name."""
 
 CHECKED_KEYS: Final = 8
-"""Keys of each changed index entry that `check` looks at: an entry may have a hundred thousand."""
+"""Keys of each changed index entry that `check` examines: an entry may have a hundred thousand."""
 
 
 class Table(Generic[K, V]):
@@ -33,7 +33,7 @@ class Table(Generic[K, V]):
     __slots__ = ("__weakref__", "_by", "_extract", "_rows", "get", "index", "name")
 
     get: Callable[[K], V | None]
-    """The row of a key, or None: the map's own method, since nothing is called as often."""
+    """The row of a key, or None: the map's own method, because it is the most frequent call."""
 
     def __init__(
         self,

@@ -170,7 +170,7 @@ class Tables(TableSet):
         ),
         search=SearchContext("evals", lambda each: (each.namespace, each.id, ""), has_uuids=True),
     )
-    """Evaluations by id; `live` holds what is not terminal, by job, and `status` by status."""
+    """Evaluations by id; `live` indexes those that are not terminal by job, `status` all by status."""
 
     allocs = TableSchema(
         AllocRows(),
@@ -194,7 +194,7 @@ class Tables(TableSet):
         search=SearchContext("allocs", _ID_AND_NAME, has_uuids=True, is_shown_by_name=True),
         columns_work=1,
     )
-    """Allocations by id; `live` holds what is not terminal, by job."""
+    """Allocations by id; `live` indexes those that are not terminal by job."""
 
     deployments = TableSchema(
         PlainRows(list[tuple[str, Deployment]]),
@@ -257,7 +257,7 @@ class Tables(TableSet):
         key_of=lambda key: key.key_id,
         namespace_of=None,
     )
-    """What is known of root keys, by id."""
+    """Root keys' public facts, by id."""
 
     namespaces = TableSchema(
         PlainRows(list[tuple[str, Namespace]]),
@@ -286,7 +286,7 @@ class Tables(TableSet):
         namespace_of=None,
         stored_as="scheduler_config",
     )
-    """The scheduler's configuration under the key "", once somebody has set it."""
+    """The scheduler's configuration under the key "", once an operator has set it."""
 
     autopilot_configurations = RenamedTable(
         PlainRows(list[tuple[str, AutopilotConfiguration]]),
@@ -294,7 +294,7 @@ class Tables(TableSet):
         namespace_of=None,
         stored_as="autopilot_config",
     )
-    """How servers mind themselves under the key "", once somebody has set it."""
+    """The autopilot configuration under the key "", once an operator has set it."""
 
     periodic_launches = TableSchema(
         PlainRows(list[tuple[JobKey, PeriodicLaunch]]),
@@ -324,7 +324,7 @@ class Tables(TableSet):
         namespace_of=lambda _, staged: staged.plan.namespace,
         on_restore=OnRestore.CLEAR,
     )
-    """Parts of plans that wait for the rest, by (plan, number)."""
+    """Parts of plans that wait for their other parts, by (plan, number)."""
 
     csi_volumes = TableSchema(
         PlainRows(list[tuple[tuple[str, str], CSIVolume]]),
@@ -377,7 +377,7 @@ class Tables(TableSet):
         indexes={"namespace": lambda policy: "" if policy.job_acl is None else policy.job_acl.namespace},
         topic=Topic("ACLPolicy", key=lambda policy: policy.name, needs=needs.MANAGEMENT),
     )
-    """Policies by name; `namespace` holds those that are attached to workloads of a namespace."""
+    """Policies by name; `namespace` indexes those attached to workloads of a namespace."""
 
     acl_roles = TableSchema(
         PlainRows(list[tuple[str, ACLRole]]),
@@ -461,7 +461,7 @@ class Tables(TableSet):
         namespace_of=None,
         on_restore=OnRestore.MERGE,
     )
-    """Revoked tokens by accessor id; "" stands for those that were forgotten."""
+    """Revoked tokens by accessor id; "" stands for forgotten ones."""
 
     quotas = TableSchema(
         PlainRows(list[tuple[str, QuotaSpec]]),
@@ -490,7 +490,7 @@ class Tables(TableSet):
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]
-"""A table of which only the name is known."""
+"""A table whose row type does not matter."""
 TABLES: Final[Mapping[str, AnyTable]] = {
     schema.name: schema for schema in vars(Tables).values() if isinstance(schema, TableSchema)
 }

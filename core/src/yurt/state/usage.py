@@ -39,7 +39,7 @@ class Usage(NamedTuple):
     volumes: tuple[str, ...] = ()
     """Host volumes that it writes alone."""
     tolerant: tuple[PortKey, ...] = ()
-    """Those of the ports that it takes though another holds them (`ignore_collision`)."""
+    """Those of the ports that it uses even when another allocation has them (`ignore_collision`)."""
     memory_max: int = 0
     """The hard limits on memory; nodes do not count them, quotas do."""
     secrets: int = 0

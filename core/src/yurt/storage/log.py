@@ -19,7 +19,7 @@ from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
 
 KEPT_ENTRIES = 10_240
-"""How many commands trimming keeps by default below the index that it was asked for, for peers that lag."""
+"""Commands that trimming keeps by default below the given index, for lagging peers."""
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command that a log takes, encoded (invariant A9)."""
 
@@ -123,7 +123,7 @@ class CommandLog(Protocol):
 
     @property
     def has_other_servers(self) -> bool:
-        """Whether other servers may keep the log too; without them `confirm` waits for nothing."""
+        """Whether other servers may keep the log too; without them `confirm` returns at once."""
         ...
 
     async def confirm(self) -> None:

@@ -22,7 +22,7 @@ from yurt.storage.log_rows import PAGE_ROWS, Damaged, RowChecker, columns_of, en
 from yurt.storage.sqlite_opening import FORMATS, SNAPSHOTS, check
 
 UNKNOWN_RESERVE: Final = 1000
-"""Indexes left out where the commit index is damaged too: so many commands may have been acknowledged and lost."""
+"""Indexes skipped when the commit index is damaged too: this many acknowledged commands may be lost."""
 
 
 class DamagedLog:

@@ -51,7 +51,7 @@ class Extent(NamedTuple):
     last: int = 0
     chain: bytes = b""
     at_mark: bytes | None = None
-    """The chain digest of the row that ends at the index asked for; None where no row ends there."""
+    """The chain digest of the row that ends at the requested index; None where no row ends there."""
 
 
 def row_digest(first_index: int, data: bytes) -> bytes:

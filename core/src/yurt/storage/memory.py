@@ -13,7 +13,7 @@ from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimm
 from yurt.structs.commands import AnyCommand
 
 KEPT_BATCHES = 256
-"""Entries kept by default: in one process nobody reads them again."""
+"""Entries kept by default: within one process nobody reads them again."""
 
 
 class MemoryLog(WithoutQuota):

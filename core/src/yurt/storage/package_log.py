@@ -33,7 +33,7 @@ class PackageLog(WithoutQuota):
         self._ended.set()
 
     async def open(self) -> LogState:
-        """Open the engine; raises Conflict when its folder is in use, damaged or holds nonsense."""
+        """Open the engine; raises Conflict when its folder is in use, damaged or inconsistent."""
         await self._env.in_thread(partial(self._folder.mkdir, parents=True, exist_ok=True, mode=0o700))
         content = await self._engine.open(str(self._folder))
         if content.last_index < content.snapshot_index or content.first_index > content.last_index + 1:

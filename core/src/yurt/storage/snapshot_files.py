@@ -26,7 +26,7 @@ KEPT_FILES = 2
 DIGEST_BYTES = 32
 READ_BYTES = 1 << 20
 END = 0xFFFFFFFF
-"""Stands where the length of another chunk would."""
+"""Written in place of the next chunk's length."""
 
 _length = struct.Struct("<I")
 _whole: deque[tuple[str, int, int]] = deque(maxlen=8)

@@ -28,7 +28,7 @@ from yurt.structs.commands import AnyCommand
 TRIM_ROWS = 500
 """Rows deleted in one transaction, so that appends get their turn."""
 SCRUB_BYTES_PER_S = 8 * 1024 * 1024
-"""How fast stored entries are read again, so that the disk is there for appends."""
+"""The rate at which stored entries are verified, low enough to leave the disk to appends."""
 
 _encoder = msgspec.msgpack.Encoder()
 

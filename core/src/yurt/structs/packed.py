@@ -101,7 +101,7 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
     shown = list(chain.from_iterable(tables))
     keys = list(map(id, shown))
     scores = dict(zip(keys, shown, strict=True))
-    parts = _Parts()
+    parts = _ScoreParts()
     pairs = [
         number
         for score in scores.values()
@@ -169,7 +169,7 @@ def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta,
     return tables, steps
 
 
-class _Parts:
+class _ScoreParts:
     """Distinct parts of scores; `is_odd` when some have other names than the first."""
 
     def __init__(self) -> None:

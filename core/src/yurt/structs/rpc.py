@@ -282,7 +282,7 @@ class CallerRights(Value):
     """
 
     kind: str
-    """As in `yurt.acl.rights.Kind`."""
+    """As in `yurt.acl.rights.AuthenticationLevel`."""
     namespaces: tuple[NamespaceRights, ...] = ()
     levels: Mapping[str, str] = no_entries()
     """The levels for `agent` and `node`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.fsm import Step, apply
+from yurt.fsm import ApplyResult, apply
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
 from yurt.structs.commands import AnyCommand, Rejected, Result
@@ -18,7 +18,7 @@ class Replica:
         self.state = Snapshot.empty() if state is None else state
         self.changes: tuple[Change, ...] = ()
 
-    def step(self, command: AnyCommand) -> Step:
+    def step(self, command: AnyCommand) -> ApplyResult:
         """Apply a command, whatever comes of it."""
         step = apply(self.state, replace(command, rules_version=self._rules_version), index=self.state.index + 1)
         self.state, self.changes = step.state, step.changes

@@ -18,7 +18,7 @@ SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 PERIOD_MIN_S = 0.05
 
 
-class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NvidiaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of the `config` block of plugin "nvidia"."""
 
     enabled: bool = True
@@ -36,7 +36,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Settings(Value):
     """The options with times in seconds."""
 
-    options: PluginOptions
+    options: NvidiaOptions
     fingerprint_s: float
     health_s: float
     quiet_s: float
@@ -44,7 +44,7 @@ class Settings(Value):
 
 def settings_of(context: PluginContext) -> Settings:
     """The plugin's settings; raises Invalid with the invalid option."""
-    options = decode_config(PluginOptions, context.config)
+    options = decode_config(NvidiaOptions, context.config)
     unknown = sorted(set(options.sharing) - {"mps", "slice"})
     if unknown:
         raise Invalid(f'sharing = ["{unknown[0]}"]: modes of sharing a card are "mps" and "slice"')

@@ -37,7 +37,7 @@ from yurt.sdk.executor import (
     check_task_user,
     denied_names,
 )
-from yurt.sdk.pinned_paths import Places
+from yurt.sdk.pinned_paths import PinnedPaths
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 
 from yurt_driver_qemu.config import (
@@ -76,7 +76,7 @@ class QemuDriver:
         self._monitors: dict[str, str] = {}
         self._agents: dict[str, GuestAgent] = {}
         self._background = DriverTasks(NAME)
-        self._places = Places(f"{owner_of(context.paths.state_dir)}-{NAME}")
+        self._places = PinnedPaths(f"{owner_of(context.paths.state_dir)}-{NAME}")
         self._held: dict[str, PinnedImages] = {}
         self._is_dev = context.dev
         self._is_begun = self._are_places_seen = False

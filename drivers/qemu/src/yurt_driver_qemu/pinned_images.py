@@ -13,7 +13,7 @@ import os
 from collections.abc import Awaitable, Callable
 
 from yurt.sdk.containers.background import DriverTasks
-from yurt.sdk.pinned_paths import Places
+from yurt.sdk.pinned_paths import PinnedPaths
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
 CLOSE_LIMIT_S = 2.0
@@ -23,7 +23,7 @@ FileId = tuple[int, int]
 class PinnedImages:
     """The images of one start. With `is_on` unset QEMU gets plain paths, and nothing is pinned."""
 
-    def __init__(self, places: Places, *, is_on: bool) -> None:
+    def __init__(self, places: PinnedPaths, *, is_on: bool) -> None:
         self.is_on = is_on
         self._places = places
         self._group = places.new_group()

@@ -43,10 +43,10 @@ class YamlError(Exception):
 
 def read_yaml(text: str) -> Any:
     """The document as plain data. Raises YamlError."""
-    return _Reader(text).document()
+    return _YamlReader(text).document()
 
 
-class _Line:
+class _YamlLine:
     __slots__ = ("indent", "number", "text")
 
     def __init__(self, number: int, raw: str) -> None:
@@ -55,7 +55,7 @@ class _Line:
         self.indent = len(raw) - len(self.text)
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, text: str) -> None:
         self.raw = text.replace("\r\n", "\n").split("\n")
         self.at = 0
@@ -68,7 +68,7 @@ class _Reader:
 
     # Lines.
 
-    def line(self) -> _Line | None:
+    def line(self) -> _YamlLine | None:
         """The next line with content; blank lines and comments are skipped."""
         while self.at < len(self.raw):
             raw = self.raw[self.at]
@@ -76,11 +76,11 @@ class _Reader:
             if stripped and not stripped.startswith("#") and not stripped.startswith("%"):
                 if raw.lstrip(" ").startswith("\t"):
                     self.fail("a tab must not be used for indentation")
-                return _Line(self.at, raw)
+                return _YamlLine(self.at, raw)
             self.at += 1
         return None
 
-    def replace(self, line: _Line, text: str, shift: int) -> None:
+    def replace(self, line: _YamlLine, text: str, shift: int) -> None:
         """Go on within the same line, as if what came before were indentation."""
         self.raw[line.number] = " " * (line.indent + shift) + text
 
@@ -110,7 +110,7 @@ class _Reader:
         self.depth -= 1
         return value
 
-    def content(self, line: _Line, indent: int) -> Any:
+    def content(self, line: _YamlLine, indent: int) -> Any:
         text = line.text
         if text.startswith(("&", "!")):
             return self.with_property(line, indent)
@@ -122,7 +122,7 @@ class _Reader:
             return self.mapping(line.indent)
         return self.scalar(line, indent)
 
-    def with_property(self, line: _Line, indent: int) -> Any:
+    def with_property(self, line: _YamlLine, indent: int) -> Any:
         found = _PROPERTY.match(line.text)
         assert found is not None
         if found[1] == "!" and found[2] not in ("!str", "!int", "!float", "!bool", "!seq", "!map"):
@@ -177,7 +177,7 @@ class _Reader:
             self.fail("this line is indented too far")
         return entries
 
-    def entry(self, line: _Line, rest: str, indent: int) -> Any:
+    def entry(self, line: _YamlLine, rest: str, indent: int) -> Any:
         found = _PROPERTY.match(rest)
         bare = rest[found.end() :] if found and rest[0] == "&" else rest
         if bare and not bare.startswith("#"):
@@ -219,7 +219,7 @@ class _Reader:
 
     # Scalars.
 
-    def scalar(self, line: _Line, indent: int) -> Any:
+    def scalar(self, line: _YamlLine, indent: int) -> Any:
         text = line.text
         if text[0] in "|>":
             return self.block_scalar(text, indent)
@@ -248,7 +248,7 @@ class _Reader:
         """The next line of a plain scalar of several lines."""
         if self.at >= len(self.raw) or not self.raw[self.at].strip():
             return None
-        line = _Line(self.at, self.raw[self.at])
+        line = _YamlLine(self.at, self.raw[self.at])
         if (
             line.indent < max(indent, 1)
             or line.text.startswith("#")
@@ -309,7 +309,7 @@ class _Reader:
             self.fail(f"unknown escape \\{found[5]}")
         return _ESCAPES[found[5]]
 
-    def flow(self, line: _Line, indent: int) -> Any:
+    def flow(self, line: _YamlLine, indent: int) -> Any:
         """A flow collection or quoted scalar; it may go on over the following lines."""
         text = line.text
         while not _closed(text):

@@ -60,7 +60,7 @@ class JsonScalar(NamedTuple):
 JsonNode = JsonObject | JsonArray | JsonScalar
 
 
-class _Reader:
+class _JsonReader:
     """Reads JSON with places; the first mistake ends it."""
 
     def __init__(self, source: SourceText) -> None:
@@ -345,7 +345,7 @@ def parse_json_body(source: SourceText) -> Body:
 def read_json(source: SourceText) -> JsonObject:
     """The file's root object. Raises JobspecError."""
     check_size(source)
-    return _Reader(source).file()
+    return _JsonReader(source).file()
 
 
 def _raise(source: SourceText, shaper: _Shaper) -> None:

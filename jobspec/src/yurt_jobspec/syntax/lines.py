@@ -102,7 +102,7 @@ class _Outer(NamedTuple):
     start: int
 
 
-class _Reader:
+class _LineReader:
     def __init__(self, text: str, *, is_lenient: bool) -> None:
         self.text = text
         self.is_lenient = is_lenient
@@ -198,13 +198,13 @@ class _Reader:
         return tokens.ends[-1]
 
 
-_READERS: dict[int | None, Callable[[_Reader, re.Match[str]], int]] = {
-    2: _Reader.value,
-    3: _Reader.values,
-    4: _Reader.heredoc,
-    6: _Reader.open,
-    9: _Reader.whole,
-    10: _Reader.close,
+_READERS: dict[int | None, Callable[[_LineReader, re.Match[str]], int]] = {
+    2: _LineReader.value,
+    3: _LineReader.values,
+    4: _LineReader.heredoc,
+    6: _LineReader.open,
+    9: _LineReader.whole,
+    10: _LineReader.close,
 }
 """By the last part that a line has."""
 
@@ -214,7 +214,7 @@ def read_body(text: str, *, is_lenient: bool) -> Body | None:
     if not text.isascii() and SURROGATE.search(text):
         return None
     try:
-        return _Reader(text, is_lenient=is_lenient).run()
+        return _LineReader(text, is_lenient=is_lenient).run()
     except (_Unclear, SyntaxProblem, ValueError, RecursionError):
         return None
 

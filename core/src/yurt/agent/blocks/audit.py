@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yurt.agent.config_check import ConfigFinding
 from yurt.api.times import parse_duration
 from yurt.audit import settings
-from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, FilterSettings, SinkSettings
+from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, AuditSinkSettings, FilterSettings
 from yurt.sdk.value import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ DEFAULT_SINK: Final = "audit"
 
 
 def audit_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
-    """What is wrong with the block, all of it, each at its value."""
+    """All problems of the block, each at its value."""
     found = [
         ConfigFinding(("audit", kind, name, key), f'audit {kind} "{name}": {text}')
         for kind, problems in (("sink", _sink_problems), ("filter", _filter_problems))
@@ -43,7 +43,7 @@ def audit_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
 
 
 def _sink_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys and what is wrong with their values."""
+    """Keys and the problems of their values."""
     if (kind := body.get("type", FILE)) != FILE:
         yield "type", f'type "{kind}" must be "{FILE}".'
     if (form := body.get("format", JSON)) != JSON:
@@ -60,7 +60,7 @@ def _sink_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _filter_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys and what is wrong with their values."""
+    """Keys and the problems of their values."""
     # The reference of Nomad's configuration names both words for this one kind of filter.
     if (kind := body.get("type", EVENT)) not in (EVENT, FILE):
         yield "type", f'type "{kind}" must be "{EVENT}".'
@@ -115,8 +115,8 @@ def audit_settings(given: Mapping[str, Any], root: Path) -> AuditSettings:
     )
 
 
-def _sink(name: str, body: Mapping[str, Any], root: Path) -> SinkSettings:
-    return SinkSettings(
+def _sink(name: str, body: Mapping[str, Any], root: Path) -> AuditSinkSettings:
+    return AuditSinkSettings(
         name=name,
         path=body.get("path") or str(root / "audit" / "audit.log"),
         is_enforced=body.get("delivery_guarantee", ENFORCED) == ENFORCED,

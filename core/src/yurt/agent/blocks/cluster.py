@@ -21,14 +21,14 @@ QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1
 MEMORY, FILE, OWN_ETCD, STANDING_ETCD, PACKAGE = "memory", "file", "own etcd", "standing etcd", "package"
 """Where a server keeps the command log; PACKAGE: with the log engine of a package."""
 ALONE = (FILE, PACKAGE)
-"""Where no other server has a part."""
+"""The value for a server that is not part of a cluster."""
 ETCD_FOLDER = "etcd"
-"""Below the server's folder: all of its own etcd member."""
+"""The folder of the own etcd member, below the server's folder."""
 _NAME = re.compile(r"[^\s,=/]+")
 
 
 class StandingEtcd(Value):
-    """An etcd that is run by somebody else."""
+    """An etcd cluster that is operated separately."""
 
     endpoints: tuple[str, ...] = ()
     ca_file: str = ""
@@ -37,7 +37,7 @@ class StandingEtcd(Value):
 
 
 class ClusterSettings(Value):
-    """What is said of the cluster; `expect` is 0 for a server that only joins one."""
+    """The configured cluster; `expect` is 0 for a server that only joins one."""
 
     expect: int = 1
     start_join: tuple[str, ...] = ()
@@ -45,9 +45,9 @@ class ClusterSettings(Value):
     retry_max: int = 0
     retry_interval_s: float = RETRY_INTERVAL_S
     rejoins: bool = False
-    """A server that left goes back to the servers that it knew."""
+    """Whether a server that left rejoins the servers that it knew."""
     patience: int = 1
-    """raft_multiplier: how much longer than usual silence is taken for slowness, by etcd and by servers."""
+    """raft_multiplier: the factor on time-outs of etcd and of the membership."""
     etcd_port: int = ETCD_PORT
     has_etcd_port: bool = False
     """The configuration names the port itself."""

@@ -26,7 +26,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def keyring_problems(blocks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the blocks, all of it."""
+    """All problems of the blocks."""
     found = [text for block_id, body in blocks.items() for text in _block_problems(block_id, body)]
     if len(blocks) > 1:
         active = [block_id for block_id, body in blocks.items() if body.get("active")]
@@ -70,7 +70,7 @@ def _transit_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def keyring_configs(blocks: Mapping[str, Mapping[str, Any]]) -> tuple[KeyProviderConfig, ...]:
-    """The settings of blocks that have no problems; a block that stands alone is active."""
+    """The settings of blocks without problems; a single block is active."""
     return tuple(
         KeyProviderConfig(
             kind=_kind(block_id),

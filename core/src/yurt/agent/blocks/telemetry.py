@@ -1,4 +1,4 @@
-"""What is wrong with a `telemetry` block."""
+"""Validates a `telemetry` block."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from yurt.agent.config_check import ConfigFinding
 from yurt.api.times import parse_duration
 
 SINKS: Final = {"statsd_address": 8125, "statsite_address": 8125, "datadog_address": 8125}
-"""The keys that name a sink, and the port where none is given."""
+"""The keys that configure a sink, and its default port."""
 BLOCK: Final = "telemetry"
 
 
 def telemetry_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
-    """What is wrong with the values of the block."""
+    """Problems of the block's values."""
     found: list[ConfigFinding] = []
 
     def add(key: str, text: str) -> None:

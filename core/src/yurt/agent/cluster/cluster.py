@@ -45,7 +45,7 @@ GAUGE_LIMIT_S = 1.0
 
 
 class ServerCluster:
-    """The servers, seen from and changed by this one."""
+    """The cluster of servers as this server sees and changes it."""
 
     def __init__(
         self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings, local: LocalServer
@@ -80,7 +80,7 @@ class ServerCluster:
 
     @property
     def own_endpoint(self) -> str:
-        """Where this server's own etcd member is reached; "" without one."""
+        """The address of this server's own etcd member; "" without one."""
         return self._etcd.endpoint if self._etcd is not None else ""
 
     def members(self) -> tuple[Member, ...]:
@@ -97,7 +97,7 @@ class ServerCluster:
         return self._membership.run_id
 
     def run_of(self, name: str) -> str:
-        """What another server proves itself with; "" while it has not been heard."""
+        """The run identifier by which another server identifies itself; "" before it was heard."""
         return self._membership.run_of(name)
 
     def _warn_of_twins(self) -> None:
@@ -137,7 +137,7 @@ class ServerCluster:
         log.info("servers may join at port %d", port)
 
     async def run(self) -> None:
-        """Be one of the servers until cancelled; raises Unavailable when it was told to join and cannot."""
+        """Take part in the cluster until cancelled; raises Unavailable when joining was required and failed."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._exchange.run(), name="membership")
             group.create_task(self._joiner.run(), name="joins")
@@ -164,7 +164,7 @@ class ServerCluster:
             supervised(group, "majority with data", self._warn_of_lost_majority())
 
     async def _warn_of_lost_majority(self) -> None:
-        """Say what to do when others have lost their data, and those that have it are too few to go on."""
+        """Tell the operator what to do when servers have lost their data and the rest is no majority."""
         seen = told = ""
         while True:
             await self._env.sleep(ADVICE_AFTER_S)
@@ -175,7 +175,7 @@ class ServerCluster:
             seen = advice
 
     async def stop(self, *, leaves: bool) -> None:
-        """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
+        """Stop etcd and announce the departure; `run` was cancelled and the server has stopped."""
         if self._etcd is not None:
             has_left = (
                 leaves
@@ -210,7 +210,7 @@ class ServerCluster:
         )
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """Make other servers known to this one."""
+        """Add other servers to those known to this one."""
         return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
@@ -232,11 +232,11 @@ class ServerCluster:
         await self._log_peers.remove(wanted)
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
-        """Have another server lead; to be asked of the one that leads."""
+        """Transfer leadership to another server; call it on the leader."""
         return await self._log_peers.transfer(wanted)
 
     async def gauges(self) -> dict[str, float]:
-        """How many servers there are by status, and the size of etcd's data."""
+        """The number of servers by status, and the size of etcd's data."""
         counts = Counter(each.status for each in self.members())
         found = {"members.alive": float(counts["alive"]), "members.failed": float(counts[FAILED])}
         if self._admin is not None and self.formed.is_set():
@@ -249,7 +249,7 @@ class ServerCluster:
 
 
 def own_member(config: AgentConfig, engine: str, tls: TlsSettings) -> Member:
-    """What the agent of this configuration tells the other servers of itself."""
+    """What the agent of this configuration publishes about itself to the other servers."""
     return Member(
         name=f"{config.name}.{config.region}",
         region=config.region,

@@ -26,12 +26,12 @@ ASK_LIMIT_S = 2.0
 JOIN_LIMIT_S = 5.0
 """How long a first exchange may take, the connection included."""
 LOOK_INTERVAL_S = 0.5
-"""How often statuses that follow from silence are looked at."""
+"""How often statuses derived from silence are reevaluated."""
 GOODBYE_LIMIT_S = 2.0
 
 
 class Exchange:
-    """The calls of one server to the others."""
+    """Calls from one server to the others."""
 
     def __init__(self, membership: Membership, *, security: ServerSecurity, env: Env) -> None:
         self._membership = membership
@@ -51,7 +51,7 @@ class Exchange:
                     await self._membership.wait_news(LOOK_INTERVAL_S)
 
     def _keep_contacts(self, group: asyncio.TaskGroup) -> None:
-        """A connection to every server that is not gone, at the address that it has now."""
+        """Maintain a connection to every known server at its present address."""
         wanted = {
             each.name: each
             for each in self._membership.members()
@@ -95,7 +95,7 @@ class Exchange:
         return Link((address,), dialler=Dialler(lambda: hello, security), serves={}, env=self._env, level=level)
 
     async def ask_once(self, address: str, region: str, ask: Ask[T], *, limit_s: float = JOIN_LIMIT_S) -> T:
-        """Call whoever listens at an address, over a connection for this one call; raises a YurtError."""
+        """Call the server at an address over a connection made for this call; raises a YurtError."""
         link = self._link(address, region, level=logging.DEBUG)
         failure: YurtError | None = None
         async with asyncio.TaskGroup() as group:
@@ -115,7 +115,7 @@ class Exchange:
         return answer
 
     async def join(self, address: str) -> str:
-        """Exchange news with whoever answers at an address; its name. Raises a YurtError when nobody does."""
+        """Exchange records with the server at an address; returns its name. Raises a YurtError when none answers."""
         region = await self._security.region_at(address, self._membership.own.region)
         news = await self.ask_once(address, region, self._exchange, limit_s=JOIN_LIMIT_S)
         return news.sender
@@ -126,7 +126,7 @@ class Exchange:
         return news
 
     async def leave(self) -> None:
-        """Tell the others that this server has left, as far as they can be reached in a moment."""
+        """Announce that this server has left to all servers that can be reached within a moment."""
         self._membership.mark_left()
         there = [
             each

@@ -40,7 +40,7 @@ Decision = Waits | Founds | Joins
 
 
 def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], met: Collection[str] = ()) -> Decision:
-    """What the server `own`, which has no data, does.
+    """What the server `own`, which has no data, does next.
 
     `reports` are the last news of each server itself, `met` the servers that were candidates like this one.
     """
@@ -77,7 +77,7 @@ def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], 
 
 
 def lost_majority(own: Member, members: Iterable[Member], awaited: Collection[str] = ()) -> str:
-    """What an operator does when so many servers have lost their data that the others can take nobody in.
+    """What an operator does when too many servers have lost their data for the rest to admit members.
 
     "" while enough servers have data, while nobody is there who has none (who is away may come back with its own), and
     while founders are `awaited`, who begin by themselves.
@@ -100,13 +100,13 @@ def lost_majority(own: Member, members: Iterable[Member], awaited: Collection[st
 
 
 def token_of(founders: Mapping[str, str]) -> str:
-    """What tells the etcd members of these founders from those of another cluster."""
+    """The token that distinguishes the etcd members of these founders from those of another cluster."""
     text = "\n".join(f"{name} {address}" for name, address in sorted(founders.items()))
     return f"yurt-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, News]) -> Mapping[str, str]:
-    """The founders that another one names, when this server is one who has not begun, and nobody says otherwise."""
+    """The founders that another server lists, if they include this one, it is new, and no other list disagrees."""
     told = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
     if any(own.name not in news.awaited for news in told):
         return {}
@@ -152,7 +152,7 @@ def _clash(candidates: Iterable[Member]) -> str:
 
 
 def _mixed_tls(candidates: Iterable[Member]) -> str:
-    """Servers that begin together speak TLS, or none of them does."""
+    """Founding servers must agree on TLS: all use it or none does."""
     by_tls: dict[bool, list[str]] = {True: [], False: []}
     for each in candidates:
         if each.has_tls is not None:
@@ -172,7 +172,7 @@ def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collectio
 
 
 def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, News]) -> list[str]:
-    """Those of whom it is not known that they know the same servers."""
+    """The servers that are not known to list the same servers."""
     wanted = [(each.name, each.etcd_addr) for each in candidates]
     found = []
     for each in candidates:

@@ -1,4 +1,4 @@
-"""Keeps, durably, what became of this server's etcd member, and tells it to the other servers."""
+"""Records durably whether this server's etcd member has begun, and publishes it to the other servers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from yurt.structs.member import LEFT
 NO_MEMBER: Mapping[str, object] = {
     "founding": {}, "awaited": (), "is_joining": False, "has_begun": False, "etcd_port": 0, "has_peer_tls": None,
 }  # fmt: skip
-"""What is remembered of an etcd member whose data is gone."""
+"""The record of an etcd member whose data is gone."""
 
 
 class FoundingRecord:
-    """The record of one server; `now` is what is written down."""
+    """The record of one server; `now` is its present content."""
 
     def __init__(self, folder: Path, membership: Membership) -> None:
         """Raises Invalid when the file is damaged."""
@@ -27,7 +27,7 @@ class FoundingRecord:
         self._seen: set[str] = set()
 
     def change(self, **changes: object) -> None:
-        """Write it down before it is told."""
+        """Write the record before it is published."""
         changed = replace(self.now, **changes)
         if changed != self.now:
             memory.save(self._path, changed)
@@ -35,7 +35,7 @@ class FoundingRecord:
         self._membership.found(changed)
 
     def follow_members(self) -> None:
-        """Note from now on which founders have begun, and who might found with this server."""
+        """Track from now on which founders have begun, and which servers might found with this one."""
         self._membership.found(self.now)
         self._membership.subscribe(self._note)
 

@@ -18,7 +18,7 @@ PAUSE_FIRST_S = 1.0
 
 
 class Joiner:
-    """Joins the servers that this one was told of."""
+    """Joins the servers named in the configuration."""
 
     def __init__(
         self, settings: ClusterSettings, *, membership: Membership, exchange: Exchange, peers: tuple[str, ...]
@@ -29,7 +29,7 @@ class Joiner:
         self._exchange = exchange
 
     async def run(self) -> None:
-        """Join once, then try again until another server has answered; raises Unavailable when that is told to fail."""
+        """Join, and retry until another server answers; raises Unavailable after the configured number of attempts."""
         start = self._settings.start_join
         if self._peers:
             await self.join(self._peers)
@@ -72,7 +72,7 @@ class Joiner:
         )
 
     async def _try(self, address: str) -> str | None:
-        """What went wrong, "" when another server answered, None for this one."""
+        """The error; "" when another server answered, None for this server itself."""
         try:
             name = await self._exchange.join(address)
         except YurtError as error:

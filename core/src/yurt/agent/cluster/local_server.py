@@ -27,16 +27,16 @@ class LocalServer:
 
     @property
     def leader_name(self) -> str:
-        """The leader as far as it knows; "" for none."""
+        """The leader's name as far as it knows; "" for none."""
         return self._find().leader.name
 
     @property
     def autopilot(self) -> AutopilotConfiguration:
-        """The settings of operators for servers that are gone."""
+        """The autopilot settings."""
         return self._find().replica.state.autopilot_config
 
     async def resign(self, to: str) -> None:
-        """Hand its leadership over to another server; raises Unavailable."""
+        """Transfer its leadership to another server; raises Unavailable."""
         await self._find().leader.resign(to)
 
     def count(self, name: str) -> None:

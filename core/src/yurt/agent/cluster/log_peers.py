@@ -1,4 +1,4 @@
-"""The servers that keep the log, as operators see and change them; and leadership given from one to another."""
+"""The servers that keep the log, as operators see and change them, and transfers of leadership."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LogPeers:
         await put_out(self._admin, find_peer(await self.all(), wanted).id, self._env)
 
     async def transfer(self, wanted: str) -> tuple[LogPeer, LogPeer]:
-        """Have another server lead; to be asked of the one that leads."""
+        """Transfer leadership to another server; call it on the leader."""
         peers = await self.all()
         target = find_peer(peers, wanted)
         before = next((peer for peer in peers if peer.name == self._membership.own.name), None)

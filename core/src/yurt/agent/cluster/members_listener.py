@@ -1,4 +1,4 @@
-"""Takes the connections of other servers on the `serf` port: each speaks for itself, under a name that no other has."""
+"""Accepts connections of other servers on the `serf` port; each reports only about itself, under a unique name."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MembersListener:
 
 
 class _MembersCalls:
-    """What others may ask of this server."""
+    """The calls that other servers may make to this one."""
 
     def __init__(self, membership: Membership, admit: Admit, hello: Hello) -> None:
         self._membership = membership
@@ -80,14 +80,14 @@ class _MembersCalls:
         self._hello = hello
 
     async def exchange(self, news: News) -> News:
-        """Hear and tell; a server speaks for itself."""
+        """Exchange records; a server reports only about itself."""
         if news.sender != self._hello.name:
             raise PermissionDenied(f"this connection speaks for server {self._hello.name}, not for {news.sender}")
         self._membership.take_news(news)
         return self._membership.news()
 
     async def admit(self, member: Member) -> AdmissionAnswer:
-        """Take the server that asks into the cluster, if it is of this region."""
+        """Admit the calling server to the cluster, if it is of this region."""
         own, hello = self._membership.own, self._hello
         if (member.name, member.region) != (hello.name, hello.region):
             raise PermissionDenied(f"this connection speaks for server {hello.name}, not for {member.name}")

@@ -1,4 +1,4 @@
-"""What servers ask each other on the port of the membership, which Nomad calls `serf`."""
+"""The calls of servers on the membership port, which Nomad calls `serf`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class AdmissionAnswer(Value):
 
 
 class MembersPort(Protocol):
-    """What servers ask each other on the port of the membership."""
+    """The calls of servers on the membership port."""
 
     @allowed(CallerKind.SERVER, CallerKind.REGION)
     async def exchange(self, news: News) -> News:
-        """Tell what one knows, and hear what the other one knows."""
+        """Exchange records in both directions."""
         ...
 
     # A server of another region is refused by the call itself, which says what is wrong with its configuration.
@@ -45,5 +45,5 @@ Admit = Callable[[Member], Awaitable[AdmissionAnswer]]
 
 
 async def admits_nobody(member: Member) -> AdmissionAnswer:
-    """The answer of a server that has no etcd member of its own, or none yet."""
+    """The answer of a server that has no etcd member of its own yet, or none at all."""
     raise Unavailable("this server is not part of a cluster yet")

@@ -1,4 +1,4 @@
-"""The membership of one server: the servers that it knows, their statuses, and the merging of others' news.
+"""The membership of one server: known servers, their statuses, and merging of received records.
 
 Every server asks every other one each second (`exchange`); few machines are servers, so nothing cleverer is needed.
 When something changed, it is told at once.
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Membership:
-    """The servers that this one knows; the `Directory` of the other parts."""
+    """The servers known to this one; the `Directory` of the other parts."""
 
     def __init__(self, own: Member, *, env: Env, applied_index: Callable[[], int] = lambda: 0) -> None:
-        """`applied_index` returns the index of the last command applied here; the other servers are told it."""
+        """`applied_index` returns the index of the last command applied here; other servers receive it."""
         self.run_id = env.uuid()
         self.reports: dict[str, News] = {}
         self.trailing: dict[str, int] = {}
@@ -45,7 +45,7 @@ class Membership:
 
     @property
     def own(self) -> Member:
-        """This server, as it tells of itself."""
+        """This server's own record."""
         return self._records.own
 
     def members(self) -> tuple[Member, ...]:
@@ -61,18 +61,18 @@ class Membership:
         return self.reports[name].run if name in self.reports else ""
 
     def silent_s(self, name: str) -> float:
-        """How long ago a server was heard last; 0 for this one."""
+        """Seconds since a server was last heard; 0 for this one."""
         seen = self._records.others.get(name)
         return 0.0 if seen is None else self._env.monotonic() - seen.heard_at
 
     def index_of(self, name: str) -> int:
-        """The last index that a server has told."""
+        """The last index that a server reported."""
         if name == self.own.name:
             return self._applied_index()
         return self.reports[name].index if name in self.reports else 0
 
     def status_age_s(self, name: str) -> float:
-        """For how long this server has seen the status that a server has now."""
+        """Seconds since a server's status last changed, as seen by this server."""
         now = self._env.monotonic()
         return now - self._status_since.get(name, now)
 
@@ -85,17 +85,17 @@ class Membership:
     # Changes from this server.
 
     def change_own(self, **changes: object) -> None:
-        """Tell the others something new about this server."""
+        """Publish a changed own record."""
         self._take(self._records.with_own(**changes))
 
     def tell(self) -> None:
-        """Tell the others at once what is not in the records: what is founded."""
+        """Publish at once what is not in the records: the founding."""
         self.version += 1
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()
 
     def force_leave(self, name: str, *, forget: bool) -> None:
-        """Say of a server that it has left; raises NotFound, or Conflict for one that is there."""
+        """Mark a server as left; raises NotFound, or Conflict for one that is alive."""
         known = {each.name: each for each in self.members()}
         if name not in known:
             raise NotFound(f'no server "{name}" is known; `yurt server members` lists them')
@@ -104,7 +104,7 @@ class Membership:
         self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
 
     def mark_left(self) -> None:
-        """Say from now on that this server has left."""
+        """Mark this server as left from now on."""
         self._records = self._records.with_own(status=LEFT)
 
     def found(self, origin: Founding) -> None:
@@ -117,7 +117,7 @@ class Membership:
         return self._origin.awaited
 
     def news(self) -> News:
-        """What this server tells."""
+        """What this server sends to others."""
         return News(
             sender=self.own.name,
             run=self.run_id,
@@ -130,7 +130,7 @@ class Membership:
         )
 
     def take_news(self, news: News) -> None:
-        """Hear what another server tells."""
+        """Merge what another server sends."""
         now = self._env.monotonic()
         merged = self._records.merged(*self._believed(news), now)
         if news.sender != self.own.name:
@@ -142,7 +142,7 @@ class Membership:
         self._take(merged)
 
     def _believed(self, news: News) -> tuple[tuple[Member, ...], Mapping[str, int]]:
-        """What this server takes from the news: of its own region, another one tells only of servers not yet known."""
+        """The part of received records that is trusted: a server of the own region only introduces unknown servers."""
         ours = f".{self.own.region}"
         if news.sender.endswith(ours):
             return news.members, news.forgotten
@@ -162,7 +162,7 @@ class Membership:
         self._look()
 
     def _look(self) -> None:
-        """Tell the other parts what has changed."""
+        """Notify the other parts of changes."""
         shown = self.members()
         if shown == self._shown:
             return
@@ -181,7 +181,7 @@ class Membership:
             on_change()
 
     def reap(self) -> None:
-        """Forget servers that have been gone for long, and look which are silent."""
+        """Forget servers that have been gone for long, and find those that have become silent."""
         self._records = self._records.reaped(self._env.monotonic())
         self._look()
 

@@ -30,19 +30,19 @@ class Founding(Value):
     awaited: tuple[str, ...] = ()
     """Those of them that had not begun yet."""
     met: tuple[str, ...] = ()
-    """Servers that might have begun a cluster with this one, as long as it is part of none."""
+    """Servers that might have founded a cluster with this one, while it belongs to none."""
     is_joining: bool = False
     """It has been admitted, and its etcd member has never run."""
     has_begun: bool = False
-    """Its own etcd member has run: should its data be gone, this server is a new one."""
+    """Whether its own etcd member has run: if its data is lost, this server counts as a new one."""
     etcd_port: int = 0
     """The port of its etcd member; 0 where a version wrote that knew only 4649."""
     has_peer_tls: bool | None = None
-    """Whether the other etcd members reach it by TLS; None: not known, etcd's own data tells."""
+    """Whether other etcd members reach it by TLS; None: unknown, to be read from etcd's data."""
 
 
 class KnownServers(Value):
-    """Where other servers were at last, those of other regions included."""
+    """The last known addresses of other servers, those of other regions included."""
 
     addresses: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ T = TypeVar("T", Founding, KnownServers)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """What was remembered, nothing at the first start; raises Invalid for a file that is broken."""
+    """The remembered servers; none at the first start. Raises Invalid for a damaged file."""
     try:
         return msgspec.json.decode(read_checked(path), type=kind)
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def save(path: Path, remembered: Founding | KnownServers) -> None:
 
 
 def etcd_port(settings: ClusterSettings, folder: Path) -> int:
-    """The port of this server's etcd member: what the configuration names, else what a cluster knows it by.
+    """The port of this server's etcd member: the configured one, else the one that its cluster knows.
 
     `folder` is the server's. A member that others know keeps its port when the default becomes another one.
     """
@@ -92,11 +92,11 @@ class ServerMemory:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where other servers were at last, before this start too."""
+        """The last known addresses of other servers, from before this start too."""
         return self._known.addresses
 
     def _loaded(self) -> KnownServers:
-        """What was known; a damaged list is no reason not to start, since others tell it again."""
+        """The remembered servers; a damaged list does not prevent a start, because other servers send it again."""
         try:
             return load(self._path, KnownServers)
         except Invalid as error:

@@ -90,7 +90,7 @@ class Minder:
             await self._etcd.remove(voter.id)
 
     async def _warn_of_strangers(self, settled: Sequence[Member]) -> None:
-        """A server whose etcd belongs to another cluster does not become one of this one by being known."""
+        """Warn of a server whose etcd belongs to another cluster: knowing it does not make it a member of this one."""
         addresses = frozenset(each.etcd_addr for each in settled)
         if addresses == self._known:
             return

@@ -1,4 +1,4 @@
-"""This server's own etcd member: begun with other founders or joined to a cluster, kept running, and left.
+"""This server's own etcd member: founds or joins a cluster, is kept running, and leaves.
 
 `form` returns when etcd runs. What it does until then is `forming.decide`'s matter; here it is carried out, and what
 must survive a crash in between is remembered first:
@@ -37,13 +37,13 @@ from yurt.structs.member import Member
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.5
-"""How often a server that waits looks again when it hears nothing new."""
+"""How often a waiting server checks again when it receives nothing new."""
 DATA_LOOK_S = 0.05
 LEARN_LIMIT_S = 10.0
 """How long etcd may take to read how the other members reach it."""
 ADMIT_PAUSE_S = 1.0
 ADVICE_AFTER_S = 10.0
-"""How long it lasts that too few servers have data before an operator is told what to do; it may pass by itself."""
+"""How long too few servers must have data before the operator is advised; the condition may be transient."""
 ADMIT_LIMIT_S = 15.0
 """How long another server may take to admit this one."""
 
@@ -80,23 +80,23 @@ class OwnEtcd:
 
     @property
     def endpoint(self) -> str:
-        """Where the member is reached on this machine."""
+        """The member's address on this machine."""
         return self._member.config.client_endpoint
 
     @property
     def settings(self) -> EtcdMemberConfig:
-        """What the member is started with."""
+        """The settings with which the member is started."""
         return self._member.config
 
     @property
     def has_peer_tls(self) -> bool:
-        """Whether the other members reach it by TLS; a member that is yet to begin goes by the configuration."""
+        """Whether other members reach it by TLS; the configuration decides for a member that has not begun."""
         recorded = self._record.now.has_peer_tls
         return (self._tls.rpc and not self._learns) if recorded is None else recorded
 
     @property
     def peer_url(self) -> str:
-        """Where the other members reach it."""
+        """The URL by which other members reach it."""
         return peer_url(self._membership.own.etcd_addr, is_tls=self.has_peer_tls)
 
     @property
@@ -124,7 +124,7 @@ class OwnEtcd:
             )
 
     async def form(self) -> None:
-        """Found a cluster, or be admitted to one, or go on where the last run ended: etcd runs when this returns."""
+        """Found a cluster, join one, or continue from the last run; etcd runs when this returns."""
         while True:
             try:
                 if self.has_begun:
@@ -208,7 +208,7 @@ class OwnEtcd:
             await self._start({self._membership.own.name: self.peer_url}, is_new=False)
 
     async def _learn_peer_tls(self) -> None:
-        """Have etcd tell from its data how the others reach it: an earlier version did not write it down.
+        """Read from etcd's data how other members reach this one, which earlier versions did not record.
 
         It runs for that without TLS, and goes on to run if that is right.
         """
@@ -224,7 +224,7 @@ class OwnEtcd:
         self._record.change(has_peer_tls=is_tls)
 
     async def _recorded_url(self) -> str:
-        """Where the data say that the others reach this member; "" when they do not say it in time."""
+        """The URL at which other members reach this one according to etcd's data; "" when it is not read in time."""
         bound = f"{reachable(self._config.serf_address)}:{self._config.cluster.etcd_port}"
         end_s = self._env.monotonic() + LEARN_LIMIT_S
         while self._member.pid and self._env.monotonic() < end_s:
@@ -236,7 +236,7 @@ class OwnEtcd:
         return ""
 
     async def turn_to_tls(self) -> None:
-        """Take TLS connections alone from now on; the caller has told the other members the new address."""
+        """Accept only TLS connections from now on; the caller has published the new address to the other members."""
         log.info("the etcd member turns to TLS: address=%s", self._membership.own.etcd_addr)
         self._record.change(has_peer_tls=True)
         made = self._make_member({self._membership.own.name: self.peer_url}, is_new=False)
@@ -257,7 +257,7 @@ class OwnEtcd:
         self._membership.change_own(has_data=True)
 
     async def run(self) -> None:
-        """Keep etcd running until cancelled; a member that the others have removed joins again as a new one."""
+        """Keep etcd running until cancelled; a member that was removed rejoins as a new one."""
         while True:
             try:
                 await self._member.run()
@@ -272,7 +272,7 @@ class OwnEtcd:
         await self._member.stop()
 
     async def forget(self) -> None:
-        """The member has left its cluster: its data is worth nothing any more."""
+        """Discard the member's data after it has left its cluster."""
         await self._member.stop()
         await self._forget()
 
@@ -313,12 +313,12 @@ class OwnEtcd:
 
 
 def etcd_address(config: AgentConfig) -> str:
-    """Where the other servers reach this one's etcd member."""
+    """The address at which other servers reach this server's etcd member."""
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
 
 
 def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:
-    """Where the members reach each other, by name; `is_tls` for all, from a server that does not say it of each."""
+    """The URLs of the members by name; `is_tls` applies to records that do not say it for each member."""
     by_tls = admission.by_tls
     if by_tls is None:
         by_tls = tuple(admission.cluster) if is_tls else ()

@@ -38,7 +38,7 @@ def obstacle(own: str, voters: Sequence[Voter], members: Iterable[Member]) -> st
 
 
 class PeerAddress:
-    """Where the other members reach the one of this server."""
+    """The address at which other members reach this server's member."""
 
     def __init__(
         self, etcd: OwnEtcd, admin: EtcdAdmin, *, own: Member, members: Callable[[], tuple[Member, ...]], env: Env
@@ -51,13 +51,13 @@ class PeerAddress:
         self._told = ""
 
     async def run(self) -> None:
-        """Keep the record right until cancelled: a member that was put out joins again as the others are reached."""
+        """Keep the recorded address right until cancelled; a removed member rejoins at the new address."""
         while True:
             is_settled = await self._look()
             await self._env.sleep(SETTLED_INTERVAL_S if is_settled else LOOK_INTERVAL_S)
 
     async def _look(self) -> bool:
-        """Whether nothing is left to do."""
+        """Check once; returns whether the record is right."""
         try:
             voters = await self._admin.voters()
             mine = next((voter for voter in voters if voter.name == self._own.name), None)

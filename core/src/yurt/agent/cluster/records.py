@@ -1,4 +1,4 @@
-"""The membership as one server knows it: a pure state into which updates are merged.
+"""The membership as one server knows it: a pure state into which received records are merged.
 
 What a server says of itself is a record: addresses, and whether it stays (`alive`), goes (`leaving`) or has gone
 (`left`). The record with the higher incarnation holds; of two with the same one, the one further on its way out, for
@@ -27,28 +27,28 @@ FORGET_FAILED_S = 24 * 3600.0
 FORGET_FAR_FAILED_S = 72 * 3600.0
 """How long a failed server of another region is remembered."""
 FORGOTTEN_MAX = 1_000
-"""Names that are kept of forgotten servers; those with the lowest incarnation go first."""
+"""Names of forgotten servers that are kept; those with the lowest incarnation are dropped first."""
 NEVER = float("-inf")
 
 _RANKS = {ALIVE: 0, LEAVING: 1, LEFT: 2}
 
 
 class News(Value):
-    """What one server tells another: all records it has, and how far it is itself."""
+    """The message of one server to another: all of its records, and its own progress."""
 
     sender: str
-    """The name of the server that tells."""
+    """The name of the sending server."""
     run: str = ""
-    """An id of this run of the agent, by which a server knows itself again, and another of the same name."""
+    """An id of this run of the agent, which distinguishes it from another agent of the same name."""
     members: tuple[Member, ...] = ()
-    """Statuses are those that the sender sees, `failed` among them."""
+    """With the statuses that the sender sees, `failed` included."""
     forgotten: Mapping[str, int] = no_entries()
     founding: Mapping[str, str] = no_entries()
-    """The servers that begin a cluster together, by name, and where each etcd member is reached; empty: none."""
+    """The servers that found a cluster together, by name, with the address of each etcd member; empty: none."""
     awaited: tuple[str, ...] = ()
     """Those of them that have not begun yet."""
     met: tuple[str, ...] = ()
-    """Servers that the sender might have begun a cluster with: it founds none without them."""
+    """Servers that might have founded a cluster with the sender, which founds none without them."""
     index: int = 0
     """The last index that the sender has applied."""
 
@@ -58,7 +58,7 @@ class SeenMember(Value):
 
     member: Member
     heard_at: float
-    """When it was heard last, or was learned of; `NEVER` for one that came as failed."""
+    """When it was last heard, or learned of; `NEVER` for one received as failed."""
     since: float
     """Since when the record has its status."""
 
@@ -77,40 +77,40 @@ class Records(Value):
     forgotten: Mapping[str, int] = no_entries()
 
     def members(self, now: float) -> tuple[Member, ...]:
-        """The servers by name, each with the status that this one sees."""
+        """The servers by name, each with the status that this server sees."""
         shown = [replace(seen.member, status=seen.status(now)) for seen in self.others.values()]
         return tuple(sorted([*shown, self.own], key=lambda member: member.name))
 
     def with_own(self, **changes: object) -> Records:
-        """The same with something changed about this server, which the others shall hear."""
+        """A copy with a change of the own record, with a new incarnation so that others adopt it."""
         changed = replace(self.own, **changes)
         if changed == self.own:
             return self
         return replace(self, own=replace(changed, incarnation=self.own.incarnation + 1))
 
     def merged(self, news: Iterable[Member], forgotten: Mapping[str, int], now: float) -> Records:
-        """What this one knows once it has heard news."""
+        """A copy with received records merged."""
         known = self._with_forgotten(forgotten, now)
         for member in news:
             known = known._with_own_news(member) if member.name == self.own.name else known._with_member(member, now)
         return known
 
     def heard(self, name: str, now: float) -> Records:
-        """The server has just been heard."""
+        """A copy in which the server was heard just now."""
         seen = self.others.get(name)
         if seen is None:
             return self
         return replace(self, others={**self.others, name: replace(seen, heard_at=now)})
 
     def forced_out(self, name: str, now: float, *, forget: bool) -> Records:
-        """An operator says that a failed server has left, and is to be forgotten at once; the name is known."""
+        """A copy in which an operator has forced a failed server out; it is forgotten at once. The name is known."""
         seen = self.others[name]
         if forget:
             return self._with_forgotten({name: seen.member.incarnation}, now)
         return self._with_member(replace(seen.member, status=LEFT), now)
 
     def reaped(self, now: float) -> Records:
-        """The same without servers that left or failed long ago."""
+        """A copy without servers that left or failed long ago."""
         gone = {name: seen.member.incarnation for name, seen in self.others.items() if self._is_over(seen, now)}
         return self._with_forgotten(gone, now) if gone else self
 
@@ -126,7 +126,7 @@ class Records(Value):
                 return False
 
     def _with_own_news(self, told: Member) -> Records:
-        """Others speak of this server: what is newer than its own word, and not its own word, it contradicts."""
+        """Contradict others' records of this server that are newer than its own but differ from it."""
         if _key(told) <= _key(self.own) or _fact(told) == self.own:
             return self
         return replace(self, own=replace(self.own, incarnation=told.incarnation + 1))
@@ -149,7 +149,7 @@ class Records(Value):
         return replace(self, others={**self.others, told.name: newer})
 
     def _with_forgotten(self, told: Mapping[str, int], now: float) -> Records:
-        """Forget the records that are no newer; this server itself speaks up again."""
+        """Drop records that are not newer than their forgetting; this server itself publishes a newer one."""
         newer = {name: number for name, number in told.items() if number > self.forgotten.get(name, -1)}
         if not newer:
             return self
@@ -163,11 +163,11 @@ class Records(Value):
 
 
 def _fact(told: Member) -> Member:
-    """The record without what only the teller sees."""
+    """The record without what only its sender observed."""
     return replace(told, status=ALIVE) if told.status == FAILED else told
 
 
 def _key(member: Member) -> tuple[object, ...]:
-    """Of two records of a server the greater one holds; the last parts decide between strangers of one name."""
+    """The order of two records of one server: the greater wins; the last parts tell apart servers of one name."""
     fact = _fact(member)
     return (fact.incarnation, _RANKS.get(fact.status, 0), repr(fact))

@@ -23,7 +23,7 @@ class ServerSecurity:
         self._tls = tls
 
     def listening(self) -> Callable[[], ssl.SSLContext] | None:
-        """How others are taken in; None without TLS."""
+        """The TLS settings for accepting others; None without TLS."""
         return server_credentials(self._tls)
 
     def dialling(self, region: str) -> Security | None:
@@ -32,7 +32,7 @@ class ServerSecurity:
 
     @property
     def allows_plain(self) -> bool:
-        """Servers that do not speak TLS yet are taken in too."""
+        """Whether servers without TLS are accepted too."""
         return self._tls.upgrade
 
     def check(self, region: str, caller: Caller) -> None:

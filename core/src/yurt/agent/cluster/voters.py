@@ -63,7 +63,7 @@ class EtcdAdmin(Protocol):
 
 
 async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
-    """Remove a member; etcd refuses that for some seconds after it met another one. Raises NotFound, Unavailable."""
+    """Remove a member; etcd refuses for some seconds after another membership change. Raises NotFound, Unavailable."""
     end_s, is_first = env.monotonic() + REMOVE_LIMIT_S, True
     while True:
         try:
@@ -116,7 +116,7 @@ class Admitter:
         self._turn = asyncio.Lock()
 
     async def admit(self, member: Member) -> AdmissionAnswer:
-        """Add a server that has no data; an etcd member of its name or address is of another disk and goes first."""
+        """Add a server without data; an etcd member of its name or address with other data is removed first."""
         async with self._turn:
             voters = await self._etcd.voters()
             is_tls = all(voter.is_tls for voter in voters)
@@ -159,7 +159,7 @@ class Admitter:
 
 
 def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | None:
-    """The etcd member of a server that has failed or left, if there is one; never one that is about to begin."""
+    """The etcd member of a server that has failed or left, if any; never one that is about to begin."""
     gone = {each.name for each in members if each.status in (FAILED, LEFT)}
     return next((voter for voter in voters if voter.name in gone), None)
 

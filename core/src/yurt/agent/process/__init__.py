@@ -1,1 +1,1 @@
-"""The agent as a process of its host: where its log goes, what systemd is told, what SIGHUP reads again."""
+"""The agent as a process of its host: its log, messages to systemd, and reloading on SIGHUP."""

@@ -1,4 +1,4 @@
-"""Where the agent's log goes: standard output, a file that is rotated, the syslog daemon, the journal.
+"""The destinations of the agent's log: standard output, a rotated file, the syslog daemon, the journal.
 
 All handlers have one level, which SIGHUP changes. What stands in the way of a file or of syslog is told before the
 agent starts; later it costs the lines and one message on standard error, never the agent.
@@ -85,13 +85,13 @@ class FileLog(logging.Handler):
     def __init__(self, settings: LogSettings, now: Callable[[], int]) -> None:
         super().__init__()
         from yurt.audit.files import AuditFile  # Only agents with a file need it.
-        from yurt.audit.settings import SinkSettings
+        from yurt.audit.settings import AuditSinkSettings
 
         self._now = now
         self._has_complained = False
         path = file_path(settings.file)
         self._target = AuditFile(
-            SinkSettings(
+            AuditSinkSettings(
                 name="log",
                 kind="agent",
                 path=str(path),
@@ -140,7 +140,7 @@ def file_path(given: str) -> Path:
 
 
 def log_problems(raw: Mapping[str, object]) -> list[str]:
-    """What is wrong with the values of the keys about the log."""
+    """Problems of the values of log settings."""
     from logging.handlers import SysLogHandler
 
     found = []
@@ -173,7 +173,7 @@ def priority(level: int) -> int:
 
 
 class _Prioritized(logging.Formatter):
-    """Lines of another formatter, each with its priority."""
+    """Lines of another formatter, each with its priority as a prefix."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ EXTENSION_S: Final = 30.0
 
 
 class Notifier:
-    """What one agent tells systemd."""
+    """Sends one agent's notifications to systemd."""
 
     def __init__(self, environ: MutableMapping[str, str], env: Env) -> None:
         found = {name: environ.pop(name, "") for name in _VARIABLES}
@@ -37,7 +37,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """SIGHUP has come; `ready` follows."""
+        """Report that SIGHUP has arrived; `ready` follows."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={int(self._env.monotonic() * 1e6)}")
 
     def stopping(self, status: str) -> None:
@@ -51,7 +51,7 @@ class Notifier:
             await self._env.sleep(EXTENSION_S / 3)
 
     async def run_watchdog(self) -> None:
-        """Give a sign of life twice in each period: a loop that stands still gives none."""
+        """Send a sign of life twice in each period; a blocked loop sends none."""
         while self._address and self.watchdog_s:
             self._send("WATCHDOG=1")
             await self._env.sleep(self.watchdog_s / 2)

@@ -1,4 +1,4 @@
-"""What a changed configuration changes in an agent that runs, and what waits for its next start."""
+"""Which changed settings take effect in a running agent, and which require a restart."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The `telemetry` block: what is published, and the sinks to which it is pushed (imported where one is configured)."""
+"""The `telemetry` block: which metrics are published, and the sinks to which they are pushed."""

@@ -1,4 +1,4 @@
-"""What the `telemetry` block publishes."""
+"""The settings of the `telemetry` block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.sdk.value import Value
 
 
 def telemetry_settings(config: AgentConfig) -> TelemetrySettings:
-    """What the agent publishes."""
+    """The metrics that the agent publishes."""
     given = config.raw.get(BLOCK, {})
     host = config.name if given.get("use_node_name") else socket.gethostname()
     has_host = bool(given.get("use_node_name")) or not given.get("disable_hostname", False)
@@ -30,8 +30,8 @@ def telemetry_settings(config: AgentConfig) -> TelemetrySettings:
     )
 
 
-class SinkSettings(Value):
-    """Where metrics are pushed to."""
+class MetricSinkSettings(Value):
+    """The destinations to which metrics are pushed."""
 
     interval_s: float = 1.0
     statsd_address: str = ""
@@ -45,10 +45,10 @@ class SinkSettings(Value):
         return bool(self.statsd_address or self.statsite_address or self.datadog_address)
 
 
-def sink_settings(config: AgentConfig) -> SinkSettings:
+def sink_settings(config: AgentConfig) -> MetricSinkSettings:
     """The sinks of the block."""
     given = config.raw.get(BLOCK, {})
-    return SinkSettings(
+    return MetricSinkSettings(
         interval_s=seconds_of(given.get("collection_interval"), 1.0),
         datadog_tags=tuple(map(str, given.get("datadog_tags", ()))),
         **{key: given.get(key, "") for key in SINKS},

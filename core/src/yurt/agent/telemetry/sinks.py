@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from yurt.agent.blocks.telemetry import SINKS, host_and_port
-from yurt.agent.telemetry.settings import SinkSettings
+from yurt.agent.telemetry.settings import MetricSinkSettings
 from yurt.http.agent_routes.figures import Figures
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Duration
@@ -39,7 +39,7 @@ Line = Callable[[str, StrMap, float, str], str]
 
 
 class Differences:
-    """Remembers what was pushed of counters and timings, so that the next push sends what came since."""
+    """Remembers the counters and timings pushed last, so that the next push sends the difference."""
 
     def __init__(self) -> None:
         self._counts: dict[Key, int] = {}
@@ -73,7 +73,7 @@ def _key(name: str, labels: StrMap) -> Key:
 
 
 def statsd_line(name: str, labels: StrMap, value: float, kind: str) -> str:
-    """As Nomad writes it: the values of labels are parts of the name, because statsd knows no labels."""
+    """A line in Nomad's format: values of labels become parts of the name, because statsd has no labels."""
     key = ".".join([name, *labels.values()]).translate(_CLEANED)
     return f"{key}:{value:f}|{kind}"
 
@@ -148,7 +148,7 @@ class TcpOutlet:
         self._socket: socket.socket | None = None
 
     async def send(self, packets: Iterable[bytes]) -> None:
-        """Send them, connecting anew after a loss."""
+        """Send lines; reconnect after a loss."""
         await self._env.in_thread(self._send, b"".join(packets))
 
     def _send(self, data: bytes) -> None:
@@ -167,8 +167,8 @@ class TcpOutlet:
             self._socket = None
 
 
-class Sink:
-    """One sink: its outlet, and what it has been told."""
+class MetricSink:
+    """A sink with its connection and the metrics pushed so far."""
 
     def __init__(self, name: str, outlet: Outlet, line: Line, env: Env) -> None:
         self._name = name
@@ -194,7 +194,7 @@ class Sink:
         self._outlet.close()
 
 
-def make_sinks(settings: SinkSettings, env: Env) -> list[Sink]:
+def make_sinks(settings: MetricSinkSettings, env: Env) -> list[MetricSink]:
     """The sinks of settings that have been checked."""
     found = []
     for key, port in SINKS.items():
@@ -204,17 +204,17 @@ def make_sinks(settings: SinkSettings, env: Env) -> list[Sink]:
             continue
         line = dogstatsd_line(settings.datadog_tags) if key == "datadog_address" else statsd_line
         outlet = TcpOutlet(*place, env) if key == "statsite_address" else UdpOutlet(*place, env)
-        found.append(Sink(f"{key}={address}", outlet, line, env))
+        found.append(MetricSink(f"{key}={address}", outlet, line, env))
     return found
 
 
-async def _push(sinks: Iterable[Sink], gather: Callable[[], Awaitable[Figures]]) -> None:
+async def _push(sinks: Iterable[MetricSink], gather: Callable[[], Awaitable[Figures]]) -> None:
     figures = await gather()
     for sink in sinks:
         await sink.push(figures)
 
 
-async def run_sinks(settings: SinkSettings, env: Env, gather: Callable[[], Awaitable[Figures]]) -> None:
+async def run_sinks(settings: MetricSinkSettings, env: Env, gather: Callable[[], Awaitable[Figures]]) -> None:
     """Push until cancelled."""
     sinks = make_sinks(settings, env)
     with contextlib.ExitStack() as stack:

@@ -41,14 +41,14 @@ def read_namespace_hcl(filename: str, text: str) -> Json:
 
     source, findings = SourceText(filename, text), Findings()
     try:
-        space = _Reader(source, findings).namespace(read_document(source))
+        space = _NamespaceReader(source, findings).namespace(read_document(source))
         findings.raise_errors(by_place=True)
     except JobspecError as error:
         raise CliError(rendered(error, {filename: text})) from None
     return space
 
 
-class _Reader:
+class _NamespaceReader:
     """Reads one file; what is wrong goes into the findings, and the reading goes on."""
 
     def __init__(self, source: SourceText, findings: Findings) -> None:

@@ -88,7 +88,7 @@ class AllocOperations:
             await runner.signal(signal)
 
     async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        """Pause a task, or let it run again; this agent's successor knows of it too once this returns."""
+        """Pause a task, or resume it; durable once this returns, so that this agent's successor follows it."""
         alloc = await self._table.find(alloc_id)
         name = _one_task(alloc, task)
         runner = _tasks_of(alloc).get(name)

@@ -1,4 +1,4 @@
-"""The shell around one allocation: it keeps its task runners in order, remembers them on disk and reports them.
+"""The shell around one allocation: it keeps its task runners in order, stores their records and reports them.
 
 A single loop looks at the present task states after each change (`yurt.lifecycle.allocation`): what may begin begins,
 what must end is told to, the hooks look at what runs (`yurt.client.hooks`), then the states are written to the client's
@@ -44,7 +44,7 @@ from yurt.structs.status import (
 )
 
 CLEANING_LIMIT_S = 20.0
-"""How long is waited until drivers have freed what ended runs held."""
+"""How long to wait until drivers have freed what ended runs used."""
 
 
 class AllocRunner:
@@ -92,7 +92,7 @@ class AllocRunner:
 
     @property
     def users(self) -> tuple[TaskUser, ...]:
-        """Its tasks, by who may own their files."""
+        """Its tasks, by the users who may own their files."""
         return task_users(self.alloc)
 
     @property
@@ -102,7 +102,7 @@ class AllocRunner:
 
     @property
     def is_live(self) -> bool:
-        """It runs, and nobody has asked for its end."""
+        """Whether it runs and was not told to stop."""
         return not self.is_over and self._stop.order is None
 
     @property
@@ -181,7 +181,7 @@ class AllocRunner:
                 await self.saver.changed.wait()
 
     def _obey(self) -> None:
-        """Begin and end tasks until the present states ask for nothing more."""
+        """Start and stop tasks until the machine's state requires nothing more."""
         stop = self._stop.order
         # A round that changes something begins or ends a task, and each task does either once: hence the bound.
         for _ in range(len(self.tasks) * 2 + 2):
@@ -197,7 +197,7 @@ class AllocRunner:
                 return
 
     def _update(self) -> AllocUpdate:
-        """What the servers are told; a terminal status never changes again (invariant E7), task states still may."""
+        """The report to the servers; a terminal status never changes again (invariant E7), task states still may."""
         states = self.states
         status, description = allocation.client_status(self.roles, states)
         if self._final is not None:
@@ -239,17 +239,17 @@ class AllocRunner:
         await self.over.wait()
 
     async def wait_stopped(self) -> None:
-        """Wait for the end of an allocation that is meant to end; of another there is nothing to wait for."""
+        """Wait for the end of an allocation that is being stopped; return at once for any other."""
         if self._stop.order is not None:
             await self.over.wait()
 
     async def wait_cleaned(self) -> bool:
-        """Wait, within a bound, until the drivers have freed what ended runs held; whether nothing writes any more."""
+        """Wait, within a bound, until drivers have freed what ended runs used; returns whether nothing writes."""
         cleaning = {work for task in self.tasks.values() for work in task.cleaning}
         return not cleaning or not (await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S))[1]
 
     def release(self) -> None:
-        """Nobody asks for the runner any more: break the cycles of references that lead through it."""
+        """Break the reference cycles through a runner that is no longer used."""
         for task in self.tasks.values():
             task.release()
         self.tasks.clear()
@@ -280,7 +280,7 @@ class AllocRunner:
         self.saver.changed.set()  # an earlier order may be waiting out its delay
 
     def stop(self, stop: allocation.Stop | None = None) -> None:
-        """End the allocation, by the order of its tasks; hooks and the group's shutdown delay come first."""
+        """Stop the allocation in the order of its tasks; hooks and the group's shutdown delay come first."""
         if self._stop.order is not None:
             return
         self.hooked.stopping.set()
@@ -303,12 +303,12 @@ class AllocRunner:
         self._hooks.services.resend(self.id)
 
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
-        """What the checks said last."""
+        """The last results of the checks."""
         return self._checks if self.is_over else self._hooks.services.statuses(self.id)
 
 
 async def _make_ready(runner: AllocRunner, hooks: AllocHooks) -> None:
-    """Have hooks take up what has begun, or prepare what is to begin; what ends without a beginning needs neither."""
+    """Have hooks recover what has begun, or prepare what will begin; an allocation that ends before needs neither."""
     if runner.hooked.has_begun:
         await hooks.recover(runner.hooked)
     elif runner.is_live and not runner.hooked.is_dead:

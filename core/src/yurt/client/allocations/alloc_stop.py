@@ -11,7 +11,7 @@ from yurt.runtime.env import Env
 
 
 class StopOrder:
-    """Without an order, the allocation goes on; with one, its tasks are killed as soon as it is due."""
+    """Without an order, the allocation continues; with one, its tasks are killed as soon as it is due."""
 
     def __init__(self, env: Env) -> None:
         self.order: Stop | None = None
@@ -23,7 +23,7 @@ class StopOrder:
         self.order = self.order or order
 
     async def delay(self, first: Awaitable[None] | None, delay_s: float, changed: asyncio.Event) -> None:
-        """Do what comes first, wait, and let the kills begin."""
+        """Run the preceding steps, wait, and release the kills."""
         if first is not None:
             await first
         if delay_s > 0:

@@ -1,4 +1,4 @@
-"""Enforces `ephemeral_disk.size`: compares the size of an allocation's directory with what its group asked for.
+"""Enforces `ephemeral_disk.size`: compares the size of an allocation's directory with its group's request.
 
 All that an allocation writes below its own directory counts, logs included; what lies in memory (secrets) and what is
 mounted from elsewhere does not. A walk is bounded, and the larger the trees, the longer the pause until the next one.

@@ -55,7 +55,7 @@ class LostRecords:
         return is_lost
 
     def unclaimed(self) -> None:
-        """The servers have listed all allocations of this node: the remaining lost ones belong to none."""
+        """The servers have listed all allocations of this node: the remaining lost ones belong to none of them."""
         if self._ids:
             log.warning("directories and tasks of allocations unknown to the servers are left alone: "
                         "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip

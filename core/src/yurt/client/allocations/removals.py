@@ -12,7 +12,7 @@ AT_ONCE = 8
 """Concurrent removals of ended allocations; one asyncio task for each of thousands would take 4 KB each."""
 
 Release = Callable[[str], Awaitable[None]]
-"""Gives back something that an allocation holds, by the allocation's id."""
+"""Frees what an allocation uses, by the allocation's id."""
 
 
 class Removals:
@@ -36,7 +36,7 @@ class Removals:
         self._forget = forget
 
     def begin(self, alloc_ids: Iterable[str]) -> None:
-        """Begin to remove allocations: each live one in a task of its own, since its end may take long."""
+        """Start removing allocations: each live one in a task of its own, since its end may take long."""
         ended: list[str] = []
         for alloc_id in alloc_ids:
             if alloc_id in self._allocs.live:

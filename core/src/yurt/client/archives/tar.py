@@ -24,7 +24,7 @@ FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "o
 BLOCK: Final = 512
 CHUNK_BYTES: Final = 256 * 1024
 HEADER_BYTES_MAX: Final = 64 * 1024
-"""Of one header that holds names; paths have at most 4096 bytes."""
+"""The size limit of one header with names; paths have at most 4096 bytes."""
 HEADERS_MAX: Final = 16
 """How many such headers may stand before an entry."""
 NUMBER_MAX: Final = 2**63 - 1

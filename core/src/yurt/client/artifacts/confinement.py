@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from yurt.sdk import landlock
 from yurt.sdk.errors import Invalid
-from yurt.sdk.landlock import EXECUTE, IOCTL_DEV, READ_FILE, READING, WRITE_FILE, WRITING, Rule
+from yurt.sdk.landlock import EXECUTE, IOCTL_DEV, READ_FILE, READING, WRITE_FILE, WRITING, PathRule
 from yurt.sdk.mounting import MS_PRIVATE, MS_REC, bind, c_library, detach, libc_call
 
 LANDLOCK, USER, NONE = "landlock", "user", "none"
@@ -35,7 +35,7 @@ NOBODY: Final = "nobody"
 NOBODY_ID: Final = 65534
 CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
 PARENT_OUTSIDE: Final = 0
-"""What the first process of a process namespace gets for its parent."""
+"""The parent id seen by the first process of a process namespace."""
 PR_SET_PDEATHSIG: Final = 1
 NEEDED_CAPABILITIES: Final = (0, 6, 7)
 """CAP_CHOWN, CAP_SETGID and CAP_SETUID, to give up root and to give files back."""
@@ -104,7 +104,7 @@ def has_capabilities(*wanted: int) -> bool:
     return all(effective >> capability & 1 for capability in wanted)
 
 
-def extra_rule(text: str) -> Rule:
+def extra_rule(text: str) -> PathRule:
     """A path of `filesystem_isolation_extra_paths`, KIND:MODE:PATH; raises Invalid."""
     kind, _, rest = text.partition(":")
     mode, _, path = rest.partition(":")
@@ -116,7 +116,7 @@ def extra_rule(text: str) -> Rule:
     access = 0
     for letter in mode:
         access |= MODES[letter]
-    return Rule(path, access)
+    return PathRule(path, access)
 
 
 def checked_extra_path(text: str) -> str:
@@ -125,7 +125,7 @@ def checked_extra_path(text: str) -> str:
     return text
 
 
-def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
+def rules(writable: str, extra_paths: Iterable[str]) -> tuple[PathRule, ...]:
     """The Landlock rules of a process that writes in one folder, reads system settings and runs system programs."""
     programs = {*PROGRAM_FOLDERS, sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
     git = shutil.which("git")
@@ -133,10 +133,10 @@ def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
         programs.add(os.path.dirname(os.path.dirname(os.path.realpath(git))))
     certificates = (os.environ.get(name, "") for name in CERTIFICATE_VARIABLES)
     return (
-        Rule(writable, READING | WRITING),
-        Rule("/dev/null", READ_FILE | WRITE_FILE | IOCTL_DEV),
-        *(Rule(path, READING | EXECUTE) for path in sorted(programs) if path.startswith("/") and path != "/"),
-        *(Rule(path, READING) for path in (*SYSTEM_FILES, *certificates) if path),
+        PathRule(writable, READING | WRITING),
+        PathRule("/dev/null", READ_FILE | WRITE_FILE | IOCTL_DEV),
+        *(PathRule(path, READING | EXECUTE) for path in sorted(programs) if path.startswith("/") and path != "/"),
+        *(PathRule(path, READING) for path in (*SYSTEM_FILES, *certificates) if path),
         *(extra_rule(text) for text in extra_paths),
     )
 

@@ -138,7 +138,7 @@ async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], No
 
 
 async def fetch_one(fetch: Fetch) -> None:
-    """Fetch one artifact; its child process and staging folder are gone afterwards in any case."""
+    """Fetch one artifact; its child process and staging folder are always removed afterwards."""
     await asyncio.to_thread(_make_staging, fetch.staging)
     try:
         fetched = await _run_program(fetch)

@@ -31,7 +31,7 @@ def load(package: PackageGetter) -> Any:
 
 
 def download(fetch: Fetch, getter: ArtifactGetter, target: str) -> None:
-    """Let the getter write a file or a folder; raises Invalid or RecoverableError, whatever the getter raises."""
+    """Let the getter write a file or a folder; its errors become Invalid or RecoverableError."""
     assert fetch.package is not None
     function = load(fetch.package)
     limits, source = fetch.limits, fetch.source

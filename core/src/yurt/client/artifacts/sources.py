@@ -73,7 +73,7 @@ class ArtifactSource(Value):
     ssh_key: str = ""
     s3: S3Access | None = None
     parameters: Mapping[str, str] = no_entries()
-    """What a package's getter gets besides the address."""
+    """The parameters of a package's getter beside the address."""
 
     @property
     def shown(self) -> str:

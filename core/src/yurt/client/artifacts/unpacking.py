@@ -29,7 +29,7 @@ BROKEN: Final = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError, LookupError,
     NotImplementedError, RuntimeError,
 )  # fmt: skip
-"""What the standard library raises for archives that are damaged, encrypted or of an unknown form."""
+"""Exceptions of the standard library for damaged, encrypted or unknown archives."""
 
 
 class SizeBudget:

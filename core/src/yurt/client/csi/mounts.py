@@ -9,7 +9,7 @@ from pathlib import Path
 from yurt.sdk.mounting import MOUNTS_FILE, c_library, plain
 
 UMOUNTS_MAX = 16
-"""Mounts over one another at one place."""
+"""The limit of mounts stacked at one path."""
 MNT_DETACH = 2
 
 
@@ -24,7 +24,7 @@ def is_mounted(path: Path) -> bool:
 
 
 def unmount(path: Path, *, is_lazy: bool = False) -> None:
-    """Unmount everything at a path; an unmounted path is no error; blocking."""
+    """Unmount everything at a path; not an error when nothing is mounted. Blocking."""
     libc = c_library()
     for _ in range(UMOUNTS_MAX):
         if not is_mounted(path) or libc.umount2(os.fsencode(path), MNT_DETACH if is_lazy else 0) != 0:

@@ -23,7 +23,7 @@ from yurt.structs.task import TaskCSIPluginConfig
 from yurt.structs.volumes.csi import CONTROLLER
 
 ENDPOINT = "CSI_ENDPOINT"
-"""The variable that tells a plugin where to listen."""
+"""The variable with the path where a plugin must listen."""
 SOCKET = "csi.sock"
 SOCKET_DIGITS = 8
 PLUGIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")

@@ -121,7 +121,7 @@ class CsiService:
         )  # fmt: skip
 
     async def publish(self, volume: CSIClaimed, *, staging: str, target: str) -> None:
-        """Mount a volume for one allocation, at a path as the plugin sees it; `staging` is empty where none is used."""
+        """Mount a volume for one allocation, at a path as the plugin sees it; `staging` is empty when not used."""
         await self._call(
             "Node", "NodePublishVolume", limit_s=MOUNT_LIMIT_S, volume_id=volume.external_id,
             staging_target_path=staging, target_path=target, volume_capability=_capability(volume),
@@ -129,11 +129,11 @@ class CsiService:
         )  # fmt: skip
 
     async def unpublish(self, external_id: str, target: str) -> None:
-        """Undo `publish`; what is not there is no error."""
+        """Undo `publish`; not an error when nothing is published."""
         await self._undo("NodeUnpublishVolume", volume_id=external_id, target_path=target)
 
     async def unstage(self, external_id: str, staging: str) -> None:
-        """Undo `stage`; what is not there is no error."""
+        """Undo `stage`; not an error when nothing is staged."""
         await self._undo("NodeUnstageVolume", volume_id=external_id, staging_target_path=staging)
 
     async def _undo(self, name: str, **fields: Any) -> None:
@@ -163,7 +163,7 @@ class CsiService:
 
 
 class _UnknownVolume(DriverError):
-    """The plugin knows no such volume."""
+    """The plugin does not know the volume."""
 
 
 def _told(name: str, error: grpc.aio.AioRpcError) -> DriverError | Unavailable:

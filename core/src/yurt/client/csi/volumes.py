@@ -32,7 +32,7 @@ from yurt.structs.volumes.csi import BLOCK_DEVICE, CSIClaimed, CSIClaimQuery
 
 CSI = "csi"
 PLUGIN_LIMIT_S = 60.0
-"""How long a plugin may take to come before the start of a task fails, to be tried again by its restart policy."""
+"""How long a plugin may take to appear before the start of a task fails and its restart policy applies."""
 CLAIM_AGAIN_S = 1.0
 UNDO_LIMIT_S = 30.0
 UNDO_AGAIN_S = 1.0

@@ -243,7 +243,7 @@ class DeviceManager:
     # Usage.
 
     async def uses(self) -> Mapping[str, DeviceUse]:
-        """Usage by device, at most a second old; plugins without figures are left out."""
+        """Usage by device, at most a second old; plugins without usage figures are omitted."""
         async with self._measuring:
             for name, plugin in self.plugins.items():
                 last = self._uses.get(name)

@@ -23,7 +23,7 @@ OWN_MEMORY = "Memory of the task's processes / memory that it booked"
 
 
 async def task_device_stats(manager: DeviceManager, runner: HoldingTask) -> tuple[DeviceGroupStats, ...]:
-    """Usage of the devices that a task holds."""
+    """Usage of the devices assigned to a task."""
     claim = claim_of(runner.alloc, runner.name)
     if not claim.devices:
         return ()

@@ -52,7 +52,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def closed(self, what: str) -> AsyncIterator[None]:
-        """Close the gate meanwhile; raises Conflict when an operation does not end in time."""
+        """Close the gate for the duration; raises Conflict when an operation does not end in time."""
         self._open.clear()
         try:
             async with asyncio.timeout(QUIET_LIMIT_S):

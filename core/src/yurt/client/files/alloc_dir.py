@@ -169,7 +169,7 @@ def _move_folder(old: Path, new: Path, name: str) -> None:
 
 
 def remove_alloc_dir(root: str, alloc_id: str) -> None:
-    """Remove an allocation's tree; what is gone already is no error. Blocking."""
+    """Remove an allocation's tree; not an error when parts are missing. Blocking."""
     unmount_secrets(str(alloc_path(root, alloc_id)))
     shutil.rmtree(alloc_path(root, alloc_id), onerror=_pass_missing)
 

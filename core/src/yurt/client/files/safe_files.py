@@ -22,7 +22,7 @@ DEPTH_MAX = 64
 RETRIES = 8
 
 Owners = frozenset[int] | None
-"""Users who may own a file of several names; None is anybody (see `yurt.client.files.link_owners`)."""
+"""Users who may own a hard-linked file; None is anyone (see `yurt.client.files.link_owners`)."""
 
 
 def parts_of(path: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from yurt.sdk.opening import hold
 
 SOCKET: Final = "api.sock"
 MODE: Final = 0o666
-"""Whoever can enter the directory may connect: it is the task's user alone, and each request shows a token."""
+"""Only the task's user can enter the directory and so connect; each request must also show a token."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -43,7 +43,7 @@ def bind_socket(dirs: TaskDirs, *, user: str = "") -> socket.socket:
 
 
 def _bound(held: int, name: str, owner: tuple[int, int] | None) -> socket.socket:
-    """Bind in the folder `name`, which nobody else may enter, and move the socket to where the task looks for it."""
+    """Bind in the folder `name`, which no other user may enter, and move the socket to its final path."""
     folder = os.open(name, FOLDER_FLAGS, dir_fd=held)
     try:
         found = os.fstat(folder)

@@ -38,11 +38,11 @@ ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Prefixes of the attributes that each fingerprint detects."""
 CLOUDS: Final = frozenset({"env_aws", "env_azure", "env_digitalocean", "env_gce"})
-"""Fingerprints that ask the metadata address of a cloud."""
+"""Fingerprints that query a cloud's metadata address."""
 ELSEWHERE: Final = frozenset({
     "consul", "dmidecode", "dynamic_host_volumes", "hugepages", "numa", "plugins_cni", "secrets", "vault",
 })  # fmt: skip
-"""Fingerprints of Nomad without an effect here; excluding them is allowed and changes nothing."""
+"""Fingerprints of Nomad without an effect here; excluding them is permitted and changes nothing."""
 FINGERPRINTS: Final = frozenset(ATTRIBUTES) | CLOUDS | ELSEWHERE
 
 

@@ -1,4 +1,4 @@
-"""Follows the fingerprints that packages add, and describes the node by what they find.
+"""Runs the fingerprints of packages, and adds their results to the node.
 
 Each is followed apart: one that fails keeps its last attributes, its reason becomes an attribute and a node event, and
 it is asked again after a pause. Neither the start of the agent nor another fingerprint depends on it.
@@ -69,7 +69,7 @@ class PackageFingerprints:
         self._first[name].set()
 
     def _broke(self, name: str, error: Exception) -> None:
-        """Tell the reason of a failure, once as long as it is the same, and ask again after a pause."""
+        """Log a failure, once per reason, and retry after a pause."""
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
         self._begin_following(name, RETRY_S)
         if self._reasons.get(name) != reason:

@@ -21,9 +21,9 @@ from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.structs.alloc import TaskEvent
 
 LIMIT_S: Final = 10.0
-"""How long the recovery or the end of an allocation is kept back for one step of a package's hook."""
+"""How long one step of a package's hook may delay the recovery or the end of an allocation."""
 UPDATE_PAUSE_S: Final = 0.5
-"""How soon a package's hook is asked again at the earliest, when nothing has changed: each time is a write to disk."""
+"""The shortest interval between two calls of an unchanged package's hook: each causes a disk write."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class AllocHooks:
         self._finishing = overriding(hooks, "finish", AllocHookOf)
 
     async def prepare(self, alloc: ClientAlloc) -> TaskEvent | None:
-        """Have every hook prepare the allocation; what stands in its way, if anything does."""
+        """Have every hook prepare the allocation; returns the problem, if any."""
         for hook in self._preparing:
             began = self._env.monotonic()
             work = called(hook.prepare, alloc)
@@ -76,7 +76,7 @@ class AllocHooks:
             raise RecoverableError(f"not done within {LIMIT_S:g} s")
 
     def update(self, alloc: ClientAlloc) -> UnixNano:
-        """Have every hook look at the allocation; when to ask again, 0 for never."""
+        """Update every hook; returns when to call again, 0 for never."""
         wakes: list[UnixNano] = []
         for hook in self._updating:
             outcome = outcome_of_call(partial(hook.update, alloc) if _is_own(hook) else partial(self._ask, hook, alloc))
@@ -89,7 +89,7 @@ class AllocHooks:
         return min(wakes, default=UnixNano(0))
 
     def _ask(self, hook: AllocHookOf[ClientAlloc], alloc: ClientAlloc) -> UnixNano | None:
-        """When a package's hook wants to be asked again, at the earliest after a pause; raises Invalid."""
+        """When a package's hook is to be called again, at the earliest after a pause; raises Invalid."""
         answer: object = hook.update(alloc)
         if isinstance(answer, Coroutine):
             answer.close()
@@ -101,7 +101,7 @@ class AllocHooks:
         return UnixNano(max(answer, earliest)) if answer else None
 
     def stopping(self, alloc: ClientAlloc) -> Awaitable[None] | None:
-        """What hooks want done before the tasks are killed; None for nothing."""
+        """The hooks' work before the tasks are killed; None for none."""
         asked = [(hook.name, outcome_of_call(partial(hook.stopping, alloc))) for hook in self._stopping]
         works = [self._stop_step(alloc, name, work) for name, work in asked if work is not None]
         return _all_done(works) if works else None

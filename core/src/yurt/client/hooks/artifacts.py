@@ -25,7 +25,7 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
         self._added = added
 
     async def prepare(self, task: ClientTask) -> None:
-        """Download what is missing."""
+        """Download missing artifacts."""
         declared = task.spec.task
         if not declared.artifacts:
             return

@@ -26,9 +26,9 @@ from yurt.client.hooks.volumes import VolumesHook
 from yurt.client.services.nomad import NomadServices
 from yurt.client.tasks.client_task import ClientTask
 from yurt.client.tasks.task_setup import TaskSetup
-from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHookOf, Step, TaskHookOf, order
+from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHookOf, OrderedHook, TaskHookOf, order
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=OrderedHook)
 
 
 class ClientHooks:

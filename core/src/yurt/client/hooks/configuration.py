@@ -1,4 +1,4 @@
-"""The configuration of a task: the hook that decodes its `config` block and makes what the driver is asked to start.
+"""The configuration of a task: the hook that decodes its `config` block and builds the driver's request.
 
 It stands where the environment is complete but for what templates give, so that a mistake in the block is found before
 anything is downloaded.
@@ -48,7 +48,7 @@ class ConfigurationHook(TaskHookOf[ClientTask]):
 
 
 def request_of(task: ClientTask, node: Node) -> TaskRequest:
-    """What the driver is asked to start, with what hooks have given so far; raises Invalid."""
+    """The driver's request, with the additions of hooks so far; raises Invalid."""
     alloc, group, declared = task.spec.alloc, task.spec.group, task.spec.task
     request = TaskRequest(
         task_id=run_id(alloc, task.name, task.run),
@@ -84,13 +84,13 @@ def with_given(request: TaskRequest, given: Additions) -> TaskRequest:
 
 
 def name_servers_of(group: TaskGroup) -> NameServers | None:
-    """What the group's network block says of the resolver."""
+    """The resolver settings of the group's network block."""
     dns = next((network.dns for network in group.networks), None)
     return NameServers(servers=dns.servers, searches=dns.searches, options=dns.options) if dns is not None else None
 
 
 def resources_of(spec: TaskSpec, node: Node) -> TaskResources:
-    """What the scheduler gave to the task."""
+    """The resources that the scheduler granted to the task."""
     given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
     return TaskResources(
         cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,

@@ -26,7 +26,7 @@ class CsiPluginHook(TaskHookOf[ClientTask]):
         self._places = places
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Where to listen, and the folders."""
+        """Provide the folders and the path where the plugin listens."""
         block = task.spec.task.csi_plugin_config
         if block is None:
             return None
@@ -69,7 +69,7 @@ class AllocCsiVolumesHook(AllocHookOf[ClientAlloc]):
         self._volumes = volumes
 
     async def exited(self, alloc: ClientAlloc) -> None:
-        """Let go of the volumes; the servers free them when they hear of the end, so that is told afterwards."""
+        """Unmount the volumes before the end is reported, because the servers then free them."""
         if self._volumes.has(alloc.id):
             alloc.report_still_running(UNMOUNTING)
             await self._volumes.release(alloc.id)

@@ -1,4 +1,4 @@
-"""Devices of a task: the hook that asks their plugins what the task needs to see them."""
+"""Devices of a task: the hook that asks plugins for what the task needs to see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DevicesHook(TaskHookOf[ClientTask]):
         self._devices = devices
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Variables, nodes and mounts by which the task sees its devices."""
+        """Add the variables, nodes and mounts by which the task sees its devices."""
         claim = claim_of(task.spec.alloc, task.name)
         if not claim.devices:
             return None
@@ -43,7 +43,7 @@ class DevicesHook(TaskHookOf[ClientTask]):
         )
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """The same again, where somebody asks for the run's environment."""
+        """Add the same again, for queries of the run's environment."""
         if not task.is_env_asked_for:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The sticky data of an allocation: taken from the one that it replaces, on this node or another one."""
+"""The sticky data of an allocation, moved from the allocation that it replaces, on this or another node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DiskHook(AllocHookOf[ClientAlloc]):
             await finish_unless(alloc.stopping, self._migrate(alloc, previous))
 
     async def _migrate(self, alloc: ClientAlloc, previous: str) -> None:
-        """Fetch the data of a predecessor on another node; without it the allocation begins empty, as a first one."""
+        """Fetch the data of a predecessor on another node; without it the allocation starts empty, like a first one."""
         limit = alloc.group.ephemeral_disk.size_mb * MIB
         alloc.note(events.task_setup(f"Copying the data of allocation {previous[:8]} from its node"))
         try:

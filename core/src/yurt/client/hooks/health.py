@@ -15,14 +15,14 @@ from yurt.structs.alloc import AllocDeploymentStatus
 
 
 class _Watch(NamedTuple):
-    """The health of an allocation for one deployment; without a machine it is decided, or nobody asks."""
+    """The health of an allocation for one deployment; without a machine it is decided or not needed."""
 
     deployment_id: str
     machine: health.HealthMachine | None
 
 
 class HealthHook(AllocHookOf[ClientAlloc]):
-    """Watches for the deployment's policy, or for the migration's when the allocation belongs to none."""
+    """Watches health for the deployment, or for the migration when the allocation belongs to none."""
 
     name = "health"
 
@@ -32,7 +32,7 @@ class HealthHook(AllocHookOf[ClientAlloc]):
         self._watches: dict[str, _Watch] = {}
 
     def update(self, alloc: ClientAlloc) -> UnixNano | None:
-        """Ask the machine; when to ask again."""
+        """Update the machine; returns when to call again."""
         watched = self._watch(alloc)
         if watched.machine is None or alloc.stopping.is_set():
             return None
@@ -46,7 +46,7 @@ class HealthHook(AllocHookOf[ClientAlloc]):
         return step.wake_at
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """Nobody asks any more."""
+        """Stop watching."""
         self._watches.pop(alloc.id, None)
 
     def _watch(self, alloc: ClientAlloc) -> _Watch:

@@ -20,7 +20,7 @@ class IdentitiesHook(TaskHookOf[ClientTask]):
         self._tasks: dict[tuple[str, str], TaskIdentities] = {}
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """The tokens that the task gets to see: in its files, and those that its environment holds."""
+        """Add the tokens visible to the task: as files, and in its environment."""
         if not handed_out(task.spec.task):
             return None
         try:
@@ -31,13 +31,13 @@ class IdentitiesHook(TaskHookOf[ClientTask]):
         return Additions(env=env)
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """New tokens in the place of those that the run has, as soon as the servers can be asked."""
+        """Replace the run's tokens as soon as the servers can be reached."""
         if not handed_out(task.spec.task):
             return None
         return Additions(env=await self._of(task).env_again(task.spec.alloc, task.spec.task, task.dirs))
 
     def finish(self, task: ClientTask) -> None:
-        """Renew nothing any more."""
+        """Stop renewing."""
         known = self._tasks.pop(task.key, None)
         if known is not None:
             known.stop()

@@ -1,4 +1,4 @@
-"""The logs of a task: the hook that tells the driver how its log files rotate."""
+"""The logs of a task: the hook that tells the driver how to rotate its log files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogsHook(TaskHookOf[ClientTask]):
     name = "logs"
 
     async def prepare(self, task: ClientTask) -> Additions:
-        """How many files, how large, or none."""
+        """Set the number and size of log files, or disable them."""
         logs = task.spec.task.log_config
         rotation = LogRotation(max_files=logs.max_files, max_bytes=logs.max_file_size_mb * MIB, disabled=logs.disabled)
         return Additions(logs=rotation)

@@ -1,4 +1,4 @@
-"""The network of an allocation: joined by its tasks, told to the servers, taken away at the end."""
+"""The network of an allocation: joined by its tasks, reported to the servers, removed at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.sdk.hooks import Additions, AllocHookOf, TaskHookOf
 
 
 class TaskNetworkHook(TaskHookOf[ClientTask]):
-    """Has the first task of a group make its network, and the others join it."""
+    """Has the first task of a group create its network, and the others join it."""
 
     name = "network"
 
@@ -32,7 +32,7 @@ class TaskNetworkHook(TaskHookOf[ClientTask]):
         return Additions(network_namespace=network.namespace, mounts=network.mounts)
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """The address that the run knows."""
+        """Restore the address recorded with the run."""
         status = self._networks.status(task.spec.alloc.id)
         if status is not None:
             task.see_network(status)
@@ -54,5 +54,5 @@ class AllocNetworkHook(AllocHookOf[ClientAlloc]):
             alloc.see_network(status)
 
     async def exited(self, alloc: ClientAlloc) -> None:
-        """Take the network away before the end is told."""
+        """Remove the network before the end is reported."""
         await self._networks.release(alloc.id)

@@ -54,7 +54,7 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         return AllocServices(self._context, self.providers, checks=runs, group=alloc.work)
 
     def stopping(self, alloc: ClientAlloc) -> Awaitable[None] | None:
-        """Services go first, so that nobody is sent to tasks that end."""
+        """Deregister services first, so that no client is directed to tasks that end."""
         known = self._allocs.get(alloc.id)
         return known.withdraw() if known is not None else None
 
@@ -76,6 +76,6 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         return known is None or known.checks.all_pass
 
     def statuses(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
-        """What the checks said last."""
+        """The last results of the checks."""
         known = self._allocs.get(alloc_id)
         return known.checks.statuses() if known is not None else ()

@@ -43,7 +43,7 @@ class TaskApiHook(TaskHookOf[ClientTask]):
         await self.prepare(task)
 
     def finish(self, task: ClientTask) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         close = self._open.pop(task.key, None)
         if close is not None:
             close()

@@ -23,7 +23,7 @@ from yurt.sdk.hooks import TASK_HOOKS, Additions, TaskHookOf
 from yurt.structs.alloc import Allocation
 
 EXITED_LIMIT_S: Final = 10.0
-"""How long the end of a run is kept back for the hooks that free what it held."""
+"""How long hooks may delay the end of a run while they free its resources."""
 RECOVER_LIMIT_S: Final = 10.0
 """How long the hook of a package may take to take up a run, before the next hook's turn."""
 
@@ -40,7 +40,7 @@ def overriding(hooks: Sequence[H], step: str, base: type) -> tuple[H, ...]:
 
 
 def failure_text(name: str, error: Exception) -> str:
-    """What a hook failed with, in one line; what it was not meant to raise is logged with its place."""
+    """The failure of a hook in one line; unexpected exceptions are logged with a traceback."""
     if isinstance(error, YurtError):
         return f'hook "{name}": {error}'
     log.error("hook %s failed", name, exc_info=error)
@@ -55,7 +55,7 @@ def count_hook(metrics: Metrics, step: str, hook: str, seconds: float, *, is_wel
 
 
 async def called(step: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a step and await it: a step that is no coroutine function fails here too, as all its failures do."""
+    """Call and await a step; a step that is not a coroutine function is reported as its failure."""
     return await step(*args, **kwargs)
 
 
@@ -99,7 +99,7 @@ class TaskHooks:
 
     @property
     def has_started(self) -> bool:
-        """Some hook wants to know of starts."""
+        """Whether some hook has a `started` step."""
         return bool(self._starting)
 
     async def started(self, task: ClientTask, handle: TaskHandle, *, ended: asyncio.Event) -> None:
@@ -159,7 +159,7 @@ class TaskHooks:
                 task.note(events.hook_failed(failure_text(hook.name, error)))
 
     def finish(self, task: ClientTask) -> None:
-        """Tell every hook that the task is killed, or has ended for good; what they ask of it meanwhile is ignored."""
+        """Tell every hook that the task is killed or has ended for good; their requests are ignored meanwhile."""
         if self.is_finishing(task):
             return
         self._in_finish.add(task.key)
@@ -172,12 +172,12 @@ class TaskHooks:
         self._in_finish.discard(task.key)
 
     def is_finishing(self, task: ClientTask) -> bool:
-        """Its hooks are being told of its end: an answer to that would have them told again, without an end."""
+        """Whether its hooks are being told of its end: an answer would repeat that without end."""
         return task.key in self._in_finish
 
 
 async def additions_of(work: Awaitable[Additions | None]) -> Additions | None:
-    """What a hook of a package gives to a run; raises Invalid when it is something else."""
+    """The additions of a package's hook to a run; raises Invalid for another type."""
     given = await work
     if given is not None and not isinstance(given, Additions):
         raise Invalid(f"gives a {type(given).__name__}; it must give Additions or None")

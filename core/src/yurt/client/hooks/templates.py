@@ -1,4 +1,4 @@
-"""Templates of a task: the hook that renders them before the first start, and follows what they are made from."""
+"""Templates of a task: the hook that renders them before the first start, and watches their sources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TemplatesHook(TaskHookOf[ClientTask]):
         self._tasks: dict[tuple[str, str], TaskTemplates] = {}
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Write the templates once all that they ask for is there; the variables that they give."""
+        """Write the templates once all of their sources are available; returns their variables."""
         if not task.spec.task.templates:
             return None
         env: dict[str, str] = {}
@@ -38,14 +38,14 @@ class TemplatesHook(TaskHookOf[ClientTask]):
         return Additions(env=env) if env else None
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """Follow on. Templates are compared with what the task has seen, so they need its environment as it was."""
+        """Resume watching. Templates are compared with what the task has seen, so they need its environment."""
         if not task.spec.task.templates or task.lacks_devices:
             return None
         env = await self._of(task).resumed_env(await self._place(task))
         return Additions(env=env) if env else None
 
     def finish(self, task: ClientTask) -> None:
-        """Follow nothing any more."""
+        """Stop watching."""
         known = self._tasks.pop(task.key, None)
         if known is not None:
             known.stop()

@@ -16,7 +16,7 @@ from yurt.structs.node import Node
 
 
 class VolumesHook(TaskHookOf[ClientTask]):
-    """Gives a task its `volume_mount`s, and looks whether all that it mounts is there."""
+    """Gives a task its `volume_mount`s, and checks that all of its mounts exist."""
 
     name = "volumes"
 

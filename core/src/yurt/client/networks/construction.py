@@ -95,7 +95,7 @@ class Construction:
             log.warning("network differs from its record: allocation=%s error=%s", record.alloc_id, error)
 
     async def undo(self, record: NetworkRecord) -> str:
-        """Disconnect and remove the namespace; the record goes when that has succeeded. What stays and why, or ""."""
+        """Disconnect and remove the namespace, then its record. Returns what remains and why, or ""."""
         problems = []
         if record.config is not None and record.attachment is not None:
             problems.append(await self._disconnect(record))

@@ -25,7 +25,7 @@ from yurt.sdk.value import Value, no_entries
 ATTRIBUTE = "plugins.cni.version."
 CONFIG_SUFFIXES = (".conflist", ".conf", ".json")
 NFTABLES_WITH = "1.1.0"
-"""The version of the specification that came with the plugins' knowledge of nftables, in their release 1.6."""
+"""The version of the CNI specification whose plugins support nftables, since their release 1.6."""
 EVERY_MODE = "all"
 PROBE_LIMIT_S = 5.0
 PROBES_AT_ONCE = 4

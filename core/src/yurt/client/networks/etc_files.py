@@ -1,4 +1,4 @@
-"""The files in /etc of tasks by which they find names, kept with the record of their allocation's network."""
+"""The files in /etc by which tasks resolve names, kept with the record of their allocation's network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EtcFiles:
         )
 
     async def of_host(self, alloc_id: str, dns: DNSConfig) -> tuple[Mount, ...]:
-        """The resolver for the tasks of a group in the host's network that asks for another one."""
+        """The resolver for tasks in the host's network whose group requests another one."""
         return (await asyncio.to_thread(self._write_resolver, alloc_id, dns),)
 
     def _write_resolver(self, alloc_id: str, dns: DNSConfig) -> Mount:

@@ -48,7 +48,7 @@ class NamespaceMakers:
 
 
 async def namespace_of(maker: NetworkDriver, alloc_id: str, network: NetworkResource) -> str:
-    """The namespace that a driver keeps for an allocation, made when there is none."""
+    """The namespace that a driver keeps for an allocation, created when missing."""
     try:
         return await maker.create_network(alloc_id, hostname=network.hostname)
     except DriverError:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskNetwork(Value):
-    """What a task is given of its group's network: the namespace, its address, and files in /etc."""
+    """A task's view of its group's network: the namespace, its address, and files in /etc."""
 
     namespace: str = ""
     status: AllocNetworkStatus | None = None
@@ -106,11 +106,11 @@ class Networks:
             return TaskNetwork(namespace=record.namespace, status=record.status, mounts=mounts)
 
     def _lock(self, alloc_id: str) -> asyncio.Lock:
-        """The lock of an allocation; it exists as long as somebody uses it."""
+        """The lock of an allocation; it exists while it is in use."""
         return self._locks.setdefault(alloc_id, asyncio.Lock())
 
     async def _host_network(self, alloc: Allocation, network: NetworkResource, driver: Driver) -> TaskNetwork:
-        """The host's own network; at most its resolver is another."""
+        """The host's own network; only its resolver may differ."""
         if network.dns is None or not driver.capabilities.mounts:
             return TaskNetwork()
         if alloc.id not in self._known:

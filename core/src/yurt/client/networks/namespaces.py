@@ -33,7 +33,7 @@ THREAD_LIMIT_S = 30.0
 
 
 def make_namespace(path: Path) -> None:
-    """Make a namespace with nothing but its loopback, which is up, and keep it at `path`."""
+    """Create a namespace with only its loopback, which is up, and bind it to `path`."""
     _prepare_folder(path.parent)
 
     def work() -> None:

@@ -45,7 +45,7 @@ class Owner(Value):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the agent never comes back: a dev agent that has ended, or an agent without its state; blocking."""
+        """Whether the agent will never return: a dev agent that has ended, or an agent without its state. Blocking."""
         return not (is_alive(self.pid, self.start_time) if self.pid else os.path.isdir(self.state_dir))
 
     def leaves_to(self, other: Owner) -> bool:
@@ -130,7 +130,7 @@ class RecordFolder:
         return tuple(record for record in found if record is not None)
 
     def owned_by(self, owner: Owner) -> tuple[NetworkRecord, ...]:
-        """The records of an agent's own networks and of agents that never come back."""
+        """The records of an agent's own networks, and of agents that will never return."""
         return tuple(
             record
             for record in self.all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.sdk.value import Value
 
 CNI_PATHS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
-"""Where plugins are looked for: Nomad's folder, then those of Debian's and Fedora's packages."""
+"""The search path of plugins: Nomad's folder, then those of Debian's and Fedora's packages."""
 
 
 class NetworkSettings(Value):

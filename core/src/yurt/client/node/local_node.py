@@ -18,7 +18,7 @@ Schemas = Mapping[str, Mapping[str, Any]]
 
 
 class LocalNode:
-    """Holds the node, and knows whether it differs from what was registered last."""
+    """Holds the node, and whether it differs from its last registration."""
 
     def __init__(self, node: Node, *, visible: Callable[[Node], Node] = lambda node: node) -> None:
         """`visible` removes what the operator excludes from fingerprints."""

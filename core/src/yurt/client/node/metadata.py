@@ -1,4 +1,4 @@
-"""A node's metadata: what its configuration says, and what operators changed while it ran."""
+"""A node's metadata: the configured part, and operators' changes while it ran."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Metadata:
 
     @property
     def value(self) -> NodeMeta:
-        """The present metadata, with the parts that it is made of."""
+        """The present metadata with its parts."""
         return self._value
 
     async def load(self) -> None:

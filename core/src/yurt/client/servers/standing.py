@@ -21,7 +21,7 @@ from yurt.structs.rpc import NodeReply
 from yurt.structs.status import NODE_INIT, NODE_READY
 
 REFUSALS_MAX = 1
-"""After more refusals in a row the client asks for ready with its next heartbeat, not at once."""
+"""After this many refusals in a row, ready is requested with the next heartbeat instead of at once."""
 
 
 class Standing:
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def wanted(self) -> str:
-        """The status that the next heartbeat asks for."""
+        """The status to request in the next heartbeat."""
         return NODE_READY if self._is_allowed else NODE_INIT
 
     @property
@@ -59,7 +59,7 @@ class Standing:
         return self._is_allowed and self.status == NODE_INIT
 
     def allow_ready(self) -> None:
-        """All allocations have been fetched, restored and reported: ask for ready at once."""
+        """All allocations have been fetched, restored and reported: request the status ready at once."""
         self._is_allowed = True
         if self._refusals <= REFUSALS_MAX:
             self._beat_due.set()
@@ -83,7 +83,7 @@ class Standing:
         self._is_forgotten = True
 
     def take_beat(self, wanted: str, reply: NodeReply) -> None:
-        """A server has answered a heartbeat that asked for a status."""
+        """A server answered a heartbeat that requested a status."""
         status = reply.node_status or wanted
         if wanted == NODE_READY and status != NODE_READY:
             self._refusals += 1
@@ -103,7 +103,7 @@ class Standing:
         return heartbeats.register_retry(self.contact, self._env.random())
 
     def beat_retry_s(self, error: YurtError) -> float:
-        """How long to wait after a heartbeat that failed; servers without a leader are asked again soon."""
+        """The delay after a failed heartbeat; servers without a leader are retried soon."""
         return heartbeats.heartbeat_retry(
             self.contact,
             has_leader=isinstance(error, ConnectionLost) or not isinstance(error, Unavailable),

@@ -24,7 +24,7 @@ WITHDRAW_LIMIT_S = 2.0
 
 
 class AllocServices:
-    """What is registered and checked of one allocation."""
+    """The registrations and checks of one allocation."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class AllocServices:
         self._is_closed = False
 
     def follow(self, alloc: Allocation, starts: Mapping[str, int], running: Mapping[str, str]) -> tuple[str, ...]:
-        """These tasks run, since when and at which address of their drivers; what is new of what is wrong with them."""
+        """Set the running tasks with their start times and driver addresses; returns new problems."""
         if self._is_closed:
             return ()
         problems: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class AllocServices:
         return problems
 
     def doubt(self, alloc: Allocation) -> None:
-        """An earlier agent ran the allocation: what it may have registered and does not run now is deregistered."""
+        """An earlier agent ran the allocation: deregister what it may have registered and does not run now."""
         place, fill = _place(self._context.node()), self._fill(alloc)
         ids = services.ids(alloc, place, fill, providers=self._registrations.keys())
         for name, registrations in self._registrations.items():
@@ -71,7 +71,7 @@ class AllocServices:
         self.checks.follow(self._plan, starts)
 
     def resend(self) -> None:
-        """The providers may have forgotten what they were told."""
+        """Register again, because the providers may have lost their registrations."""
         for registrations in self._registrations.values():
             registrations.resend()
 
@@ -81,12 +81,12 @@ class AllocServices:
         await asyncio.gather(*(each.wait_settled(WITHDRAW_LIMIT_S) for each in self._registrations.values()))
 
     def close(self) -> None:
-        """Nothing runs any more; what the providers still know is taken back by and by."""
+        """Nothing runs any more: deregister from the providers in the background."""
         self._is_closed = True
         self._want({})
 
     def _fill(self, alloc: Allocation) -> services.Fill:
-        """Variables as the task sees them; the group sees those of its first task."""
+        """Interpolate as the task sees its variables; the group uses those of its first task."""
         job = alloc.job
         group = job.group(alloc.task_group) if job is not None else None
         assert job is not None and group is not None, alloc.id
@@ -104,7 +104,7 @@ class AllocServices:
 
 
 def _place(node: Node) -> ServiceAddress:
-    """Where the node's host is reached: its own address, else the one of its agent."""
+    """The address of the node's host, else that of its agent."""
     agent = node.http_addr.rpartition(":")[0].strip("[]")
     address = node.attributes.get("unique.network.ip-address") or agent or "127.0.0.1"
     return ServiceAddress(node_id=node.id, datacenter=node.datacenter, address=address)

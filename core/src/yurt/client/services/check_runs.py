@@ -17,7 +17,7 @@ from yurt.structs.rpc import AllocCheckStatus
 
 
 class CheckRuns:
-    """The checks of one allocation. `on_change` hears of each new status, `restart` of what a check asks for."""
+    """The checks of one allocation. `on_change` gets each new status, `restart` the restarts that checks require."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The service provider `nomad`: it keeps services in the state of the servers."""
+"""The service provider `nomad`, which keeps services in the servers' state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NomadServices:
         await self._server.deregister_services(self._node().id, ids)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """No effect: there is nothing to close."""
 
 
 def _row(service: ServiceInstance) -> ServiceRegistration:

@@ -10,7 +10,7 @@ from yurt.sdk.value import NANOSECONDS
 
 
 async def probe(spec: CheckSpec) -> CheckOutcome:
-    """One answer; never raises but for cancellation."""
+    """Probe once; never raises except for cancellation."""
     timeout_s = spec.timeout / NANOSECONDS
     try:
         async with asyncio.timeout(timeout_s):

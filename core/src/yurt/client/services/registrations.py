@@ -1,4 +1,4 @@
-"""Brings one provider to the services that an allocation wants known, and tries again until it answers."""
+"""Registers an allocation's services with one provider, and retries until it answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Wanted = dict[str, ServiceInstance]
 
 
 class Registrations:
-    """What one provider is to know of one allocation, and what it knows."""
+    """The wanted and the confirmed registrations of one allocation with one provider."""
 
     def __init__(self, provider: ServiceProvider, env: Env, group: asyncio.TaskGroup) -> None:
         self._provider = provider
@@ -39,22 +39,22 @@ class Registrations:
         self._worker: asyncio.Task[None] | None = None
 
     def want(self, wanted: Wanted) -> None:
-        """These are to be known, and no others."""
+        """Set the wanted registrations."""
         has_changed, self._wanted = wanted != self._wanted, wanted
         if has_changed or (self._is_idle and not self._known.keys() <= wanted.keys()):
             self._wake()
 
     def doubt(self, ids: Collection[str]) -> None:
-        """An earlier agent may have registered these: those that are not wanted next are deregistered."""
+        """An earlier agent may have registered these: those not wanted next are deregistered."""
         self._known = dict.fromkeys(ids) | self._known
 
     def resend(self) -> None:
-        """The provider may have forgotten what it was told."""
+        """Register again, because the provider may have lost its registrations."""
         self._known = dict.fromkeys(self._known)  # forgetting one would lose its deregistration if that is due
         self._wake()
 
     async def wait_settled(self, limit_s: float) -> None:
-        """Wait until the provider knows exactly what is wanted, but not for long."""
+        """Wait, within a bound, until the provider has exactly the wanted registrations."""
         await wait_or_sleep(self._env, self._settled, limit_s)
 
     @property
@@ -68,7 +68,7 @@ class Registrations:
             self._worker = supervised(self._group, "registration of services", self._keep())
 
     async def _keep(self) -> None:
-        """Until the provider knows exactly what is wanted."""
+        """Repeat until the provider has exactly the wanted registrations."""
         while True:
             self._changed.clear()
             error = await outcome_of(self._bring_up_to_date())
@@ -95,6 +95,6 @@ class Registrations:
             self._known |= {service.id: service for service in new if service.id in self._known}
 
     async def _answer(self, call: Coroutine[Any, Any, None]) -> None:
-        """Await a call of the provider; raises Unavailable when it hangs, so that later changes are not kept back."""
+        """Await a call of the provider; raises Unavailable when it hangs, so that later changes are not delayed."""
         if not await finish_within(self._env, call, CALL_LIMIT_S):
             raise Unavailable(f"no answer within {CALL_LIMIT_S:g} s")

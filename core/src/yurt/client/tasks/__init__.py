@@ -1,1 +1,1 @@
-"""Tasks of an allocation: runners, what is set up before a start, environment, identities, sessions."""
+"""Tasks of an allocation: runners, setup before a start, environment, identities, sessions."""

@@ -1,4 +1,4 @@
-"""The task that hooks receive: its state, what they have added to its run, and the operations they may call.
+"""The task as hooks see it: its state, what they have added to its run, and the operations they may call.
 
 `yurt.sdk.hooks.HookedTask` is the part that packages see. It lives as long as the task's runner; `begin` starts a run
 with the allocation as it is then, so that a change in the middle of a preparation counts from the next run on.
@@ -30,7 +30,7 @@ from yurt.structs.task import Task
 
 
 class SetupProblem(Exception):
-    """A run cannot be prepared; `event` says why."""
+    """A run cannot be prepared; `event` has the reason."""
 
     def __init__(self, event: TaskEvent, *, is_recoverable: bool = False) -> None:
         super().__init__(event.display_message)
@@ -39,7 +39,7 @@ class SetupProblem(Exception):
 
 
 class TaskSpec(Value):
-    """A task where it stands: its allocation, at the version of the job that this runs."""
+    """A task with its allocation, at the job version that it runs."""
 
     alloc: Allocation
     job: Job
@@ -48,7 +48,7 @@ class TaskSpec(Value):
 
 
 def task_spec(alloc: Allocation, task_name: str) -> TaskSpec:
-    """The task of an allocation that is known to have it."""
+    """The task of an allocation, which must have it."""
     assert alloc.job is not None, alloc.id
     group = alloc.job.group(alloc.task_group)
     assert group is not None, alloc.task_group
@@ -127,7 +127,7 @@ class ClientTask:
 
     @property
     def driver(self) -> Driver:
-        """Its driver, which this node is known to have."""
+        """Its driver, which must exist on this node."""
         return self._context.drivers[self.spec.task.driver]
 
     @property
@@ -144,13 +144,13 @@ class ClientTask:
     # The run.
 
     def begin(self, alloc: Allocation, run: int) -> None:
-        """A run is about to be prepared, or was found again."""
+        """Start preparing a run, or continue a recovered one."""
         self.spec, self.run = task_spec(alloc, self.name), run
         self.request, self.csi_folders, self.lacks_devices = None, {}, False
         self._given, self._env = Additions(), None
 
     def change(self, alloc: Allocation) -> None:
-        """The servers have changed the allocation in place; the network that the run has joined stays known."""
+        """The servers changed the allocation in place; the network joined by the run is kept."""
         joined = self.spec.alloc.network_status
         self.spec = task_spec(alloc, self.name)
         if alloc.network_status is None and joined is not None:
@@ -181,11 +181,11 @@ class ClientTask:
 
     @property
     def lookup(self) -> Callable[[str], str | None]:
-        """How `${name}` is found for the run."""
+        """Resolves `${name}` for the run."""
         return lookup_in(self._context.node(), self._context.config.region, self.env)
 
     async def link_owners(self) -> Owners:
-        """Who may own a file of several names in the allocation."""
+        """The users who may own a hard-linked file in the allocation."""
         return await asyncio.to_thread(link_owners, task_users(self.spec.alloc), self._context.drivers)
 
     def _env_inputs(self) -> EnvInputs:
@@ -210,7 +210,7 @@ class ClientTask:
     # What may be done to it.
 
     def note(self, event: TaskEvent | str) -> None:
-        """Tell the user something that changes nothing."""
+        """Record an event that changes nothing."""
         self._runner.post(Note(event=events.hook_message(event) if isinstance(event, str) else event))
 
     def restart(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The calls of one task's driver, none of which an exchange of the driver for newer code interrupts."""
+"""The calls of one task's driver; replacing the driver's code interrupts none of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class DriverCalls:
-    """What a task's runner asks of the driver of that name, whichever it is at the time."""
+    """Calls the driver of that name, whichever version is loaded."""
 
     def __init__(self, drivers: Mapping[str, Driver], name: str, env: Env) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class DriverCalls:
 
     @property
     def finds_by_id(self) -> bool:
-        """The driver finds a task of which nothing but its id is known."""
+        """Whether the driver finds a task by its id alone."""
         return self.driver is not None and self.driver.capabilities.finds_by_id
 
     def _present(self) -> Driver:
@@ -45,7 +45,7 @@ class DriverCalls:
         return self.driver
 
     def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Work on the task by its driver, which is not exchanged meanwhile."""
+        """Call the driver for the task while it cannot be replaced."""
         return passage(self._drivers, self.name)
 
     async def start(
@@ -55,7 +55,7 @@ class DriverCalls:
         on_text: Callable[[str], None],
         keep: Callable[[TaskHandle], Awaitable[None]],
     ) -> TaskHandle:
-        """Start the task; raises YurtError. `on_text` hears what the driver tells meanwhile.
+        """Start the task; raises YurtError. `on_text` gets the driver's progress messages.
 
         An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it.
         """
@@ -73,7 +73,7 @@ class DriverCalls:
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end of a run; that of a run which the driver fails to watch is not known."""
+        """Wait for the end of a run; its result is unknown when the driver fails to watch it."""
         outcome = await outcome_of(wait_end(self._drivers, self.name, task_id))
         if isinstance(outcome, YurtError):
             return ExitResult(error=str(outcome))
@@ -84,7 +84,7 @@ class DriverCalls:
         return outcome
 
     async def stop(self, task_id: str, *, signal: str, timeout: Duration, ended: asyncio.Event) -> str:
-        """Stop a run, again and again while the driver fails and it has not `ended` by itself; the failure, or ""."""
+        """Stop a run, retrying while the driver fails and the run has not `ended`; returns the failure, or ""."""
         retry_s, failure, last = KILL_RETRY_FIRST_S, "", self._present()
         signal = signal or ("SIGTERM" if last.capabilities.fs_isolation == "image" else "SIGINT")
         for _ in range(KILL_ATTEMPTS):
@@ -107,7 +107,7 @@ class DriverCalls:
         await self._present().stop_task(task_id, signal="SIGKILL", timeout=Duration(0))
 
     async def destroy(self, task_id: str) -> None:
-        """Free what the driver holds for a run that has ended."""
+        """Free what the driver keeps for an ended run."""
         with contextlib.suppress(NotFound):
             async with self._passage():
                 await self._present().destroy_task(task_id)
@@ -119,7 +119,7 @@ class DriverCalls:
 
 
 async def _follow(driver: Driver, task_id: str, on_text: Callable[[str], None]) -> None:
-    """Hear what the driver tells of a start."""
+    """Receive the driver's progress messages of a start."""
     if isinstance(driver, ProgressDriver):
         async for text in driver.progress(task_id):
             on_text(text)

@@ -46,7 +46,7 @@ class ExecSessions:
     async def run(
         self, driver: Driver, task_id: str, request: ExecRequest, inputs: AsyncIterator[ExecInput]
     ) -> AsyncGenerator[ExecFrame]:
-        """Run a command; frames as `yurt.structs.exec` says."""
+        """Run a command; frames as described in `yurt.structs.exec`."""
         is_node_exec = driver.capabilities.fs_isolation == NO_ISOLATION
         if is_node_exec and not request.is_node_exec_allowed:
             raise PermissionDenied(NEEDS_NODE_EXEC)
@@ -70,7 +70,7 @@ class ExecSessions:
 
 
 async def begin(driver: Driver, task_id: str, request: ExecRequest) -> ExecSession:
-    """The driver's session; raises DriverError with the reason when it has none."""
+    """The driver's session; raises DriverError with the reason when it supports none."""
     if not driver.capabilities.exec and not isinstance(driver, StreamsExec):
         raise DriverError(f"the driver {driver.name} runs no commands in its tasks")
     if isinstance(driver, StreamsExec):
@@ -81,7 +81,7 @@ async def begin(driver: Driver, task_id: str, request: ExecRequest) -> ExecSessi
 
 
 async def feed(session: ExecSession, inputs: AsyncIterator[ExecInput]) -> None:
-    """Give a command its input until nobody is there, which ends it."""
+    """Send input to a command until the caller disconnects, which ends it."""
     async for item in inputs:
         if item.size is not None:
             await session.resize(item.size)
@@ -93,7 +93,7 @@ async def feed(session: ExecSession, inputs: AsyncIterator[ExecInput]) -> None:
 
 
 async def frames_of(session: ExecSession, *, is_terminal: bool) -> AsyncIterator[ExecFrame]:
-    """What a session gives, as frames, behind the first one."""
+    """The session's output as frames, after the first one."""
     async for piece in session.output():
         yield ExecFrame(stream=piece.stream, data=piece.data)
     code = await session.wait()
@@ -119,7 +119,7 @@ class WholeSession:
         """It takes no input."""
 
     async def close_input(self) -> None:
-        """It has none."""
+        """No effect: there is no input."""
 
     async def resize(self, size: TerminalSize) -> None:
         """It has no terminal."""

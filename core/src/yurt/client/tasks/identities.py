@@ -23,12 +23,12 @@ from yurt.structs.task import Task
 
 DEFAULT = "default"
 OWNED_MODE, OPEN_MODE = 0o600, 0o644
-"""Of a file that belongs to the task's user, and of one whose reader's user nobody knows here: an image may name it.
+"""Modes of a file that the task's user owns, and of one whose reader is unknown because an image may set the user.
 The directory of an allocation can be entered by its tasks alone."""
 RETRY_S, RETRY_MAX_S = 5.0, 60.0
 RENEW_AT = 0.5
 JITTER = 0.1
-"""The part of the time until a renewal by which renewals differ, so that those of many tasks do not come at once."""
+"""The fraction of the renewal interval by which renewals vary, so that those of many tasks do not coincide."""
 
 
 def handed_out(task: Task) -> tuple[WorkloadIdentity, ...]:
@@ -38,13 +38,13 @@ def handed_out(task: Task) -> tuple[WorkloadIdentity, ...]:
 
 
 def variable_of(identity: WorkloadIdentity) -> str:
-    """The variable of the environment that holds the token."""
+    """The environment variable with the token."""
     name = identity.name or DEFAULT
     return "NOMAD_TOKEN" if name == DEFAULT else f"NOMAD_TOKEN_{name}"
 
 
 def file_of(identity: WorkloadIdentity) -> str:
-    """The file that holds the token, from the task's directory."""
+    """The file with the token, relative to the task's directory."""
     name = identity.name or DEFAULT
     return identity.filepath or ("secrets/nomad_token" if name == DEFAULT else f"secrets/nomad_{name}.jwt")
 
@@ -69,7 +69,7 @@ class TaskIdentities:
         return {variable_of(each): self._tokens[each.name or DEFAULT].token for each in identities if each.env}
 
     async def env_again(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> dict[str, str]:
-        """As `env_for_start`, for a task that an earlier agent started: until the servers can be asked."""
+        """As `env_for_start`, for a task that an earlier agent started: waits until the servers can be reached."""
         while True:
             try:
                 return await self.env_for_start(alloc, task, dirs)

@@ -19,7 +19,7 @@ from yurt.structs.status import TASK_DEAD, TASK_RUNNING
 log = logging.getLogger(__name__)
 
 RUNS_AHEAD: Final = 8
-"""The restarts that the servers may not have heard of, at most."""
+"""The greatest number of restarts that the servers may have missed."""
 RETRY_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -39,7 +39,7 @@ def runs_to_try(known: TaskState | None) -> int:
 
 
 async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
-    """Whether the driver has the run; one that cannot look at present is asked again."""
+    """Whether the driver has the run; a driver that cannot look now is asked again."""
     for wait_s in RETRY_WAITS_S:
         try:
             await driver.recover_task(intent)
@@ -54,7 +54,7 @@ async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
 
 
 def rebuilt_record(known: TaskState | None, run: int | None, handle: TaskHandle) -> TaskRecord | None:
-    """What is known of a task again; None when it was never begun. `handle` is the intent of the run that was found."""
+    """The rebuilt record of a task; None when it was never started. `handle` is the intent of the found run."""
     if known is not None and known.state == TASK_DEAD:
         return TaskRecord(state=known, run=run or known.restarts, handle=handle if run is not None else None)
     if run is not None:

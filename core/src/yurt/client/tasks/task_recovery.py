@@ -19,7 +19,7 @@ RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 
 
 async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
-    """Continue a task that an earlier agent ran: find its run again, or learn that it is gone."""
+    """Continue a task that an earlier agent ran: find its run, or learn that it has ended."""
     runner.take_up(record)
     driver = runner.driver
     if driver is not None:
@@ -41,7 +41,7 @@ async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
 
 
 async def rebuild(runner: TaskRunner, env: Env) -> None:
-    """Continue a task that an earlier agent may have run, of which no record is left."""
+    """Continue a task without a record that an earlier agent may have run."""
     known, driver = runner.alloc.task_states.get(runner.name), runner.driver
     ids = tuple(runner.task_id(run) for run in range(runs_to_try(known)))
     run = await find_run(driver, ids, env)
@@ -73,7 +73,7 @@ async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle
 
 
 async def _is_found(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> bool:
-    """Let the driver find the run; one that cannot look at present is asked again before the run is given up."""
+    """Let the driver find the run; a driver that cannot look now is asked again before the run counts as lost."""
     for wait_s in RECOVER_WAITS_S:
         try:
             await driver.recover_task(handle)
@@ -89,7 +89,7 @@ async def _is_found(runner: TaskRunner, driver: Driver, handle: TaskHandle, env:
 
 
 async def _clear_earlier(runner: TaskRunner, driver: Driver, record: TaskRecord) -> None:
-    """Free what the driver still holds for a run that had ended, when the agent ended before it could."""
+    """Free what the driver keeps for a run that had ended when the agent stopped."""
     ended = [record.handle] if runner.machine.phase == machine.DEAD and record.handle is not None else []
     if record.run > 0 and driver.capabilities.finds_by_id:
         ended.append(runner.intent(record.run - 1))

@@ -1,4 +1,4 @@
-"""The shell around one task's machine: it carries out the machine's actions and feeds back what came of them.
+"""The shell around one task's machine: it executes the machine's actions and reports their results to it.
 
 The machine decides (`yurt.lifecycle.task`), hooks prepare and follow (`yurt.client.hooks`), the driver acts
 (`driver_calls`). Every action runs as supervised work of the client, so a driver that fails unexpectedly ends as an
@@ -35,7 +35,7 @@ HELD = (machine.RUNNING, machine.STOPPING)
 
 
 class TaskOwner(Protocol):
-    """Who writes down how the tasks of an allocation fare, as their runners see it."""
+    """Stores the states of an allocation's tasks, as their runners see it."""
 
     def on_change(self) -> None:
         """The task has changed."""
@@ -81,7 +81,7 @@ class TaskRunner:
 
     @property
     def task(self) -> Task:
-        """The task as the job says."""
+        """The task in the job."""
         return task_spec(self.alloc, self.name).task
 
     @property
@@ -91,7 +91,7 @@ class TaskRunner:
 
     @property
     def record(self) -> TaskRecord:
-        """What has to be remembered of the task; a handle of an earlier run would mislead."""
+        """The record of the task to store; without the handle of an earlier run."""
         now = self.machine
         is_present = self.handle is not None and self.handle.task_id == self.task_id(now.run)
         return TaskRecord(
@@ -104,7 +104,7 @@ class TaskRunner:
 
     @property
     def held_handle(self) -> TaskHandle | None:
-        """The handle of what the driver holds for the task, if it holds anything."""
+        """The handle of the run that the driver has for the task, if any."""
         if self.handle is None or self.handle.is_intent or self.handle.task_id != self.task_id(self.machine.run):
             return None
         return self.handle if self.machine.phase in HELD or self.cleaning else None
@@ -114,7 +114,7 @@ class TaskRunner:
         return run_id(self.alloc, self.name, run)
 
     def intent(self, run: int) -> TaskHandle:
-        """What is known of a run before it starts."""
+        """The record of a run before it starts."""
         return TaskHandle(driver=self.calls.name, task_id=self.task_id(run), version=0)
 
     def update(self, alloc: Allocation) -> None:
@@ -138,11 +138,11 @@ class TaskRunner:
         self.hooked.spawn(self._hooks.recover(self.hooked), lambda _: None)
 
     def release(self) -> None:
-        """Nobody asks for the task any more."""
+        """Break references of a task that is no longer used."""
         self._hooks.finish(self.hooked)
 
     def post(self, event: machine.AnyTaskEvent) -> None:
-        """Tell the machine what happened and begin what it wants done."""
+        """Send an event to the machine and execute its actions."""
         env, hooked = self._context.env, self.hooked
         if self._hooks.is_finishing(hooked):
             return
@@ -206,7 +206,7 @@ class TaskRunner:
             self.post(machine.SetupDone())
 
     async def _start(self) -> None:
-        """Start by the driver, the intent being on disk; the handle follows it, before anybody hears of it."""
+        """Start by the driver once the intent is stored; the handle is stored before the start is reported."""
         assert self.hooked.request is not None, self.name
         tell = lambda text: self.note(events.driver_message(text))  # noqa: E731
         try:
@@ -235,7 +235,7 @@ class TaskRunner:
         self.post(machine.Exited(run=run, result=result))
 
     async def _stop(self, run: int, end: RunEnd) -> None:
-        """Wait the shutdown delay, unless the task ends by itself, then stop it.
+        """Wait for the shutdown delay, unless the task ends by itself, then stop it.
 
         A run that cannot be stopped is given up: hooks are told now, because the next run may be prepared then.
         """
@@ -259,7 +259,7 @@ class TaskRunner:
     # What others may do to the task.
 
     def note(self, event: TaskEvent) -> None:
-        """Tell the user something that changes nothing."""
+        """Record an event that changes nothing."""
         self.post(machine.Note(event=event))
 
     async def end_run(self, why: TaskEvent) -> None:
@@ -282,7 +282,7 @@ class TaskRunner:
 
 
 def policy_of(spec: TaskSpec, max_kill_timeout_s: float) -> machine.TaskPolicy:
-    """What the job says about the task's ends, within what the client allows."""
+    """The job's policy for the task's ends, within the client's limits."""
     return machine.TaskPolicy(
         restart=spec.task.restart_policy,
         restart_on_success=restarts_on_success(spec.task, spec.job.type),
@@ -298,7 +298,7 @@ def _set(event: asyncio.Event, is_set: bool) -> None:
 
 
 def _after_defect(action: machine.AnyAction, driver: str, error: Exception) -> machine.AnyTaskEvent:
-    """What the machine hears of an action that failed in a way that the code did not foresee."""
+    """The machine's event for an action that failed unexpectedly."""
     failure = f"failed unexpectedly: {type(error).__name__}: {error}"
     match action:
         case machine.RunSetup():

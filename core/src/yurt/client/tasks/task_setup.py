@@ -59,7 +59,7 @@ class TaskSetup:
             raise SetupProblem(events.setup_failure(reason))
 
     async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> None:
-        """The task's tree; meanwhile the intent to start this run, and all before it, is written down."""
+        """Create the task's tree, while the intent to start this run and earlier changes are stored."""
         saving = asyncio.ensure_future(saved())  # noqa: TID251 - awaited or cancelled below
         try:
             await asyncio.to_thread(self._build_dirs, task.spec)

@@ -1,4 +1,4 @@
-"""What the templates of all tasks of a client share."""
+"""State shared by the templates of all tasks of a client."""
 
 from __future__ import annotations
 

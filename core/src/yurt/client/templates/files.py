@@ -121,7 +121,7 @@ def _make_file(folder: int, name: str, body: bytes, *, mode: int, owner: tuple[i
 
 
 def _parent(root: str, path: str, *, is_made: bool) -> tuple[int, str]:
-    """A descriptor of the folder that holds the file, and the file's name."""
+    """A descriptor of the file's folder, and the file's name."""
     *parts, name = [part for part in path.split("/") if part]
     if ".." in parts or name == "..":
         raise Invalid(f"path {path!r} leaves the task's directory")

@@ -82,7 +82,7 @@ class TemplateFollower:
     # The first rendering.
 
     async def _render_first(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
-        """Write all templates once nothing is missing; the scripts to run with the first files."""
+        """Write all templates once nothing is missing; returns the scripts to run for the first files."""
         for _ in range(ROUNDS_MAX):
             self._woken.clear()
             rendered = [await each.render(self._sources.answers) for each in self._all]
@@ -184,7 +184,7 @@ class TemplateFollower:
         return changed
 
     async def _is_changed(self, template: TaskTemplate) -> bool:
-        """Render one template again; whether another text was written."""
+        """Render one template again; returns whether a different text was written."""
         result = await template.render(self._sources.answers)
         if result.error or result.missing:
             self._complain(template, result)

@@ -14,12 +14,12 @@ from yurt.sdk.errors import Invalid
 
 
 class TaskTemplates:
-    """What the starts of one task need to know of its templates, and the loop that renders them."""
+    """The templates of one task as its starts need them, and the loop that renders them."""
 
     def __init__(
         self, task: str, context: TemplateContext, *, control: TaskControl, spawn: Spawn, running: asyncio.Event
     ) -> None:
-        """`running` is set while the task runs: only then is it told of changes."""
+        """`running` is set while the task runs: only then is it notified of changes."""
         self.task = task
         self._spawn = spawn
         self._loop: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class TaskTemplates:
         return self.env
 
     def stop(self) -> None:
-        """The task ends: nothing is followed any more."""
+        """Stop watching because the task ends."""
         if self._loop is not None:
             self._loop.cancel()
             self._loop = None

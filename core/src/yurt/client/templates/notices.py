@@ -20,7 +20,7 @@ SCRIPT_LIMIT = Duration(5 * NANOSECONDS)
 
 
 class ChangeNotices:
-    """The changes of one task's templates, and what the task has been told of them.
+    """The changes of one task's templates, and those that the task was notified of.
 
     `running` is set while the task runs: only then is it told.
     """
@@ -32,7 +32,7 @@ class ChangeNotices:
         self._seen_generation = -1
 
     def changed(self) -> None:
-        """Templates have been written with another text."""
+        """Record templates that were written with a different text."""
         self._generation += 1
 
     def started(self) -> None:

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def restrict() -> None:
-    """Give up what is not needed."""
+    """Give up unneeded privileges."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

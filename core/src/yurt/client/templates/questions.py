@@ -46,7 +46,7 @@ class Question(Value):
 
 
 class QuestionAnswer(Value):
-    """An answer: data in the form of the API, or a file's bytes; `error` when there is none."""
+    """An answer: data in the form of the API, or a file's bytes; `error` when it is unavailable."""
 
     exists: bool = True
     data: Any = None
@@ -74,7 +74,7 @@ class RenderRequest(Value):
 
 
 class Rendered(Value):
-    """The text, when nothing is missing; `asked` are its questions; a non-empty `error` is final."""
+    """The text, unless answers are missing; `asked` are its questions; a non-empty `error` is final."""
 
     output: bytes = b""
     error: str = ""

@@ -55,7 +55,7 @@ class Renderer:
             return answer
 
     async def _attempt(self, request: RenderRequest, *, is_last: bool) -> Rendered | None:
-        """The answer; None when an earlier process has ended, which another template may have caused."""
+        """The answer; None when an earlier process has ended, possibly because of another template."""
         is_done = False
         try:
             async with asyncio.timeout(self._limit_s):

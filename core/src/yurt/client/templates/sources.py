@@ -145,7 +145,7 @@ class Sources:
             failures += 1
 
     async def _take_answers(self, question: Question) -> None:
-        """All answers of one call of the provider. Raises Invalid when there is none."""
+        """All answers of one call of the provider. Raises Invalid for none."""
         provider = by_function(self._context.providers)[question.name]
         is_answered = False
         async with aclosing(provider.watch(self._ask(question))) as answers:

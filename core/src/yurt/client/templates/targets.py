@@ -17,7 +17,7 @@ from yurt.structs.task import Template
 MODE = 0o644
 MODE_MAX = 0o7777
 MODE_BITS = 0o777
-"""A template is written by the agent, so a job must not get a setuid file out of it: those bits are left out."""
+"""Permitted mode bits: the agent writes the file, so a job must not obtain a setuid file through it."""
 
 
 class TemplatePlace(Value):

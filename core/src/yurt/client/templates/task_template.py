@@ -1,4 +1,4 @@
-"""One template of a task: rendered to a text, written to its file, and what is known of both."""
+"""One template of a task: rendered to a text and written to its file, with the state of both."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class TaskTemplate:
         return not (self.target.template.once and self._digest is not None)
 
     def differs(self, output: bytes) -> bool:
-        """Whether a text is another than the one in the file."""
+        """Whether a text differs from the one in the file."""
         return _digest(output) != self._digest
 
     async def read_back(self) -> None:
-        """Take the file of an earlier agent as the text: it is what the task has seen."""
+        """Read the file of an earlier agent as the present text, because the task has seen it."""
         body = await asyncio.to_thread(files.current, self.target.root, self.target.path)
         if body is None:
             return
@@ -54,7 +54,7 @@ class TaskTemplate:
             self.env = {}
 
     async def render(self, known: Answers) -> Rendered:
-        """Render it with what is known."""
+        """Render the template with the known answers."""
         context, target, place = self._context, self.target, self._place
         try:
             text = await asyncio.to_thread(text_of, target, place, context.settings)
@@ -80,7 +80,7 @@ class TaskTemplate:
         return rendered
 
     async def write(self, body: bytes) -> None:
-        """Write a text to the file, unless it is there; raises Invalid."""
+        """Write a text to the file, unless it is unchanged; raises Invalid."""
         target = self.target
         try:
             env = self._env_of(body)

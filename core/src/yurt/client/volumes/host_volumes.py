@@ -43,7 +43,7 @@ class Plugin(Protocol):
     version: str
 
     async def create(self, volume: HostVolume, node: Node) -> HostVolumeMade:
-        """Make the volume, or find it as it is."""
+        """Create the volume, or return the existing one."""
         ...
 
     async def delete(self, volume: HostVolume, node: Node) -> None:
@@ -60,7 +60,7 @@ class Mkdir:
         self._folder = folder
 
     async def create(self, volume: HostVolume, node: Node) -> HostVolumeMade:
-        """Make the folder unless it is there."""
+        """Create the folder if missing."""
         mode, owner = mkdir_parameters(volume.parameters)
         return HostVolumeMade(path=await asyncio.to_thread(self._make, volume.id, mode, owner))
 
@@ -81,7 +81,7 @@ class Mkdir:
         return path
 
     async def delete(self, volume: HostVolume, node: Node) -> None:
-        """Remove the folder; one that is gone is no error."""
+        """Remove the folder; not an error when it is missing."""
         await asyncio.to_thread(self._remove, volume.id)
 
     def _remove(self, volume_id: str) -> None:
@@ -163,7 +163,7 @@ class DynamicHostVolumes:
             return await self._offer(volume, await self._checked_path(volume), is_registered=True)
 
     async def delete(self, volume: HostVolume) -> None:
-        """Withdraw and delete a volume; a registered folder stays on disk. An unknown volume is no error."""
+        """Withdraw and delete a volume; a registered folder stays on disk. An unknown volume is ignored."""
         async with self._lock:
             record = self._records.get(volume.id)
             if record is not None:

@@ -88,7 +88,7 @@ def _mount(wanted: VolumeMount, folder: _Folder, lookup: Callable[[str], str | N
 
 
 def source_of(request: VolumeRequest, alloc: Allocation) -> str:
-    """The name of the volume on the node; with `per_alloc` each allocation has one of its own."""
+    """The name of the volume on the node; with `per_alloc` each allocation has its own."""
     return f"{request.source}[{max(alloc_index(alloc.name), 0)}]" if request.per_alloc else request.source
 
 

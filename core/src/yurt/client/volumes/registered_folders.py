@@ -21,7 +21,7 @@ from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
 
 SETTING = "host_volume_register_dirs"
 RETRIES = 16
-"""A resolution is begun again when something beneath the folder is renamed meanwhile (EAGAIN)."""
+"""A resolution is repeated when something beneath the folder is renamed meanwhile (EAGAIN)."""
 
 
 class RegisteredFolders:
@@ -101,5 +101,5 @@ def _open_beneath(root: int, listed: str, below: str) -> int:
 
 
 def path_of(held: int, path: str) -> str:
-    """The path of a folder that is held open; where the system does not tell it, what the path leads to."""
+    """The path of an open folder; where the system does not report it, the resolved path."""
     return os.readlink(f"/proc/self/fd/{held}") if sys.platform == "linux" else os.path.realpath(path)

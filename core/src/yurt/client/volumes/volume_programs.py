@@ -43,7 +43,7 @@ class VolumeProgram:
         return os.path.basename(self._path)
 
     async def fingerprint(self) -> None:
-        """Ask for its version; raises Invalid when it has none."""
+        """Query its version; raises Invalid when it has none."""
         answer = await self._ask("fingerprint", {}, FINGERPRINT_LIMIT_S)
         version = answer.get("version")
         if not isinstance(version, str) or not version:

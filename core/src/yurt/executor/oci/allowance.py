@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from yurt.executor.oci.bundle import HOST, PRIVATE, IdMap, Rights
+from yurt.executor.oci.bundle import HOST, PRIVATE, IdMap, LinuxCapabilities
 from yurt.executor.spec import UserIds
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.value import Value
@@ -97,7 +97,7 @@ def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
     return CAPABILITIES if ALL in names else frozenset(names)
 
 
-def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> Rights:
+def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> LinuxCapabilities:
     """The capabilities of a task.
 
     As root it has the allowed part of the defaults, less `drop`, with `add`; as another user only what `add` names.
@@ -111,7 +111,7 @@ def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[s
             "in the driver's plugin configuration of this client"
         )
     given = (may & frozenset(DEFAULT_CAPABILITIES) - dropped) | added
-    return Rights(of_root=kernel_names(given), of_others=kernel_names(added))
+    return LinuxCapabilities(of_root=kernel_names(given), of_others=kernel_names(added))
 
 
 def kernel_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class DeviceFile(Value):
     rights: str
 
 
-class Rights(Value):
+class LinuxCapabilities(Value):
     """Capabilities as `CAP_NET_RAW`: of a root task, and those that a task of another user requested."""
 
     of_root: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class ContainerSpec(Value):
     binds: tuple[Bind, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     device_files: tuple[DeviceFile, ...] = ()
-    rights: Rights = Rights()
+    rights: LinuxCapabilities = LinuxCapabilities()
     is_filtered: bool = True
     is_32bit: bool = False
     id_map: IdMap | None = None
@@ -234,7 +234,7 @@ def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) ->
     }
 
 
-def capability_sets(rights: Rights, user: UserIds) -> dict[str, list[str]]:
+def capability_sets(rights: LinuxCapabilities, user: UserIds) -> dict[str, list[str]]:
     """The capability sets of a process.
 
     Root gets them anew with each program, as far as the bounding set goes. Another user keeps them over an exec only

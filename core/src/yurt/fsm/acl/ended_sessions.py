@@ -12,7 +12,7 @@ from yurt.structs.commands import Rejected
 from yurt.structs.commands.acl import EndSession
 
 OF_TOKEN_MAX: Final = 1_000
-"""Ended sessions of one token: whoever holds it can make and end them without end."""
+"""Ended sessions recorded per token; a bound, because its holder can create and end any number of sessions."""
 TOO_MANY: Final = f"{OF_TOKEN_MAX:,} sessions of this token were ended lately: wait, or delete the token to end all"
 
 

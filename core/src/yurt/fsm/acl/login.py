@@ -41,7 +41,7 @@ def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None
 
 
 def sealed_without_key(edit: Edit, method: ACLAuthMethod) -> Rejected | None:
-    """The rejection of a method whose secrets nobody can open: its root key was removed since it sealed them."""
+    """The rejection of a login method whose secrets cannot be decrypted because their root key was removed."""
     if not method.key_id or edit.tx.get(Tables.root_keys, method.key_id) is not None:
         return None
     return stale(f'root key {method.key_id}, which sealed the secrets of auth-method "{method.name}", was removed')
@@ -69,7 +69,7 @@ def create_binding_rule(edit: Edit, command: CreateACLBindingRule) -> Rejected |
 
 
 def update_binding_rule(edit: Edit, command: UpdateACLBindingRule) -> Rejected | None:
-    """Change a rule's condition or target; its method stays."""
+    """Change a rule's condition or target; its login method cannot change."""
     rule = command.rule
     known: ACLBindingRule | None = edit.tx.get(Tables.acl_binding_rules, rule.id)
     if known is None:

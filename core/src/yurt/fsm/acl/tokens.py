@@ -59,7 +59,7 @@ def create_token(edit: Edit, command: CreateACLToken) -> Rejected | None:
 
 
 def create_login_token(edit: Edit, command: CreateACLLoginToken) -> Rejected | None:
-    """Create the token of a login: the same login gives no second one, not even when the first was revoked."""
+    """Create the token of a login; one login creates only one, even if that one was revoked."""
     accessor_id = command.token.accessor_id
     is_revoked = edit.tx.get(Tables.acl_revocations, accessor_id) is not None
     if is_revoked or edit.tx.get(Tables.acl_tokens, accessor_id) is not None:

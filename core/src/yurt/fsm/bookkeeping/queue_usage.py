@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import allocated_amounts, tenant_of
-from yurt.queue.decay import Usage, no_usage, rebased, with_rates
+from yurt.queue.decay import DecayedUsage, no_usage, rebased, with_rates
 from yurt.sdk.value import Duration, UnixNano
 from yurt.state.store import Change, Transaction
 from yurt.state.tables import Tables
@@ -27,13 +27,13 @@ Key = tuple[str, tuple[str, ...]]
 FAIR_SHARE = "fair_share"
 
 
-def usage_of_row(row: QueueUsage) -> Usage:
-    """The row in the form in which it is computed with."""
-    return Usage(row.landmark, row.at, tuple(int(total, 16) for total in row.totals), row.rates)
+def usage_of_row(row: QueueUsage) -> DecayedUsage:
+    """Convert a stored usage row to the form that computes decay."""
+    return DecayedUsage(row.landmark, row.at, tuple(int(total, 16) for total in row.totals), row.rates)
 
 
 def record_usage(tx: Transaction, *, index: int, now: int) -> None:
-    """Follow the allocations and the node pools that a command has changed; `now` is its time where it says one."""
+    """Update usage from the allocations and node pools that a command changed; `now` is its time, if it has one."""
     pools = {name: _queue(tx, name) for name in tx.keys_where(Tables.node_pools, "queue", FAIR_SHARE)}
     reset: set[str] = set()
     changed: list[Change] = []
@@ -56,7 +56,7 @@ def _queue(tx: Transaction, name: str) -> FairShareQueue | None:
 
 
 def _differs(change: Change) -> bool:
-    """Whether a pool got a fair-share queue, lost it, or counts otherwise from now on."""
+    """Whether a pool gained or lost a fair-share queue, or its queue now counts usage by other rules."""
     before, after = (
         None if row is None or row.batch_queue is None else row.batch_queue.fair_share for row in change[2:]
     )
@@ -69,7 +69,7 @@ def _differs(change: Change) -> bool:
 def _deltas(
     changes: Iterable[Change], pools: dict[str, FairShareQueue | None], reset: set[str]
 ) -> list[tuple[Key, Amounts, int]]:
-    """By tenant and pool, what a command's allocations add, and the newest time in them."""
+    """What a command's allocations add by tenant and pool, and the newest time among them."""
     sums: dict[Key, Amounts] = defaultdict(lambda: NOTHING)
     times: dict[Key, int] = defaultdict(int)
     for change in changes:
@@ -95,7 +95,7 @@ def _change(tx: Transaction, key: Key, queue: FairShareQueue, change: tuple[Amou
 
 
 def _reset(tx: Transaction, pool: str, queue: FairShareQueue | None, *, index: int, now: int) -> None:
-    """Count the pool anew: rates from all its allocations, while decayed usage stays where tenants stay."""
+    """Recompute the pool's rates from all its allocations; remaining tenants keep their decayed usage."""
     rates: dict[tuple[str, ...], Amounts] = defaultdict(lambda: NOTHING)
     for alloc in () if queue is None else _allocs_of(tx, pool):
         assert queue is not None and alloc.job is not None
@@ -126,7 +126,7 @@ def _allocs_of(tx: Transaction, pool: str) -> Iterable[Allocation]:
     return (row for row in rows if row.job is not None and row.job.node_pool == pool and is_using(row))
 
 
-def _put(tx: Transaction, key: Key, usage: Usage, half_life: Duration, *, index: int) -> None:
+def _put(tx: Transaction, key: Key, usage: DecayedUsage, half_life: Duration, *, index: int) -> None:
     row = tx.get(Tables.queue_usages, key)
     stored = QueueUsage(
         pool=key[0],

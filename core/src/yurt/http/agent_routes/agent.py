@@ -27,7 +27,7 @@ from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
 
 RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("yurt_reload")
-"""Reads the configuration again and applies it; raises what keeps the old one in use. Unset where there is no file."""
+"""Rereads and applies the configuration; raises the error that prevents it. Unset without a configuration file."""
 ADDRESSES_MAX = 64
 """Addresses that one request may join."""
 
@@ -142,7 +142,7 @@ async def members(call: Call) -> web.Response:
 
 
 async def health(call: Call) -> web.Response:
-    """GET /v1/agent/health: 500 with the same JSON when a part that was asked for is not well."""
+    """GET /v1/agent/health: 500 with the same JSON when a requested part is unhealthy."""
     asked = call.query.getall("type", ["client", "server"])
     answer: dict[str, Any] = {}
     if "client" in asked:
@@ -169,7 +169,7 @@ def _client_health(call: Call) -> dict[str, Any]:
 
 
 def _is_stored_as_ready(call: Call, node_id: str) -> bool:
-    """Whether the server in this agent knows the node as ready."""
+    """Whether the server in this agent has stored the node as ready."""
     node = call.known_view().of(NodeRows).get(node_id)
     return node is not None and node.status == status.NODE_READY
 
@@ -181,7 +181,7 @@ def _server_health(call: Call) -> dict[str, Any]:
 
 
 async def servers(call: Call) -> web.Response:
-    """GET /v1/agent/servers: the servers that this client knows; PUT sends it to others."""
+    """GET /v1/agent/servers: the servers known to this client; PUT replaces them."""
     if call.client is None:
         raise Refused(501, "Invalid method")
     if call.request.method == "GET":
@@ -229,7 +229,7 @@ async def force_leave(call: Call) -> web.Response:
 
 
 class SchedulersBody(Value, rename=None):
-    """PUT /v1/agent/schedulers/config; what is left out stays as it is."""
+    """PUT /v1/agent/schedulers/config; omitted fields stay unchanged."""
 
     num_schedulers: int | None = None
     enabled_schedulers: tuple[str, ...] | None = None
@@ -261,7 +261,7 @@ async def read_schedulers(call: Call) -> web.Response:
 
 
 async def change_schedulers(call: Call) -> web.Response:
-    """PUT /v1/agent/schedulers/config: holds until this agent ends, as in Nomad; it is not stored."""
+    """PUT /v1/agent/schedulers/config: applies until this agent ends, as in Nomad; it is not stored."""
     _need_scheduling(call)
     body = await call.body(SchedulersBody)
     count, enabled = call.operations.system.workers

@@ -19,7 +19,7 @@ from yurt.api.times import parse_duration
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
-from yurt.http.forwarding.at_leader import PLACES
+from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
 from yurt.http.routes import AGENT
@@ -37,7 +37,7 @@ async def host(call: Call) -> web.StreamResponse:
     """GET /v1/agent/host: the machine of an agent."""
     other = other_server(call)
     if other:
-        return await call.request.app[PLACES].pass_on(call.request, other)
+        return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     async with aclosing(_insides(call, HOST, {})) as pieces:
         text = b"".join([piece async for piece in pieces])
     return json_answer(call, {"AgentID": call.query.get("node_id") or call.agent.name, "HostData": json.loads(text)})
@@ -49,7 +49,7 @@ async def profile(call: Call) -> web.StreamResponse:
         raise Refused(404, "Invalid method")
     other = other_server(call)
     if other:
-        return await call.request.app[PLACES].pass_on(call.request, other)
+        return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     options = {name: call.query[name] for name in ("debug", "seconds") if call.query.get(name)}
     async with aclosing(_insides(call, PROFILE, {"name": call.part("name"), **options})) as pieces:
         text = b"".join([piece async for piece in pieces])
@@ -68,7 +68,7 @@ async def export(call: Call) -> web.StreamResponse:
     options = {"service": service, "since_s": str(_since_s(call)), "follow": str(flag(call.query, "follow")).lower()}
     other = other_server(call)
     if other:
-        return await call.request.app[PLACES].pass_on(call.request, other)
+        return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     if on_disk:
         raise Refused(400, NO_LOG_FILE)
     plain = flag(call.query, "plain")

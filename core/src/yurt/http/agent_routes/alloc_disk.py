@@ -18,7 +18,7 @@ from yurt.sdk.value import Value
 
 PAUSE, RUN, SCHEDULED = "pause", "run", "scheduled"
 STATES: Final = (PAUSE, RUN, SCHEDULED)
-"""What an operator may ask of a task. Tasks have no schedules here, so `scheduled` means the same as `run`."""
+"""States that an operator may request. Tasks have no schedules here, so `scheduled` means the same as `run`."""
 
 
 class AllocPauseBody(Value):
@@ -35,14 +35,14 @@ async def snapshot(call: Call) -> web.StreamResponse:
 
 
 async def read_pause(call: Call) -> web.Response:
-    """GET /v1/client/allocation/:id/pause: of the `task`, which may be left out where there is one only."""
+    """GET /v1/client/allocation/:id/pause: of the `task`, which may be omitted for an allocation with one task."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
     is_paused = await node.is_task_paused(alloc_id, task=call.query.get("task", ""))
     return json_answer(call, {"ScheduleState": PAUSE if is_paused else RUN})
 
 
 async def pause(call: Call) -> web.Response:
-    """POST /v1/client/allocation/:id/pause: end the task's run, or begin another."""
+    """POST /v1/client/allocation/:id/pause: end the task's run, or begin a new one."""
     body = await call.body(AllocPauseBody)
     alloc_id, node = node_of_alloc(call, call.part("id"))
     if body.schedule_state not in STATES:

@@ -32,7 +32,7 @@ async def exec_in_task(call: Call) -> web.StreamResponse:
 
 
 def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:
-    """The question's parameters; 400 for what is missing or malformed."""
+    """The parameters of the query; 400 for missing or malformed ones."""
     task = query.get("task", "")
     if not task:
         raise Refused(400, "missing parameter: task")

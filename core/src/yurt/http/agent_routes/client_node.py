@@ -1,4 +1,4 @@
-"""A client node as a whole: its use of resources, and removing what terminal allocations left."""
+"""A client node as a whole: its resource usage, and removal of terminal allocations' data."""
 
 from __future__ import annotations
 

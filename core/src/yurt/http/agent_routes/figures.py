@@ -44,7 +44,7 @@ MEMBER_STATES: Final = {"alive": "alive", "suspect": "suspect", "failed": "dead"
 """The states of servers by the names of Nomad's gossip."""
 
 
-class Source(NamedTuple):
+class MetricsSource(NamedTuple):
     """An agent whose metrics are gathered."""
 
     settings: TelemetrySettings
@@ -54,13 +54,13 @@ class Source(NamedTuple):
     facts: ServerFacts | None = None
     """Of the server, where there is one."""
     view: Callable[[], View] | None = None
-    """What of the state may be shown."""
+    """The part of the state that may be shown."""
     cluster: Cluster | None = None
     client: Client | None = None
 
 
 class QuotaSums(NamedTuple):
-    """What is used of quotas; `prepare` sums it up, in a thread, before the usages are read."""
+    """The usage of quotas; `prepare` computes it in a thread before the usages are read."""
 
     usages: QuotaUsages
     prepare: Callable[[], object]
@@ -68,7 +68,7 @@ class QuotaSums(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What is shown of one moment: most is gathered at once, the view is looked through later.
+    """The metrics at one moment: most are gathered at once, the view is read later.
 
     It has figures for each group of each job, a second's work where there are many, so that is done in a thread.
     """
@@ -103,7 +103,7 @@ class Figures(NamedTuple):
             yield from _quota_gauges(self.quotas)
 
 
-async def gather(source: Source) -> Figures:
+async def gather(source: MetricsSource) -> Figures:
     """The figures of this moment; reading the node's takes some milliseconds."""
     metrics = [source.metrics]
     gauges = [*runtime_gauges(source.metrics)]
@@ -148,8 +148,8 @@ def runtime_gauges(metrics: Metrics) -> Iterable[Gauge]:
     )
 
 
-def _quota_sums(view: View, source: Source) -> QuotaSums | None:
-    """What is used of quotas; None without any."""
+def _quota_sums(view: View, source: MetricsSource) -> QuotaSums | None:
+    """The usage of quotas; None without quotas."""
     if not source.settings.has_quota_utilization or not view.of(QuotaRows).count():
         return None
     from yurt.server.views.quotas import QuotaUsages

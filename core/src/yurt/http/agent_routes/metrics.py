@@ -12,7 +12,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.api.pieces import JsonList, object_pieces
 from yurt.http import routes
-from yurt.http.agent_routes.figures import Figures, Source, gather
+from yurt.http.agent_routes.figures import Figures, MetricsSource, gather
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
@@ -31,7 +31,7 @@ async def metrics(call: Call) -> web.Response:
     if is_for_prometheus and not (call.agent.telemetry.prometheus or call.agent.dev):
         raise Refused(415, "Prometheus is not enabled")
     figures = await gather(
-        Source(
+        MetricsSource(
             settings=call.agent.telemetry,
             region=call.agent.region,
             metrics=call.context.metrics,
@@ -56,7 +56,7 @@ def _prometheus(figures: Figures) -> list[bytes]:
 
 
 def json_pieces(figures: Figures, moment: datetime.datetime, *, pretty: bool) -> list[bytes]:
-    """The figures as JSON, encoded some at a time: an encoder keeps the interpreter to itself until it is done."""
+    """The metrics as JSON, encoded in parts, because an encoder keeps the GIL until it is done."""
     rows, gauges = figures.gauges(), JsonList(pretty=pretty, depth=1)
     while part := [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in islice(rows, ENCODED)]:
         gauges.add(part)
@@ -75,7 +75,7 @@ def _counter(row: Count) -> dict[str, Any]:
 
 
 def _sample(row: Duration) -> dict[str, Any]:
-    """Times in milliseconds, as go-metrics has them; in nanoseconds where the name says so."""
+    """Times in milliseconds, as go-metrics has them, or in nanoseconds where the name says so."""
     timing, scale = row.timing, row.scale
     return {
         "Count": timing.count,

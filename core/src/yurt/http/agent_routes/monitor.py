@@ -1,4 +1,4 @@
-"""The log of an agent as a stream: of this one, of another server's, or of a client node's."""
+"""The log of an agent as a stream: of this agent, another server, or a client node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.http import routes
 from yurt.http.call import Call
-from yurt.http.forwarding.at_leader import PLACES
+from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
 from yurt.http.routes import AGENT
@@ -25,7 +25,7 @@ async def monitor(call: Call) -> web.StreamResponse:
     level_of(level)
     other = other_server(call)
     if other:
-        return await call.request.app[PLACES].pass_on(call.request, other)
+        return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     plain, as_json = flag(call.query, "plain"), flag(call.query, "log_json")
     async with aclosing(_texts(call, level, as_json=as_json)) as texts:
         first = await anext(texts)  # an error before the first text has its own status

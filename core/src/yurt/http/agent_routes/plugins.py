@@ -38,7 +38,7 @@ async def list_plugins(call: Call) -> web.Response:
 
 
 async def reload(call: Call) -> web.Response:
-    """PUT /v1/yurt/plugin/:name/reload: read a plugin's code again, with the tasks of its drivers kept."""
+    """PUT /v1/yurt/plugin/:name/reload: reload a plugin's code; the tasks of its drivers continue."""
     port = call.request.app.get(PLUGINS)
     if port is None:
         raise Refused(400, "this agent runs no client, and therefore no plugins")

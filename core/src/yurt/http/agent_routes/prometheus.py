@@ -15,24 +15,24 @@ from yurt.http.agent_routes.figures import Figures
 from yurt.runtime.metrics import Duration
 
 WRITTEN_TOGETHER: Final = 500
-"""Lines that are joined at once: joining all keeps the interpreter from others."""
+"""Lines joined at once: joining all of them would keep the GIL for too long."""
 QUANTILES: Final = (0.5, 0.9, 0.99)
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def text_pieces(figures: Figures) -> list[bytes]:
     """The figures as Prometheus reads them, family after family; of many jobs a second's work, for a thread."""
-    families: dict[str, _Text] = {}
+    families: dict[str, _JoinedLines] = {}
     for row in figures.gauges():
         family = families.get(row.name)
         if family is None:
-            family = families[row.name] = _Text()
+            family = families[row.name] = _JoinedLines()
             family.begin(row.name, "gauge")
         family.sample(_flat(row.name), row.labels, row.value)
     whole = Pieces()
     for family in families.values():
         whole.add(*family.taken())
-    text = _Text()
+    text = _JoinedLines()
     for name, counts in groupby(sorted(figures.counters(), key=_name), key=_name):
         text.begin(name, "counter")
         for count in counts:
@@ -49,7 +49,7 @@ def _name(row: tuple[str, object, object]) -> str:
     return row[0]
 
 
-def _write(text: _Text, row: Duration) -> None:
+def _write(text: _JoinedLines, row: Duration) -> None:
     """A summary, in milliseconds as Nomad's are: quantiles of the last durations, sum and count of all."""
     name, timing = _flat(row.name), row.timing
     for share in QUANTILES:
@@ -58,7 +58,7 @@ def _write(text: _Text, row: Duration) -> None:
     text.sample(f"{name}_count", row.labels, timing.count)
 
 
-class _Text:
+class _JoinedLines:
     """Lines, joined some at a time."""
 
     def __init__(self) -> None:

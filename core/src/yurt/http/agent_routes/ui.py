@@ -96,7 +96,7 @@ Row = Sequence[Cell | str]
 
 
 class Part(NamedTuple):
-    """A heading, words below it, and a table with how many rows there are in all."""
+    """A heading, text below it, and a table with its total number of rows."""
 
     title: str
     lines: Sequence[str] = ()
@@ -260,7 +260,7 @@ def _waiting_lines(evaluation: Evaluation, job: Job) -> Iterable[str]:
 
 
 def reasons_text(metric: AllocationMetric) -> str:
-    """`6 nodes were looked at; in the way: missing drivers (4), memory (2)`: all that a failed placement met."""
+    """`6 nodes were looked at; in the way: missing drivers (4), memory (2)`: all reasons of a failed placement."""
     if not metric.nodes_evaluated:
         return "No nodes were eligible for evaluation"
     counts = (*sorted(metric.constraint_filtered.items()), *sorted(metric.dimension_exhausted.items()))
@@ -292,7 +292,7 @@ def _alloc_row(alloc: Allocation) -> Row:
 
 
 def moment(at: UnixNano | int) -> str:
-    """A time in UTC to the second, or nothing for none."""
+    """A time in UTC to the second, or an empty text for none."""
     if not 0 < at < 1 << 62:
         return ""
     return datetime.fromtimestamp(at / NANOSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -35,7 +35,7 @@ async def read_configuration(call: Call) -> web.Response:
 
 
 async def set_configuration(call: Call) -> web.Response:
-    """PUT /v1/operator/autopilot/configuration; with `cas` false when it was changed meanwhile."""
+    """PUT /v1/operator/autopilot/configuration; with `cas`, false when it changed meanwhile."""
     body = await call.document()
     if not isinstance(body, dict):
         raise Refused(400, "the body must be an object")

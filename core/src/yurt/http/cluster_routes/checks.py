@@ -44,7 +44,7 @@ async def vault_identities(call: Call) -> web.Response:
 
 
 def _lacks_identity(job: Job) -> bool:
-    """Whether a task wants a token of Vault, and has no identity to show for it."""
+    """Whether a task needs a Vault token but has no identity to obtain it with."""
     return any(
         task.vault is not None and not any(each.name.startswith(VAULT_IDENTITY) for each in task.identities)
         for group in job.task_groups

@@ -20,13 +20,13 @@ from yurt.server.views.operator import RootKeyRows
 
 MAX_AGE_MIN_S: Final = 900.0
 JITTER: Final = 0.1
-"""The largest random increase of an age, as a part of it, so that readers come back at different times."""
+"""The largest random increase of an age, as a fraction, so that readers return at different times."""
 JWKS: Final = "/.well-known/jwks.json"
 DISABLED: Final = "OIDC Discovery endpoint disabled"
 
 
 async def keys(call: Call) -> web.Response:
-    """GET /.well-known/jwks.json: every key of the cluster, also those that sign no more or not yet."""
+    """GET /.well-known/jwks.json: every key of the cluster, including those not used for signing now."""
     view, index = await changed_view(call, [RootKeyRows.watched()], lambda view: view.of(RootKeyRows).index)
     found = await call.operations.root_keys.jwks()
     response = read_answer(call, found, index)

@@ -17,7 +17,7 @@ ALGORITHMS = ("", "aes256-gcm")
 
 
 async def keys(call: Call) -> web.Response:
-    """GET /v1/operator/keyring/keys; with `-dev` there is none until something is signed or sealed."""
+    """GET /v1/operator/keyring/keys; with `-dev` there is none before the first signature or encryption."""
     rows = call.known_view().of(RootKeyRows)
     return json_answer(call, rows.oldest_first(), index=rows.index)
 

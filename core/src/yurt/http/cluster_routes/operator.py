@@ -52,7 +52,7 @@ async def collect(call: Call) -> web.Response:
 
 
 async def reconcile(call: Call) -> web.Response:
-    """PUT /v1/system/reconcile/summaries: summaries are kept exact with every change, so nothing is left to do."""
+    """PUT /v1/system/reconcile/summaries: no effect, because summaries are exact after every change."""
     return empty_answer(index=call.view().index)
 
 

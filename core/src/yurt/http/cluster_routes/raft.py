@@ -63,7 +63,7 @@ def _wanted(call: Call, missing: str) -> str:
 
 
 async def _found(call: Call, work: Awaitable[T]) -> T:
-    """What is done with the named server, or why it cannot be, in Nomad's words."""
+    """The result for the named server, or the error in Nomad's words."""
     kind = "id" if call.query.get("id") else "address"
 
     async def done() -> T:

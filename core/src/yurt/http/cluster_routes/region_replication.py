@@ -55,12 +55,12 @@ async def rows(call: Call) -> web.Response:
 
 
 def _shown(call: Call, row: Any) -> Any:
-    """The row as another region stores it: root keys differ between regions, so what they seal is opened."""
+    """The row as another region stores it: decrypted, because root keys differ between regions."""
     return call.operations.acl_policies.shared_auth_method(row) if isinstance(row, ACLAuthMethod) else row
 
 
 def _kind(call: Call) -> SharedKind:
-    """The table that is asked for; raises Refused where it cannot be shown."""
+    """The requested table; raises Refused when it is not replicated."""
     if call.actor.origin.through is not Through.REGION:
         raise Refused(403, "only a server of another region may copy what all regions share")
     kind = SHARED_KINDS.get(call.part("table"))

@@ -22,7 +22,7 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 async def save(call: Call) -> web.StreamResponse:
-    """GET /v1/operator/snapshot: a gzipped tar; the Digest header tells its SHA-256."""
+    """GET /v1/operator/snapshot: a gzipped tar; the Digest header has its SHA-256."""
     call.need_state()
     with _scratch(call) as file:
         saved = await call.operations.snapshots.save(file, version=call.agent.version)
@@ -40,7 +40,7 @@ async def save(call: Call) -> web.StreamResponse:
 
 
 async def load(call: Call) -> web.Response:
-    """PUT /v1/operator/snapshot: the state becomes what the archive holds, and what runs follows it.
+    """PUT /v1/operator/snapshot: the archive's content becomes the state, and running allocations follow it.
 
     The archive goes to a disk, and from there through a process with bounds (`storage.archive_check`): no part of it is
     in the memory of this one before all of it has been checked. One restore at a time, its upload included. Where the

@@ -28,18 +28,18 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDictProxy, istr
 
 from yurt.http.agent_info import AgentInfo
-from yurt.http.edge.hosts import Policy, is_own_host, is_own_origin, place_of
+from yurt.http.edge.hosts import HostPolicy, is_own_host, is_own_origin, place_of
 from yurt.runtime.peer_lines import one_line
 
 FETCH_SITE: Final = istr("Sec-Fetch-Site")
 FETCH_MODE: Final = istr("Sec-Fetch-Mode")
 FETCH_DEST: Final = istr("Sec-Fetch-Dest")
-"""Every request is looked at for headers: `istr` is folded once, not at each look."""
+"""Read for every request: `istr` is folded once instead of at each lookup."""
 BROWSER_HEADERS: Final = frozenset({hdrs.ORIGIN.lower(), hdrs.REFERER.lower(), hdrs.COOKIE.lower()})
 BROWSER_PREFIX: Final = "sec-fetch-"
 """Headers that only browsers send are these, and those that begin so."""
 OWN_SITES: Final = ("same-origin", "none")
-"""`none`: a person typed the address, or opened a bookmark."""
+"""`none`: a typed address or a bookmark."""
 READS: Final = ("GET", "HEAD")
 PAGES: Final = ("/", "/ui")
 PAGES_BELOW: Final = "/ui/"
@@ -47,17 +47,17 @@ SETTING: Final = "http_allowed_hosts"
 ANY_ORIGIN: Final = "*"
 
 
-def policy_of(agent: AgentInfo) -> Policy:
-    """The policy that an agent's configuration asks for."""
+def policy_of(agent: AgentInfo) -> HostPolicy:
+    """The policy of an agent's configuration."""
     wanted = hdrs.ACCESS_CONTROL_ALLOW_ORIGIN.lower()
     readers = next((value for name, value in agent.response_headers.items() if name.lower() == wanted), "")
     names = (agent.http_addr, agent.rpc_addr, agent.serf_addr, *agent.host_names)
     places = (place_of(name) for name in names)
     own = (place.host for place in places if place is not None)
-    return Policy(names=tuple(dict.fromkeys(own)), allowed=agent.allowed_hosts, readers=readers.strip())
+    return HostPolicy(names=tuple(dict.fromkeys(own)), allowed=agent.allowed_hosts, readers=readers.strip())
 
 
-def refusal(request: web.BaseRequest, policy: Policy, *, has_effect: bool) -> str:
+def refusal(request: web.BaseRequest, policy: HostPolicy, *, has_effect: bool) -> str:
     """Why a request is refused; "" where it is not. `has_effect`: it changes something although it is a read."""
     headers = request.headers
     hosts = headers.getall(hdrs.HOST, ())
@@ -89,8 +89,8 @@ def refusal(request: web.BaseRequest, policy: Policy, *, has_effect: bool) -> st
 # Whose page it is.
 
 
-def foreign_site(headers: CIMultiDictProxy[str], policy: Policy, hosts: Sequence[str], *, is_tls: bool) -> str:
-    """The other site whose page makes a request, as far as `Origin` and `Sec-Fetch-Site` tell; "" for none."""
+def foreign_site(headers: CIMultiDictProxy[str], policy: HostPolicy, hosts: Sequence[str], *, is_tls: bool) -> str:
+    """The other site whose page sent a request, according to `Origin` and `Sec-Fetch-Site`; "" for none."""
     origins = headers.getall(hdrs.ORIGIN, ())
     for origin in origins:
         if not is_own_origin(origin, policy, hosts, is_tls=is_tls):
@@ -101,8 +101,8 @@ def foreign_site(headers: CIMultiDictProxy[str], policy: Policy, hosts: Sequence
     return ""
 
 
-def foreign_referrer(headers: CIMultiDictProxy[str], policy: Policy, hosts: Sequence[str]) -> str:
-    """The other site that `Referer` names, where nothing better is there; "" for none."""
+def foreign_referrer(headers: CIMultiDictProxy[str], policy: HostPolicy, hosts: Sequence[str]) -> str:
+    """The other site named by `Referer`, where no better header exists; "" for none."""
     if hdrs.ORIGIN in headers or FETCH_SITE in headers:
         return ""
     for referrer in headers.getall(hdrs.REFERER, ()):
@@ -112,7 +112,7 @@ def foreign_referrer(headers: CIMultiDictProxy[str], policy: Policy, hosts: Sequ
     return ""
 
 
-def may_read(headers: CIMultiDictProxy[str], policy: Policy) -> bool:
+def may_read(headers: CIMultiDictProxy[str], policy: HostPolicy) -> bool:
     """Whether the operator has opened reads to the page's site: to all, or to exactly its origin.
 
     `null` opens nothing: every page can have that origin.
@@ -138,12 +138,12 @@ def _is_websocket(headers: CIMultiDictProxy[str]) -> bool:
 
 
 def _is_preflight_of_read(request: web.BaseRequest) -> bool:
-    """A browser asks whether it may read with headers of the page's own."""
+    """Whether a browser asks to read with headers set by the page."""
     return request.method == "OPTIONS" and request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_METHOD, "") in READS
 
 
 def is_visit(path: str, headers: CIMultiDictProxy[str]) -> bool:
-    """A person follows a link to a page of ours: the other site sees nothing of it, and may not put it into a frame."""
+    """Whether a user follows a link to one of our pages: the other site cannot read or frame it."""
     return (
         (path in PAGES or path.startswith(PAGES_BELOW))
         and hdrs.ORIGIN not in headers

@@ -29,7 +29,7 @@ class OwnSockets:
         self._places: set[tuple[str, int]] = set()
 
     def make(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket to an address of this machine (one of getaddrinfo's), known before it is connected."""
+        """Create a socket to an address of this machine (one of getaddrinfo's), registered before it connects."""
         family, kind, protocol, _, place = address
         made = socket.socket(family, kind, protocol)
         try:
@@ -42,7 +42,7 @@ class OwnSockets:
         return made
 
     def take(self, place: tuple[str, int]) -> bool:
-        """Whether the connection from there is one of these; asked once for each."""
+        """Whether the connection from this address is one of these; valid once per connection."""
         is_own = place in self._places
         self._places.discard(place)
         return is_own
@@ -84,7 +84,7 @@ class Connections:
         return ApiProtocol(server, self, **self._options)
 
     def enter(self, protocol: ApiProtocol, transport: asyncio.Transport) -> bool:
-        """Count a connection, and end it or another one where there are too many; whether its pace is watched."""
+        """Count a connection, and close it or another one above the limit; returns whether its pace is watched."""
         place = transport.get_extra_info("peername")
         protocol.peer = str(place[0]) if isinstance(place, tuple) else ""
         if isinstance(place, tuple) and self._own.take(place[:2]):
@@ -106,7 +106,7 @@ class Connections:
         return False
 
     def is_watched(self, protocol: ApiProtocol) -> bool:
-        """Whether it is a stranger's: agents that pass requests on wait for those who sent them."""
+        """Whether it is a stranger's; forwarding agents are exempt, because they wait for their own callers."""
         return protocol in self._places.get(protocol.peer, ())
 
     def end_all(self) -> None:
@@ -131,7 +131,7 @@ class Connections:
 
 
 def _least_useful(others: Iterable[ApiProtocol]) -> ApiProtocol | None:
-    """Whose place a further connection takes; None where all are at work."""
+    """The connection that a further one replaces; None when all are in use."""
     found = [each for each in others if not each.is_at_work]
     return min(found, key=lambda each: (not each.is_head_awaited, not each.is_body_awaited), default=None)
 
@@ -151,7 +151,7 @@ class ServedAddress(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """Where it is."""
+        """The address."""
         host, port = self._listening.getsockname()[:2]
         return f"{'https' if self._ssl_context else 'http'}://{host}:{port}"
 

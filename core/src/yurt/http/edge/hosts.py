@@ -14,11 +14,11 @@ DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 NO_HOST_LETTERS: Final = frozenset("/\\@?# ,%")
 WILDCARD: Final = "*."
 HOSTS_KEPT: Final = 64
-"""Texts of `Host` whose reading is kept, a few KiB each at most: nearly all requests name one of very few hosts."""
+"""Parsed `Host` values that are cached, a few KiB each at most: nearly all requests name one of very few hosts."""
 
 
-class Policy(Value):
-    """Whom the agent takes for itself, and who may read."""
+class HostPolicy(Value):
+    """The agent's own names, and who else may read."""
 
     names: tuple[str, ...] = ()
     """Host names of the agent itself, in lower case."""
@@ -29,14 +29,14 @@ class Policy(Value):
 
 
 class HostPort(NamedTuple):
-    """A host, without its brackets and its last dot, and its port, 0 for none."""
+    """A host without brackets and trailing dot, and its port; 0 for none."""
 
     host: str
     port: int = 0
 
 
-def is_own_host(host: str, policy: Policy) -> bool:
-    """Whether a `Host` is an address or a name of this agent; a missing one comes from no browser."""
+def is_own_host(host: str, policy: HostPolicy) -> bool:
+    """Whether a `Host` is an address or a name of this agent; browsers always send one."""
     if not host:
         return True
     place = place_of(host)
@@ -47,8 +47,8 @@ def is_own_host(host: str, policy: Policy) -> bool:
     return place.host in policy.names or any(_is_named(place.host, entry) for entry in policy.allowed)
 
 
-def is_own_origin(origin: str, policy: Policy, hosts: Sequence[str], *, is_tls: bool) -> bool:
-    """Whether a page of this agent sent the request: of the host that it asks, or of one that the setting names."""
+def is_own_origin(origin: str, policy: HostPolicy, hosts: Sequence[str], *, is_tls: bool) -> bool:
+    """Whether a page of this agent sent the request: of the requested host, or of one in the setting."""
     scheme, _, rest = origin.strip().lower().partition("://")
     place = place_of(rest)
     if scheme not in DEFAULT_PORTS or place is None or (is_tls and scheme != "https"):

@@ -25,7 +25,7 @@ TEXT_TYPES = ("application/json", "application/javascript", "application/xml", "
 
 
 def make_inert(request: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers to an answer that is about to leave; an operator's own headers stay where no task has a say."""
+    """Add the headers before an answer is sent; an operator's are kept unless a task controls the content."""
     path, headers = request.path, response.headers
     if path.startswith(TASK_CONTENT):
         headers.update(INERT_HEADERS)
@@ -38,6 +38,6 @@ def make_inert(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def inert_type(found: str) -> str:
-    """The type that a file comes with: text where it reads as text, else bytes."""
+    """The content type of a file: text when it decodes as text, else bytes."""
     kind = found.partition(";")[0].strip().lower()
     return TEXT if not kind or kind.startswith("text/") or kind in TEXT_TYPES else BYTES

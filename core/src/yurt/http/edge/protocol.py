@@ -1,4 +1,4 @@
-"""One connection to the HTTP API: what it may send, and its time limits.
+"""One connection to the HTTP API: its permitted input and its time limits.
 
 A connection is idle, has begun a request, or is at work on one. A request that has begun must go on: its head has to be
 there within `head_s`, and its body must keep up `body_bytes_per_s` on average after `body_grace_s`, but for the time in
@@ -23,7 +23,7 @@ from yurt.http.edge.strangers import Strangers
 from yurt.sdk.value import Value
 
 LOOK_S = 1.0
-"""How often a body under way is looked at."""
+"""The interval at which an arriving body is checked."""
 LAST_LOOK_S = 0.05
 """How long after its time a head may still be read."""
 BAD_REQUEST = "Bad request: what was sent is not valid HTTP/1.1"
@@ -40,16 +40,16 @@ class Pace(Value):
 
 
 class HalfSent(web.RequestPayloadError):
-    """The rest of a request's body did not come in time."""
+    """The rest of a request's body did not arrive in time."""
 
 
-class Places(Protocol):
+class ConnectionTracker(Protocol):
     """The connections among which one has its place (`yurt.http.edge.connections`)."""
 
     pace: Pace
     strangers: Strangers
     is_task_api: bool
-    """They come over the Unix socket of a task."""
+    """Whether they arrive over the Unix socket of a task."""
 
     def enter(self, protocol: ApiProtocol, transport: asyncio.Transport) -> bool:
         """Count a connection; whether its pace is watched."""
@@ -71,7 +71,7 @@ class Places(Protocol):
 class ApiProtocol(web.RequestHandler):
     """The requests of one connection."""
 
-    def __init__(self, server: web.Server, connections: Places, **options: Any) -> None:
+    def __init__(self, server: web.Server, connections: ConnectionTracker, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self.peer = ""
         self.is_task_api = connections.is_task_api
@@ -89,23 +89,23 @@ class ApiProtocol(web.RequestHandler):
 
     @property
     def is_at_work(self) -> bool:
-        """A request that has come whole is being answered, or about to be."""
+        """Whether a complete request is being answered, or about to be."""
         return (self._is_at_work or bool(self._messages)) and not self.is_body_awaited
 
     @property
     def is_head_awaited(self) -> bool:
-        """A request has begun, or its connection has, and what is asked is not known yet."""
+        """Whether a request or connection has begun, but its headers are incomplete."""
         return self._timer is not None and self._body is None
 
     @property
     def is_body_awaited(self) -> bool:
-        """A request is known, and a part of its body has not come yet."""
+        """Whether the headers are complete, but the body is not."""
         return self._body is not None and not self._body.is_eof()
 
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands, the handshake of TLS included."""
+        """The connection is established, the TLS handshake included."""
         super().connection_made(transport)
         if self._connections.enter(self, cast(asyncio.Transport, transport)):  # uvloop's are no subclass of it
             self._await_head()
@@ -117,7 +117,7 @@ class ApiProtocol(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
+        """Bytes arrived."""
         if self._is_at_work:
             self._has_more = self._has_more or not self.is_body_awaited
         begins = not self._is_at_work and self._timer is None and not self.is_body_awaited
@@ -140,7 +140,7 @@ class ApiProtocol(web.RequestHandler):
     # What requests tell.
 
     def begin(self, content: StreamReader) -> None:
-        """A request is known; its body may be under way."""
+        """The headers are complete; the body may still be arriving."""
         self._stop_timer()
         self._is_at_work, self._body, self._has_more = True, None, False
         if not content.is_eof() and self._connections.is_watched(self):
@@ -176,16 +176,16 @@ class ApiProtocol(web.RequestHandler):
             self._received = 0
 
     def _limit_head(self) -> None:
-        """Limit the time of a head that has begun: most come whole, and need no timer."""
+        """Limit the time of headers that have begun; most arrive at once and need no timer."""
         if self._connections.is_watched(self):
             self._timer = self._loop.call_later(self._pace.head_s, self._look_once_more)
 
     def _look_once_more(self) -> None:
-        """The time is over. A loop that stood still may not have read yet what has come: it gets a turn to do so."""
+        """The time is over. A blocked loop may not have read bytes that already arrived: read once more first."""
         self._timer = self._loop.call_later(LAST_LOOK_S, self._give_up)
 
     def _give_up(self) -> None:
-        """The head did not come in time."""
+        """The headers did not arrive in time."""
         self._timer = None
         if self.transport is None:
             return
@@ -195,7 +195,7 @@ class ApiProtocol(web.RequestHandler):
         self.force_close()
 
     def _look(self) -> None:
-        """Whether the body still comes, and fast enough."""
+        """Check that the body still arrives fast enough."""
         self._timer = None
         body, now = self._body, self._loop.time()
         if body is None or body.is_eof() or self.transport is None:
@@ -230,7 +230,7 @@ class ApiProtocol(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kwargs: Any) -> None:
-        """A failure outside of a handler; what came of a broken body is none."""
+        """A failure outside of a handler; failures caused by an incomplete body are not logged."""
         if isinstance(kwargs.get("exc_info"), web.RequestPayloadError | HttpProcessingError | ConnectionError):
             return
         super().log_exception(*args, **kwargs)

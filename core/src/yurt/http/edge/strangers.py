@@ -36,7 +36,7 @@ class Strangers:
         self._tell(peer, f"a connection is closed: {why}")
 
     def evict(self, peer: str) -> None:
-        """Count an idle connection that was closed for another one of its address."""
+        """Count an idle connection that was closed in favour of another one from its address."""
         self.metrics.count("http.evict_conn")
         self._tell(peer, "an unused connection gives its place to another one (limits.http_max_conns_per_client)")
 

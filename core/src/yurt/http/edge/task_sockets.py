@@ -35,7 +35,7 @@ class TaskSockets:
         self._make = partial(Connections, per_socket_max, strangers=strangers, options=options, is_task_api=True)
 
     async def serve(self, listening: socket.socket) -> Callable[[], None]:
-        """Take connections at a bound socket; what is returned closes it and them."""
+        """Accept connections at a bound socket; closing the result closes it and them."""
         assert self._runner is not None and self._runner.server is not None, "the agent serves HTTP before tasks start"
         connections = self._make()
         make = partial(connections.make, self._runner.server)
@@ -44,7 +44,7 @@ class TaskSockets:
         return partial(self._close, server)
 
     def close(self) -> None:
-        """The agent ends; tasks go on, and find the next agent at the same path."""
+        """Close when the agent ends; tasks continue, and find the next agent at the same path."""
         for server in tuple(self._open):
             self._close(server)
 
@@ -56,6 +56,6 @@ class TaskSockets:
 
 
 def is_task_api(request: web.BaseRequest) -> bool:
-    """Whether a request came over the socket of a task."""
+    """Whether a request arrived over the socket of a task."""
     protocol = request.protocol
     return isinstance(protocol, ApiProtocol) and protocol.is_task_api

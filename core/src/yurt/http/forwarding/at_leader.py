@@ -34,15 +34,15 @@ Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HOLD_S: Final = 5.0
 """How long a request waits for a leader."""
 LOOK_S: Final = 0.1
-"""A leader that was found but refuses is asked again after this."""
+"""The interval after which a leader that refused is tried again."""
 LAST_WORD_S: Final = 1.0
-"""How long a server that no longer leads may take to say what became of a change."""
+"""How long a deposed leader may take to report the outcome of a change."""
 MAYBE: Final = "the server that led does not answer any more: the change may or may not have been made"
 PASSED_ON_MAX: Final = 1_000
 """Requests that may be on their way to the leader at once; calls of clients share the connection."""
 READS: Final = ("GET", "HEAD")
 REFUSALS: Final = (Refused, NotFound, Conflict, Invalid, PermissionDenied)
-"""What a write that was not carried out raises."""
+"""The errors of a write that was not carried out."""
 
 
 class ServerApis(Protocol):
@@ -53,7 +53,7 @@ class ServerApis(Protocol):
         ...
 
 
-class Places:
+class LeaderForwarding:
     """Finds the place where a request is answered, on an agent with a server."""
 
     def __init__(self, server: HttpBackend, others: ServerApis | None) -> None:
@@ -62,7 +62,7 @@ class Places:
         self._slots = asyncio.Semaphore(PASSED_ON_MAX)
 
     async def answer(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
-        """Answer here, or as the leader does; `begun` says whether an answer is on its way to the caller already."""
+        """Answer here, or as the leader does; `begun` says whether an answer is already on its way to the caller."""
         if is_answered_here(request):
             return await handle(request)
         leader, loop = self._server.leader, asyncio.get_running_loop()
@@ -103,7 +103,7 @@ class Places:
             raise
 
     async def _write(self, request: web.Request, handle: Handle) -> web.StreamResponse:
-        """Carry out a write; what was refused is told only by a server that leads for certain.
+        """Carry out a write; only a server that certainly leads reports a refusal.
 
         What refuses may have read the state before `apply` would, and a server that was cut off or frozen may hold an
         old one. It led all the time when the log confirms the term in which it read: then that state was the newest.
@@ -119,7 +119,7 @@ class Places:
         return response
 
     async def _confirm_refusal(self, request: web.Request, terms: int) -> None:
-        """Raises NotLed where the request can be carried out anew by whoever leads now, else Unavailable."""
+        """Raises NotLed where the present leader can carry the request out again, else Unavailable."""
         from yurt.http.forwarding.forward import is_kept
 
         try:
@@ -174,7 +174,7 @@ class Places:
 
 
 def is_answered_here(request: web.Request) -> bool:
-    """Whether a request is for the server that it reached, whoever leads."""
+    """Whether the server that received the request answers it, regardless of the leader."""
     endpoint = endpoint_of(request)
     if endpoint is None or endpoint.answered_by is not AnsweredBy.LEADER:
         return True
@@ -186,4 +186,4 @@ def is_from_server(request: web.Request) -> bool:
     return request.headers.get(FORWARDED) == BY_SERVER
 
 
-PLACES: web.AppKey[Places] = web.AppKey("yurt_places", Places)
+LEADER_FORWARDING: web.AppKey[LeaderForwarding] = web.AppKey("yurt_places", LeaderForwarding)

@@ -50,7 +50,7 @@ _NOT_PASSED = frozenset({
 
 
 class OwnApi:
-    """The API of this agent, for those who are connected to it."""
+    """The API of this agent, for connected agents."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None, sockets: OwnSockets | None = None) -> None:
         self._address = address
@@ -99,7 +99,7 @@ class OwnApi:
 
 
 class ServerApi:
-    """The API of this agent for another server, of this region or of another one."""
+    """The API of this agent for a server of this or another region."""
 
     def __init__(self, api: ApiPort, through: Through, name: str) -> None:
         """`name` is the server's."""
@@ -126,7 +126,7 @@ class NodeApi:
         self._node_id = node_id
 
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
-        """Put the request to the agent's own HTTP address, marked as one that came over a node's connection."""
+        """Send the request to the agent's own HTTP address, marked as coming over a node's connection."""
         headers = {name: text for name, text in request.headers.items() if not name.lower().startswith(OWN_HEADERS)}
         origin = through_node(request.origin, self._node_id)
         marked = replace(request, headers=headers | {FROM_NODE: "true"}, origin=origin)
@@ -136,7 +136,7 @@ class NodeApi:
 
 
 async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, region: str = "") -> web.StreamResponse:
-    """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far.
+    """Answer as another agent does; raises Unavailable when it is unreachable or the request came too far.
 
     A `region` that is given replaces the one that the request names.
     """
@@ -200,12 +200,12 @@ def _for_region(path: str, region: str) -> str:
 
 
 def is_kept(request: web.Request) -> bool:
-    """Whether the body is kept while it is passed on, so that the request can be passed on once more."""
+    """Whether the body is kept while it is forwarded, so that the request can be sent again."""
     return not request.body_exists or (request.content_length is not None and request.content_length <= KEPT_BYTES)
 
 
 async def _body(request: web.Request) -> AsyncGenerator[bytes]:
-    """The body in pieces; one that is not large is kept, so that it can be sent once more."""
+    """The body in pieces; a small one is kept, so that it can be sent again."""
     # A handler that finds out that another region decides has read the body: then it is kept as well.
     if is_kept(request) or request.content.at_eof():
         whole = await request.read()
@@ -217,7 +217,7 @@ async def _body(request: web.Request) -> AsyncGenerator[bytes]:
 
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that travel; what says whose page a browser shows was judged where the request arrived."""
+    """The forwarded headers; those about the page in a browser were checked where the request arrived."""
     return {
         name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED and not is_of_browser(name)
     }

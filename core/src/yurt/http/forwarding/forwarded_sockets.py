@@ -1,4 +1,4 @@
-"""Websockets that another agent answers: a command in a task, asked of an agent that runs no server.
+"""Websockets answered by another agent: a command in a task, requested from an agent without a server.
 
 The far end opens a websocket to its own HTTP API and passes the bytes of its frames on, in both directions, inside a
 forwarded request: those to the API as the request's body, those from it as the parts of the answer. Here messages are
@@ -46,7 +46,7 @@ KEPT = ("content-type", ERROR_HEADER.lower())
 KINDS = {WSMsgType.TEXT: TEXT, WSMsgType.BINARY: BINARY}
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """Status and headers of an answer, by their names in lower case."""
 
     status: int
@@ -79,7 +79,7 @@ async def forward_socket(request: web.Request, api: ApiPort, asked: ApiRequest, 
 
 
 async def _converse(request: web.Request, peer: web.WebSocketResponse, parts: AsyncIterator[ApiPart], env: Env) -> None:
-    """Pass messages on until either side has closed or left."""
+    """Forward messages in both directions until one side closes."""
     async with asyncio.TaskGroup() as group:
         work = [
             group.create_task(_send_messages(parts, peer), name="messages of a forwarded websocket"),
@@ -91,7 +91,7 @@ async def _converse(request: web.Request, peer: web.WebSocketResponse, parts: As
 
 
 async def _frames_of(peer: web.WebSocketResponse, is_opened: asyncio.Event) -> AsyncGenerator[bytes]:
-    """What the caller sends, as frames, until it closes or is gone."""
+    """The caller's messages as frames, until it closes or disconnects."""
     await is_opened.wait()
     async for message in peer:
         if message.type not in KINDS:
@@ -126,7 +126,7 @@ async def _send_messages(parts: AsyncIterator[ApiPart], peer: web.WebSocketRespo
 
 
 async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:
-    """Whole messages of the pieces in which their frames come."""
+    """Complete messages from pieces of frames."""
     frames = WebSocketFrames()
     async for part in parts:
         for message in frames.feed(part.data):
@@ -134,7 +134,7 @@ async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:
 
 
 def _is_of_handshake(name: str) -> bool:
-    """The handshake is made anew."""
+    """Whether a header belongs to the handshake, which each hop makes itself."""
     return name.lower().startswith("sec-websocket-")
 
 
@@ -179,7 +179,7 @@ async def ask_socket(
 
 
 async def _send_bytes(body: AsyncIterator[bytes], writer: asyncio.StreamWriter) -> None:
-    """Pass on what the caller sends, as fast as it is taken."""
+    """Forward the caller's bytes at the reader's speed."""
     with contextlib.suppress(ConnectionError, YurtError):
         async for piece in body:
             writer.write(piece)
@@ -199,8 +199,8 @@ def handshake(url: URL, path: str, headers: Mapping[str, str], *, key: str) -> b
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head:
-    """The head of an answer; raises EOFError or LimitOverrunError for what is none."""
+async def read_head(reader: asyncio.StreamReader) -> ResponseHead:
+    """The head of an answer; raises EOFError or LimitOverrunError for an invalid one."""
     async with asyncio.timeout(OPEN_LIMIT_S):
         text = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
     first, *fields = text.rstrip().split("\r\n")
@@ -208,7 +208,7 @@ async def read_head(reader: asyncio.StreamReader) -> Head:
     if len(words) < 2 or not words[1].isdigit():
         raise EOFError("it answered with something else than HTTP")
     named = (field.partition(":") for field in fields)
-    return Head(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in named})
+    return ResponseHead(int(words[1]), {name.strip().lower(): value.strip() for name, _, value in named})
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

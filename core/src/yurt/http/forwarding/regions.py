@@ -1,4 +1,4 @@
-"""Requests for another region: answered as a server of that region answers.
+"""Requests for another region, answered by one of its servers.
 
 A request names its region in its query, or a job does in the body. What every region has alike (namespaces, quotas,
 node pools and what access control stores) is changed in the authoritative region only, from where the others copy it.
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from yurt.http.call import Call
 
 LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
-"""Beginnings of the paths that are about the agent itself, whatever region is named."""
+"""Path prefixes that concern the agent itself, whichever region is named."""
 SHARED = (
     "/v1/namespace", "/v1/node/pool", "/v1/acl/policy", "/v1/acl/role", "/v1/acl/auth-method", "/v1/acl/binding-rule",
     "/v1/acl/bootstrap", "/v1/quota",
 )  # fmt: skip
-"""Beginnings of the paths of what every region has alike. Tokens are not among them: most are of one region."""
+"""Path prefixes of objects that all regions share. Tokens are excluded: most belong to one region."""
 NO_PATH = "No path to region"
 
 
@@ -36,7 +36,7 @@ class RegionApis(Protocol):
     """The HTTP APIs of the other regions."""
 
     def api(self, region: str) -> ApiPort:
-        """That of some server of a region; raises NotFound for a region that has none."""
+        """The API of some server of a region; raises NotFound for an unreachable region."""
         ...
 
 
@@ -44,7 +44,7 @@ REGIONS: web.AppKey[RegionApis] = web.AppKey("yurt_regions", RegionApis)
 
 
 class OtherRegion(Refused):
-    """Another region answers this; the text is for whoever asks where none can be reached."""
+    """Another region answers this request; the text is for callers when none can be reached."""
 
     def __init__(self, region: str, *, is_authority: bool = False) -> None:
         super().__init__(500, NO_PATH)
@@ -65,7 +65,7 @@ def wanted_region(request: web.Request, authority: str) -> str:
 
 
 async def answer_from(request: web.Request, other: OtherRegion) -> web.StreamResponse:
-    """Answer as a region does, whichever one is named; raises Refused with Nomad's words when there is no way to it."""
+    """Answer as the named region does; raises Refused with Nomad's words when it cannot be reached."""
     from yurt.http.forwarding.forward import forward
 
     region, came_from = other.region, request.headers.get(FROM_REGION)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from yurt.access import Scope
 from yurt.http.call import Call
 from yurt.http.errors import Refused
-from yurt.http.forwarding.at_leader import PLACES
+from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.lists import check_uuid
 from yurt.sdk.errors import NotFound, Reason, Unavailable
 from yurt.server.views.cluster import NodeRows
@@ -32,7 +32,7 @@ class AllocTarget(NamedTuple):
     alloc_id: str
     node: NodePort
     scope: Scope
-    """Where the allocation lies."""
+    """The namespace and pool of the allocation."""
 
 
 def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
@@ -85,7 +85,7 @@ def other_server(call: Call) -> str:
     if not wanted:
         return ""
     call.need_server()
-    return call.request.app[PLACES].other(call.request, wanted)
+    return call.request.app[LEADER_FORWARDING].other(call.request, wanted)
 
 
 def _own_client(call: Call) -> NodePort:

@@ -110,7 +110,7 @@ async def collect(call: Call) -> web.Response:
 
 
 async def checks(call: Call) -> web.Response:
-    """GET /v1/client/allocation/:id/checks: what the checks of its services said last, by their ids."""
+    """GET /v1/client/allocation/:id/checks: the last results of its services' checks, by check id."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
     return json_answer(call, {check.id: to_wire(check) for check in await node.alloc_checks(alloc_id)})
 

@@ -63,7 +63,7 @@ async def list_volumes(call: Call) -> web.Response:
 
 
 def _use(volume: CSIVolume, used: list[Claim], plugin: CSIPlugin | None) -> dict[str, Any]:
-    """What a volume has from its plugin and from those who use it."""
+    """A volume with the facts from its plugin and its users."""
     shown = to_wire(plugin or CSIPlugin(id=volume.plugin_id))
     return {name: shown[name] for name in ("Provider", *_COUNTS)} | {
         "AccessMode": used[0].access_mode if used else "",

@@ -32,7 +32,7 @@ DELETE_IDS_MAX = 7281
 
 
 def _wanted(call: Call) -> Callable[[View], Listing[Evaluation]]:
-    """The evaluations that the query asks for, but for its filter."""
+    """The evaluations that the query selects, its filter not applied."""
     options, status, job_id = call.options, call.query.get("status", ""), call.query.get("job", "")
     prefix = check_prefix(options.prefix, "eval")
 
@@ -63,7 +63,7 @@ async def count(call: Call) -> web.Response:
 
 
 async def _filtered(call: Call, listing: Listing[Evaluation], expression: str) -> list[Evaluation]:
-    """The evaluations of a listing that a filter expression, if there is one, keeps."""
+    """The evaluations of a listing that pass the filter expression, if there is one."""
     keep = compile_filter(expression) if expression else None
     found: list[Evaluation] = []
     async for part in call.turns.slices(listing.rows, SLICE if keep is None else STEP):
@@ -111,7 +111,7 @@ async def delete(call: Call) -> web.Response:
 
 
 async def _delete_ids(call: Call, eval_ids: list[str]) -> web.Response:
-    """Delete exactly these, or none when one must stay; one that comes to life meanwhile refuses what is left."""
+    """Delete exactly these, or none when one must stay; one that becomes active meanwhile stops the deletion."""
     rows = call.view().of(EvaluationRows)
     for eval_id in eval_ids:
         row = rows.get(eval_id)

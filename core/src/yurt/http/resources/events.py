@@ -1,4 +1,4 @@
-"""The event stream: one JSON line for each command that changed something the reader asked for and may see.
+"""The event stream: one JSON line per command that changed something the reader subscribed to and may see.
 
 The type of an event comes from the command, its topic from the declaration of the table that changed. A line `{}`
 comes first and every 30 s. A stream that this server closes, because events are missing or the reader may no longer
@@ -60,7 +60,7 @@ def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def event_wire(event: Event, told: Told) -> dict[str, Any]:
-    """An event as the API writes it; how a row is shown says its topic (`yurt.state.tables`)."""
+    """An event as the API writes it; the topic determines the form of the row (`yurt.state.tables`)."""
     topic, row = told.topic, told.row
     deleted = {"Deleted": told.is_deleted} if topic.has_deletion_flag else {}
     return {
@@ -134,7 +134,7 @@ async def _send(call: Call, response: web.StreamResponse, subscription: Subscrip
 
 
 async def _without_rights(lease: Lease) -> YurtError:
-    """Wait until the reader's rights end, also while nothing happens; why they have."""
+    """Wait until the reader's rights end, even while nothing happens; returns why they ended."""
     try:
         await lease.lost()
     except YurtError as error:
@@ -142,7 +142,7 @@ async def _without_rights(lease: Lease) -> YurtError:
 
 
 async def _tell_end(call: Call, response: web.StreamResponse, error: YurtError) -> None:
-    """The last line; a reader that takes nothing does not keep the stream open."""
+    """Send the last line; a reader that does not read cannot keep the stream open."""
     with suppress(TimeoutError, ConnectionError):
         async with call.context.env.timeout(LAST_LINE_S):
             await response.write(encode_builtins({"Error": f"{RESUBSCRIBE}: {error}"}) + b"\n")
@@ -157,7 +157,7 @@ STREAM = needs.each_row(
         needs.MANAGEMENT,
     )
 )
-"""What the topics need between them; what each needs is decided when the stream begins (`yurt.server.views.events`)."""
+"""The union of the topics' needs; each topic's is checked when the stream begins (`yurt.server.views.events`)."""
 
 ROUTES = (
     routes.get(

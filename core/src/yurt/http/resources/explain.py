@@ -27,17 +27,17 @@ from yurt.structs.job import Job
 
 
 class WhyNotBody(Value):
-    """POST /v1/yurt/job/why-not: a job as a registration carries it, or the id of a known one."""
+    """POST /v1/yurt/job/why-not: a job as in a registration, or the id of a stored one."""
 
     job: Any = None
     job_id: str = ""
     namespace: str = ""
     node_id: str = ""
-    """A node that is asked about, by its whole id: what it lacks for one more allocation of each group."""
+    """The full id of a node whose shortages for one more allocation of each group are requested."""
 
 
 class ExplainAccessBody(Value):
-    """POST /v1/yurt/acl/explain: what whom is asked about."""
+    """POST /v1/yurt/acl/explain: the request and the token to explain."""
 
     accessor_id: str = ""
     """The token; "" for the caller."""
@@ -63,7 +63,7 @@ async def why(call: Call) -> web.Response:
 
 
 async def why_not(call: Call) -> web.Response:
-    """POST /v1/yurt/job/why-not: nothing is changed."""
+    """POST /v1/yurt/job/why-not: changes nothing."""
     body = await call.body(WhyNotBody)
     job, warnings = await _job(call, body)
     node_id, explanations = check_uuid(body.node_id, "node") if body.node_id else "", call.explanations
@@ -107,7 +107,7 @@ async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
 
 
 async def explain_access(call: Call) -> web.Response:
-    """POST /v1/yurt/acl/explain: nothing is carried out. Of other tokens only management is told.
+    """POST /v1/yurt/acl/explain: executes nothing. Only management may ask about other tokens.
 
     Who shows no token is told nothing: strangers need not learn what the policy `anonymous` allows.
     """

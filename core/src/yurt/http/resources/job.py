@@ -57,7 +57,7 @@ async def summary(call: Call) -> web.Response:
 
 
 async def versions(call: Call) -> web.Response:
-    """GET /v1/job/:id/versions: newest first, with the difference of each to the one before it when asked."""
+    """GET /v1/job/:id/versions: newest first, each with the difference to the previous one if requested."""
     key, wants_diffs = job_key(call), flag(call.query, "diffs")
     base_version, base_tag = number(call.query, "diff_version"), call.query.get("diff_tag", "")
     watched = [JobVersionRows.watched_where("job", key)]
@@ -78,7 +78,7 @@ async def versions(call: Call) -> web.Response:
 
 
 def _encoded(call: Call, frame: bytes, rows: Iterable[Any], index: int) -> web.Response:
-    """The texts of rows, which are kept, in a frame."""
+    """The cached texts of rows in a frame."""
     texts, form = call.context.texts, row_form(to_wire)
     text = frame % b",".join(texts.text(form, row) for row in rows)
     return list_answer(call, [pretty_json(text) if call.options.pretty else text], index, "")
@@ -135,7 +135,7 @@ async def _list_below(
     form: RowForm,
     wanted: Callable[[Job | None], Callable[[R], bool] | None] = lambda _: None,
 ) -> web.Response:
-    """Those of the job's rows of a kind that are wanted, the newest first.
+    """The job's rows of a kind that pass `wanted`, newest first.
 
     `wanted` gets the job as it is when the answer is written: while a query waited, another may have got its id.
     """
@@ -155,12 +155,12 @@ async def _list_below(
 
 
 def _newest(view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
-    """When a row of the job of a kind changed last; 0 when there is none."""
+    """The last change of any of the job's rows of a kind; 0 when there is none."""
     return max(map(_MODIFY_INDEX, view.of(kind).each_where("job", key)), default=0)
 
 
 async def _newest_in_slices(call: Call, view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
-    """The same for a read that waits for nothing."""
+    """The same for a read that does not block."""
     newest = 0
     async for part in call.turns.slices(view.of(kind).each_where("job", key)):
         newest = max(newest, *map(_MODIFY_INDEX, part))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from yurt.structs.task import Action
 
 NAMES_MAX = 20
-"""So many names an error tells."""
+"""Names listed in an error."""
 
 
 async def run_action(call: Call) -> web.StreamResponse:
@@ -49,7 +49,7 @@ async def run_action(call: Call) -> web.StreamResponse:
 
 
 def _allocation(call: Call) -> Allocation:
-    """The allocation that was asked for, or the newest of the job that runs."""
+    """The requested allocation, or the newest running one of the job."""
     view, key, group = call.view(), job_key(call), call.query.get("group", "")
     allocations = view.of(AllocationRows)
     if key not in view.of(JobRows):

@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from yurt.structs.alloc import Allocation
 
 SOURCES_MAX: Final = 32
-"""Logs of one stream; the newest allocations come first, and of further logs only their number is told."""
+"""Logs of one stream; the newest allocations come first, and further logs are only counted."""
 TAIL_BYTES: Final = 64 * 1024
-"""What is shown of each log at first, where `tail` says nothing else."""
+"""Bytes shown of each log at first, unless `tail` says otherwise."""
 TAIL_MAX: Final = 16 * 1024 * 1024
 WAITING_MAX: Final = 64
 """Pieces that wait for a slow reader; the logs are then read no further."""
 ENDED: Final = (CLIENT_COMPLETE, CLIENT_LOST)
 LINE_MAX: Final = 64 * 1024
-"""Of a longer line, `grep` looks at the first so many characters alone."""
+"""`grep` examines only this many characters of a longer line."""
 KINDS: Final = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
 
 
-class Source(NamedTuple):
+class TaskLogSource(NamedTuple):
     """One log of one task."""
 
     alloc: Allocation
@@ -53,7 +53,7 @@ class Source(NamedTuple):
         return {"AllocID": self.alloc.id, "AllocName": self.alloc.name, "Task": self.task, "Type": self.kind}
 
 
-class Wanted(NamedTuple):
+class LogRequest(NamedTuple):
     """How each log is read."""
 
     offset: int
@@ -93,18 +93,18 @@ async def _write_all(response: web.StreamResponse, waiting: asyncio.Queue[bytes 
             await response.write(line)
 
 
-def _wanted(call: Call) -> Wanted:
+def _wanted(call: Call) -> LogRequest:
     origin, tail = call.query.get("origin") or "end", number(call.query, "tail")
     if origin not in ("start", "end"):
         raise Refused(400, "origin must be start or end")
     if tail is not None and not 0 <= tail <= TAIL_MAX:
         raise Refused(400, f"tail must be a number of bytes from 0 to {TAIL_MAX}")
     offset = 0 if origin == "start" else TAIL_BYTES if tail is None else tail
-    return Wanted(offset, origin, flag(call.query, "follow"), call.query.get("grep", "").lower())
+    return LogRequest(offset, origin, flag(call.query, "follow"), call.query.get("grep", "").lower())
 
 
-def _sources(call: Call) -> Iterator[Source]:
-    """The logs that are asked for, of the newest allocations first; raises Refused for what is not there."""
+def _sources(call: Call) -> Iterator[TaskLogSource]:
+    """The requested logs, of the newest allocations first; raises Refused for missing ones."""
     view, key = call.view(), job_key(call)
     allocs = {alloc.id: alloc for alloc in view.of(AllocationRows).where("job", key)}
     if not allocs and key not in view.of(JobRows):
@@ -120,7 +120,7 @@ def _sources(call: Call) -> Iterator[Source]:
     for alloc in sorted(chosen, key=lambda alloc: (-alloc.create_index, alloc.id)):
         for name in _tasks(alloc) if group in ("", alloc.task_group) else ():
             if task in ("", name):
-                yield from (Source(alloc, name, kind) for kind in kinds)
+                yield from (TaskLogSource(alloc, name, kind) for kind in kinds)
 
 
 def _tasks(alloc: Allocation) -> tuple[str, ...]:
@@ -130,14 +130,16 @@ def _tasks(alloc: Allocation) -> tuple[str, ...]:
 
 
 def _shown(allocs: Iterable[Allocation]) -> list[Allocation]:
-    """Those that run or have failed; where there are none, all."""
+    """Running and failed allocations; if there are none, all."""
     known = list(allocs)
     return [alloc for alloc in known if alloc.client_status not in ENDED] or known
 
 
-async def _read(call: Call, index: int, source: Source, wanted: Wanted, waiting: asyncio.Queue[bytes | None]) -> None:
+async def _read(
+    call: Call, index: int, source: TaskLogSource, wanted: LogRequest, waiting: asyncio.Queue[bytes | None]
+) -> None:
     """Put the lines of one source, and None at its end."""
-    text = _Text(wanted.grep)
+    text = _LogText(wanted.grep)
     try:
         alloc_id, node = node_of_alloc(call, source.alloc.id)
         frames = node.stream_logs(
@@ -155,7 +157,7 @@ async def _read(call: Call, index: int, source: Source, wanted: Wanted, waiting:
     await waiting.put(None)
 
 
-class _Text:
+class _LogText:
     """Bytes of a log as text; with `grep` only the lines that hold it, letters of either case."""
 
     def __init__(self, grep: str) -> None:
@@ -164,7 +166,7 @@ class _Text:
         self._rest = ""
 
     def add(self, data: bytes) -> str:
-        """What is to be shown of the next bytes."""
+        """The part of the next bytes to show."""
         text = self._decoder.decode(data)
         if not self._grep:
             return text
@@ -173,7 +175,7 @@ class _Text:
         return "".join(f"{line}\n" for line in lines if self._grep in line.lower())
 
     def end(self) -> str:
-        """What is left when the log ends."""
+        """The rest to show when the log ends."""
         rest = self._rest + self._decoder.decode(b"", final=True)
         return rest if self._grep in rest.lower() else ""
 

@@ -1,4 +1,4 @@
-"""Names of job versions: a tagged version is kept, and can be compared with and gone back to by its name."""
+"""Tags of job versions: a tagged version is kept, and can be compared with and reverted to by its name."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ PRIORITY_MAX = 100
 ALLOCS_A_SLICE: Final = 200
 """Allocations of jobs that are written before others get the loop."""
 _ADDED: Final = ("Allocs", "ChildStatuses")
-"""Fields of a status that are added to a row when it is written, unless a filter looks at them."""
+"""Fields of a status that are added to a row when it is written, unless a filter refers to them."""
 
 
 class JobRegisterBody(Value):
@@ -113,7 +113,7 @@ def check_job_document(document: Any, *, needs_id: bool = True) -> dict[str, Any
 
 
 async def read_job(call: Call, document: Any, *, needs_id: bool = True) -> tuple[Job, tuple[str, ...]]:
-    """The job of a body with the namespace and region of the request where it names none, and warnings."""
+    """The job of a body, with the request's namespace and region where it names none, and warnings."""
     folded = check_job_document(document, needs_id=needs_id)
     fields = dict(document)
     if not folded.get("namespace") and call.query.get("namespace"):
@@ -140,7 +140,7 @@ async def read_job(call: Call, document: Any, *, needs_id: bool = True) -> tuple
 
 
 def _set(fields: dict[str, Any], folded: Mapping[str, Any], name: str, value: str | int) -> None:
-    """Give a field a value, in whatever spelling it stands there."""
+    """Set a field's value under the spelling that the object uses."""
     if (lower := name.lower()) in folded:
         for key in [key for key in fields if key.lower() == lower]:
             del fields[key]
@@ -148,7 +148,7 @@ def _set(fields: dict[str, Any], folded: Mapping[str, Any], name: str, value: st
 
 
 def warnings_text(warnings: Iterable[str]) -> str:
-    """Warnings as Nomad words them; "" for none."""
+    """Warnings in Nomad's format; "" for none."""
     lines = list(dict.fromkeys(warnings))
     if not lines:
         return ""
@@ -156,7 +156,7 @@ def warnings_text(warnings: Iterable[str]) -> str:
 
 
 def registered_wire(call: Call, done: Any, warnings: Iterable[str] = ()) -> dict[str, Any]:
-    """What a registration answers."""
+    """The answer to a registration."""
     return {
         "EvalCreateIndex": done.eval_create_index,
         "EvalID": done.eval_id,

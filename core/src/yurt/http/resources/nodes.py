@@ -49,7 +49,7 @@ async def list_nodes(call: Call) -> web.Response:
 
 
 async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
-    """The nodes that `wanted` says yes to."""
+    """The nodes for which `wanted` returns true."""
     resources, os = flag(call.query, "resources"), flag(call.query, "os")
 
     return await list_rows(
@@ -124,7 +124,7 @@ def _check_node_id(call: Call, node_id: str) -> None:
 
 
 def _updated(call: Call, done: NodeUpdated) -> web.Response:
-    """What the servers say of a change to a node."""
+    """The servers' answer to a change of a node."""
     answer = {
         "EvalCreateIndex": done.eval_create_index,
         "EvalIDs": list(done.eval_ids) or None,

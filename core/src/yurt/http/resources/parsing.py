@@ -1,4 +1,4 @@
-"""Parsing job files for clients: each in a child process, since an expression may ask for any time and memory."""
+"""Parses job files for clients, each in a child process, since an expression may use any amount of time and memory."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
 
 
 def _accuracy(found: Summary | None) -> Json | None:
-    """How good forecasts were; None where nobody knows yet. Times in nanoseconds."""
+    """The accuracy of forecasts; None while unknown. Times in nanoseconds."""
     if found is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Quotas, and what is used of them."""
+"""Quotas and their usage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def read(call: Call) -> web.Response:
 
 
 async def list_usages(call: Call) -> web.Response:
-    """GET /v1/quota-usages: each quota with what is used of it in this region."""
+    """GET /v1/quota-usages: each quota with its usage in this region."""
     from yurt.server.views.quotas import QuotaUsages
 
     view, index = await changed_view(call, QuotaUsages.watched(), lambda view: view.of(QuotaUsages).index)
@@ -56,7 +56,7 @@ async def list_usages(call: Call) -> web.Response:
 
 
 async def read_usage(call: Call) -> web.Response:
-    """GET /v1/quota/usage/:name: what is used of a quota in this region."""
+    """GET /v1/quota/usage/:name: the usage of a quota in this region."""
     from yurt.server.views.quotas import QuotaUsages
 
     view, index = await changed_view(call, QuotaUsages.watched(), lambda view: view.of(QuotaUsages).index)
@@ -136,13 +136,13 @@ def _mib(name: str, text: str) -> int:
 
 
 def _objects(parent: Json, name: str) -> list[Json]:
-    """The objects under a name, one or a list of them; shapes that do not fit are left to the decoder."""
+    """The objects under a name, one or a list; unexpected shapes are left to the decoder."""
     value = parent.get(_key(parent, name))
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
 
 
 def _key(parent: Json, name: str) -> str:
-    """The spelling of a name in an object, whatever its case; empty when it is not there."""
+    """The spelling of a name in an object, ignoring case; empty when absent."""
     return next((key for key in parent if key.lower() == name), "")
 
 

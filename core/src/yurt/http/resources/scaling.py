@@ -20,7 +20,7 @@ STUB_FIELDS = ("ID", "Enabled", "Type", "Target", "CreateIndex", "ModifyIndex")
 
 
 async def list_policies(call: Call) -> web.Response:
-    """GET /v1/scaling/policies: of one `job` or one `type` where that is asked for."""
+    """GET /v1/scaling/policies: optionally of one `job` or one `type`."""
     from yurt.rules.scaling_policies import policies_of
 
     options, job_id, kind = call.options, call.query.get("job", ""), call.query.get("type", "")

@@ -32,7 +32,7 @@ ALL: Final = "all"
 
 
 class Hit(NamedTuple):
-    """An object that fits; the namespace and the name are "" where it has none."""
+    """A matching object; namespace and name are "" where it has none."""
 
     id: str
     name: str
@@ -60,7 +60,7 @@ def _contexts(context: str) -> Iterable[str]:
 
 
 async def _found(call: Call, view: View, context: str, is_hit: Callable[[str, str], bool]) -> tuple[list[Hit], bool]:
-    """The first of those of a context that fit, by id, and whether there are more."""
+    """The first matches of a context by id, and whether there are more."""
     first: list[Hit] = []
     sees, is_cut = call.options.sees, False
     listing = view.of(SearchView).of_context(context)
@@ -115,7 +115,7 @@ async def fuzzy(call: Call) -> web.Response:
 async def _add_parts(
     call: Call, view: View, text: str, matches: dict[str, list[dict[str, Any]]], truncations: dict[str, bool]
 ) -> None:
-    """The parts of jobs whose names fit, by name; the scope says where each is."""
+    """Add the parts of jobs with matching names, by name; the scope says where each is."""
     from yurt.server.views.job_parts import PARTS, job_parts
 
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in PARTS}

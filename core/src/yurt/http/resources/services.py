@@ -1,4 +1,4 @@
-"""Services that jobs register with Nomad's own provider: which there are, where they run, and forgetting one."""
+"""Services registered with Nomad's own provider: list them, find instances, and delete one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def read(call: Call) -> web.Response:
 
 
 def choose(services: Iterable[ServiceRegistration], count: int, key: str) -> list[ServiceRegistration]:
-    """The instances with the highest hash together with the key: few keys move when instances come and go."""
+    """The instances with the highest hash combined with the key: few keys move when instances come and go."""
 
     def weight(service: ServiceRegistration) -> bytes:
         return hashlib.blake2b(f"{key}\0{service.alloc_id}\0{service.id}".encode(), digest_size=16).digest()
@@ -140,7 +140,7 @@ async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, m
 
 READ_JOB = needs.namespace(Capability.READ_JOB)
 READ_SERVICES = needs.any_of(READ_JOB, needs.WORKLOAD)
-"""A task finds the services of its own namespace without any policy."""
+"""A task may read the services of its own namespace without a policy."""
 DELETE_SERVICE_REGISTRATION = needs.namespace(Capability.SUBMIT_JOB, Capability.DELETE_SERVICE_REGISTRATION)
 
 ROUTES = (

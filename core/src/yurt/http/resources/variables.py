@@ -137,7 +137,7 @@ def _check_index(call: Call) -> int | None:
 
 
 async def _answered(call: Call, work: Awaitable[Shown]) -> web.Response:
-    """What was written, or 409 with the variable as it is; without its items for a caller who may not read them."""
+    """The written variable, or 409 with the present one; without items for a caller who may not read them."""
     try:
         done = await work
     except VariableConflict as error:

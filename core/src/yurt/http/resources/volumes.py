@@ -39,7 +39,7 @@ class HostVolumeAnswer(Value):
 
 
 async def list_volumes(call: Call) -> web.Response:
-    """GET /v1/volumes: of the type that is asked for."""
+    """GET /v1/volumes: of the requested type."""
     kind = call.query.get("type", "")
     if kind == "csi":
         return await csi_volumes.list_volumes(call)
@@ -166,4 +166,4 @@ ROUTES = (
     routes.delete("/v1/volume/host/{id}", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
     routes.delete("/v1/volume/host/{id}/delete", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
 )
-"""Order matters: `create` and `register` are no ids."""
+"""Order matters: `create` and `register` must not be taken for ids."""

@@ -11,7 +11,7 @@ from yurt.access.needs import Area, AtLevel, Capability, Level, Need, NodePoolCa
 from yurt.runtime.turns import Turns
 
 NAMES_MAX: Final = 200
-"""Namespaces and node pools that are asked about; of further ones only their number is told."""
+"""Namespaces and node pools that are listed; further ones are only counted."""
 NAMES_A_SLICE: Final = 20
 ALL: Final = "*"
 _LEVELS: Final = (Level.WRITE, Level.READ)
@@ -43,7 +43,7 @@ class Decider:
 
 
 async def abilities(decider: Decider, namespaces: Iterable[str], pools: Iterable[str], turns: Turns) -> dict[str, Any]:
-    """The `Can` of a session; namespaces and pools in which nothing is allowed are left out."""
+    """The `Can` of a session; namespaces and pools without any permission are omitted."""
     may_all = decider.may_everywhere(needs.MANAGEMENT)
     names, pool_names = ([ALL], [ALL]) if may_all else (sorted(namespaces), sorted(pools))
     granted, variables = dict[str, list[str]](), dict[str, list[str]]()

@@ -12,13 +12,13 @@ from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.query import number
 from yurt.http.routes import QUERY, ROW
-from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES, Kind
+from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES, RowKind
 from yurt.readmodels.query import Asked, parse_query
 from yurt.readmodels.selection import SelectedRows, Selection
 from yurt.server.views.live_rows import LiveRows, RowPosition
 
 ROWS_A_SLICE = 500
-"""Rows that are looked at before others get the loop: a millisecond or two, more with a long filter."""
+"""Rows examined before the loop gets a turn: a millisecond or two, more with a long filter."""
 CARD_LIST = "CardList"
 """A field of nodes that is made for the rows of the page alone."""
 
@@ -53,7 +53,7 @@ def live_rows(call: Call) -> LiveRows:
 
 
 def asked_of(call: Call, *, fields: str) -> Asked:
-    """What the query of a request asks for."""
+    """The query of a request."""
     query = call.query
     return Asked(
         fields=fields,
@@ -67,7 +67,7 @@ def asked_of(call: Call, *, fields: str) -> Asked:
     )
 
 
-async def _list(call: Call, kind: Kind[Any], place: RowPosition) -> web.Response:
+async def _list(call: Call, kind: RowKind[Any], place: RowPosition) -> web.Response:
     names = call.query.get("fields", "")
     has_cards = kind is NODES and CARD_LIST in names.split(",")
     query = parse_query(kind, asked_of(call, fields=without_cards(names) if has_cards else names))

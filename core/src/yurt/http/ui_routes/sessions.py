@@ -46,7 +46,7 @@ class SessionBody(Value, rename=spelled(redirect_uri="RedirectURI")):
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """The ways that the body holds something for."""
+        """The sign-in methods for which the body has values."""
         found = {
             "SecretID": self.secret_id,
             "OneTimeSecretID": self.one_time_secret_id,
@@ -57,7 +57,7 @@ class SessionBody(Value, rename=spelled(redirect_uri="RedirectURI")):
 
 
 async def describe(call: Call) -> web.Response:
-    """GET /v1/yurt/session: who asks, and what may be done."""
+    """GET /v1/yurt/session: the caller and his permissions."""
     session = None
     if call.settings.acl.enabled and (text := session_text(call.request)):
         session = await _opened(call, text)
@@ -65,7 +65,7 @@ async def describe(call: Call) -> web.Response:
 
 
 async def sign_in(call: Call) -> web.Response:
-    """PUT /v1/yurt/session: a session for a credential, or the present one for another while."""
+    """PUT /v1/yurt/session: a session for a credential, or an extension of the present one."""
     call.need_acl()
     if CLIENT_HEADER not in call.request.headers:
         raise Refused(400, f"signing in needs the header {CLIENT_HEADER}, so that no form of another site can do it")
@@ -94,7 +94,7 @@ async def sign_out(call: Call) -> web.Response:
 
 
 async def _begin(call: Call, body: SessionBody, way: str) -> SealedSession:
-    """A session of the token that a credential gives; raises Refused (403) where it gives none."""
+    """A session of the credential's token; raises Refused (403) for an invalid credential."""
     match way:
         case "SecretID":
             secret_hash = hash_of_secret(body.secret_id) if SECRET.fullmatch(body.secret_id) else ""

@@ -33,7 +33,7 @@ HASH_DIGITS: Final = 16
 TYPES: Final = {
     ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain", ".woff2": "font/woff2",
 }  # fmt: skip
-"""What is served: type declarations and lists of versions are for those who develop."""
+"""Types of files that are served; type declarations and version lists are for developers only."""
 OFF: Final = "The pages are off: ui.enabled is false in the agent's configuration"
 
 
@@ -44,8 +44,8 @@ class File(NamedTuple):
     zipped: bytes
 
 
-class Files:
-    """The files of the pages, read and compressed when they are asked for first."""
+class PageFiles:
+    """The files of the pages, read and compressed on first use."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
@@ -75,19 +75,19 @@ class Files:
         return known
 
 
-FILES: web.AppKey[dict[str, Files]] = web.AppKey("yurt_ui_files", dict)
+FILES: web.AppKey[dict[str, PageFiles]] = web.AppKey("yurt_ui_files", dict)
 
 
-async def files_of(call: Call) -> Files:
+async def files_of(call: Call) -> PageFiles:
     """The files of the pages."""
     kept = call.request.app[FILES]
     if not kept:
-        kept.setdefault("pages", await call.context.env.in_thread(Files))
+        kept.setdefault("pages", await call.context.env.in_thread(PageFiles))
     return kept["pages"]
 
 
 def headers_of_pages(nonce: str = "") -> dict[str, str]:
-    """What a browser may do with the pages: load from this agent alone, make no markup from text, be in no frame."""
+    """Browser restrictions on the pages: load from this agent only, create no markup from text, no framing."""
     style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
     return {
         hdrs.CONTENT_SECURITY_POLICY: f"default-src 'none'; script-src 'self'; style-src {style}; "
@@ -121,7 +121,7 @@ async def shell(call: Call) -> web.Response:
 
 
 async def file(call: Call) -> web.Response:
-    """GET /ui/a/:hash/:path: a file of the pages, to be kept for ever."""
+    """GET /ui/a/:hash/:path: a file of the pages, cacheable without limit."""
     need_pages(call)
     files = await files_of(call)
     found = None

@@ -24,7 +24,7 @@ from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
 from yurt.http.ui_routes.columnar import CARD_LIST, live_rows, without_cards
-from yurt.readmodels.kinds import JOBS, KINDS, NODES, Kind
+from yurt.readmodels.kinds import JOBS, KINDS, NODES, RowKind
 from yurt.readmodels.query import Asked, Query, parse_query
 from yurt.readmodels.selection import Matcher, columns_of
 from yurt.sdk.errors import Invalid, YurtError
@@ -61,13 +61,13 @@ class WatchedView(NamedTuple):
     """A view that can be watched."""
 
     place: RowPosition
-    kind: Kind[Any]
+    kind: RowKind[Any]
     query: Query
     matcher: Matcher[Any]
     has_cards: bool
 
     async def wire(self, delta: Delta, rows: LiveRows, call: Call) -> dict[str, Any] | None:
-        """What a line says of the view; {} where nothing of it changed, None where too much did."""
+        """A line's description of the view; {} when unchanged, None when too much changed."""
         found, gone = [], []
         async for part in call.turns.slices(delta.pairs):
             for _, before, after in part:
@@ -241,7 +241,7 @@ async def _send(call: Call, lines: Lines, watched: Watched, rows: LiveRows, plac
 
 
 async def _tell(lines: Lines, line: dict[str, Any]) -> int:
-    """Send a line that says something; the index of the next one's beginning."""
+    """Send a line unless it is empty; returns the index where the next one begins."""
     if len(line) > 1:
         await lines.write(line)
     index: int = line["Index"]
@@ -249,7 +249,7 @@ async def _tell(lines: Lines, line: dict[str, Any]) -> int:
 
 
 async def _line(call: Call, watched: Watched, rows: LiveRows, found: dict[str, Delta] | int) -> dict[str, Any]:
-    """One line of the stream; {"Index": ...} alone where it says nothing."""
+    """One line of the stream; only {"Index": ...} when nothing changed."""
     if isinstance(found, int):
         return {"Index": found, "Resync": [*watched.views, *watched.overviews]}
     index, views, resync = 0, dict[str, Any](), list[str]()

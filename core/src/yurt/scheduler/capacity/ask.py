@@ -76,7 +76,7 @@ class GroupAsk:
 
     @cached_property
     def needed_devices(self) -> tuple[RequestedDevice, ...]:
-        """The requests that a node must meet; which of several alternatives it gives is for the scheduler to find."""
+        """The requests that a node must meet; the scheduler chooses among several alternatives."""
         return tuple(request for _, request in self.devices if not request.first_available)
 
     @cached_property
@@ -87,7 +87,7 @@ class GroupAsk:
 
     @cached_property
     def least_amounts(self) -> NamespaceUsage:
-        """What an allocation uses at least on any node: quotas refuse by it before a node is looked at.
+        """The least that an allocation uses on any node: quotas refuse by it before any node is considered.
 
         Which devices a node would give, and how many MHz its cores have, is counted once it grants them.
         """

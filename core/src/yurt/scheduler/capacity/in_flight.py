@@ -23,9 +23,9 @@ from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
 
 Takers = list[tuple[Usage, list[str]]]
-"""Usages, and the node of each who takes one: a node may be there more than once."""
+"""Usages, each with the node that it is on; a node may occur more than once."""
 _Amounts = list[tuple[Usage, list[int] | IntArray]]
-"""The same with the rows of the nodes that are known, as an array when there are many."""
+"""Usages with the rows of known nodes, as an array when there are many."""
 
 
 def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
@@ -43,9 +43,9 @@ def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
 
 
 MANY = 64
-"""From so many placements on they are laid over the state as a sum."""
+"""From this number of placements on, they are added to the state as one sum."""
 FEW = 8
-"""Fewer rows are counted one by one."""
+"""Up to this number of rows, each is counted separately."""
 
 
 class InFlightPlans:
@@ -185,7 +185,7 @@ def _is_stored(state: Snapshot, plan: Plan) -> bool:
 
 
 def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
-    """The usage by allocation, unless the plan is stored, which holds for all of it or none."""
+    """The usage by allocation, unless the plan is stored; a plan is stored completely or not at all."""
     found: Takers = []
     allocs, placements = snapshot.allocs, plan.placements
     if not placements or (placements[0].id in allocs and placements[-1].id in allocs):

@@ -72,7 +72,7 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
 
 
 def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
-    """What a plan in flight takes. What it stops is released only once its clients have ended it."""
+    """What a plan in flight uses. What it stops is released only once the clients have ended it."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id))
     key = (plan.namespace, "" if job is None else job.node_pool)
     for usage, node_ids in takers_of(snapshot, plan):
@@ -128,7 +128,7 @@ class LimitCheck:
         return found[1]
 
     def excess(self, amounts: NamespaceUsage, replaced: Allocation | None) -> tuple[str, tuple[str, ...]] | None:
-        """As `refuses`, with the name of the limit; a refusal is not noted."""
+        """As `refuses`, with the name of the limit; the refusal is not recorded."""
         back = release_of(replaced) if replaced is not None else ()
         return exceeded(self.current, (LimitChange(self._key, amounts), *back))
 

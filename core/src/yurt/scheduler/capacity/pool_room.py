@@ -26,25 +26,25 @@ from yurt.structs.resources import RequestedDevice
 
 AMOUNTS = (CPU, MEMORY, DISK, CORES)
 SHARES_PER_CARD = 48
-"""How many shares a card is taken to have room for: their sizes are for the scheduler."""
+"""The number of shares that a card is assumed to have capacity for; the scheduler knows their real sizes."""
 TABLES_MAX: Final = 64
-"""Different asks for which the room is kept up to date."""
+"""The number of different requests for which the counts are maintained."""
 ALL_ROWS: Final = slice(None)
 
 Signature = tuple[object, ...]
 
 
-class Wanted(NamedTuple):
+class PendingAllocs(NamedTuple):
     """Allocations of one group that wait."""
 
     ask: GroupAsk
     number: int
     least: int
-    """Fewer are not placed: more than 1 for gangs."""
+    """The minimum that must be placed together: more than 1 for gangs."""
 
 
 class _Frame(NamedTuple):
-    """What follows from a pool's nodes alone; computed once for nodes that do not change."""
+    """Facts that follow from a pool's nodes alone; computed once for nodes that do not change."""
 
     rows: IntArray
     ids: tuple[str, ...]
@@ -56,7 +56,7 @@ class _Frame(NamedTuple):
     empty_sums: dict[Signature, int]
 
 
-class _Table(NamedTuple):
+class _PlacesByRow(NamedTuple):
     """How many allocations of equal asks each row may take."""
 
     ask: GroupAsk
@@ -82,13 +82,13 @@ class PoolRoom:
         self._taken: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
         self._most: list[int] | None = None
-        self._tables: dict[Signature, _Table] = {}
+        self._tables: dict[Signature, _PlacesByRow] = {}
         """What fits of equal asks: most jobs of a queue ask alike."""
         self._asked: dict[Signature, GroupAsk] = {}
         """What its copies were asked for as well, so that the next copy has the answer."""
 
     def follow(self, snapshot: Snapshot, changed: Iterable[str]) -> bool:
-        """Show a later state, in which allocations of these nodes changed; False when a new room is to be made.
+        """Advance to a later state in which allocations of these nodes changed; False when it has to be built anew.
 
         Only for a room from which nothing was taken or released.
         """
@@ -102,7 +102,7 @@ class PoolRoom:
         return True
 
     def copy(self) -> PoolRoom:
-        """The same room, to plan with."""
+        """A copy for planning."""
         for ask in list(self._asked.values()):
             self._table(ask)
         self._asked.clear()
@@ -118,14 +118,14 @@ class PoolRoom:
         return self._table(ask).places
 
     def total_places(self, ask: GroupAsk) -> int:
-        """How many allocations the pool may take when nothing else runs in it."""
+        """The number of allocations that the pool may take when nothing else runs in it."""
         sums, key = self._frame.empty_sums, ask.signature
         found = sums.get(key)
         if found is None:
             found = sums[key] = int(self._places(ask, ALL_ROWS, is_empty=True).sum())
         return found
 
-    def take(self, wanted: Iterable[Wanted]) -> dict[int, int]:
+    def take(self, wanted: Iterable[PendingAllocs]) -> dict[int, int]:
         """Take what fits of some groups, from the first rows; returns the number by row. Empty: nothing fits."""
         taken: dict[int, int] = {}
         for one in wanted:
@@ -144,12 +144,12 @@ class PoolRoom:
             self._refresh(list(taken))
         return taken
 
-    def has_room(self, wanted: Iterable[Wanted]) -> bool:
-        """Whether some group could place something now."""
+    def has_room(self, wanted: Iterable[PendingAllocs]) -> bool:
+        """Whether some group could place an allocation now."""
         return any(self._table(one.ask).total >= max(1, one.least) for one in wanted)
 
-    def first_release(self, wanted: Sequence[Wanted], ended: Sequence[Allocation]) -> int:
-        """How many of these allocations must end, in their order, until some group fits; -1 when all are too few.
+    def first_release(self, wanted: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
+        """How many of these allocations must end, in order, until some group fits; -1 when ending all does not suffice.
 
         Only the row of each is looked at again. The room is left with these allocations released.
         """
@@ -157,7 +157,7 @@ class PoolRoom:
         self._tables.clear()
         return found
 
-    def _first_release(self, wanted: Sequence[Wanted], ended: Sequence[Allocation]) -> int:
+    def _first_release(self, wanted: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
         sums = [self._table(one.ask).total for one in wanted]
         for number, alloc in enumerate(ended, 1):
             at = self._at.get(alloc.node_id)
@@ -180,7 +180,7 @@ class PoolRoom:
         self._tables.clear()
 
     def _give_back(self, alloc: Allocation, at: int) -> None:
-        """Count an allocation as ended, but for the tables."""
+        """Count an allocation as ended, without updating the tables."""
         self._most = None
         usage = usage_of(alloc)
         self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
@@ -190,7 +190,7 @@ class PoolRoom:
             counts[at] = self._count(at, request, self._held[at])
 
     def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
-        """Whether so many allocations fit on each of these rows beside what was taken, without their devices."""
+        """Whether `number` allocations fit on each of these rows beside what was taken, devices excluded."""
         amounts = _amounts(ask) * number
         for at in rows:
             if bool((self.free[at] < amounts).any()):
@@ -201,11 +201,11 @@ class PoolRoom:
         return True
 
     def use_on(self, rows: Iterable[int], ask: GroupAsk, number: int) -> None:
-        """Take the amounts of so many allocations on each of these rows: wherever they go, the rest is left."""
+        """Subtract the amounts of `number` allocations from each of these rows, as they may land on any."""
         for at in rows:
             self.free[at] -= _amounts(ask) * number
 
-    def _table(self, ask: GroupAsk) -> _Table:
+    def _table(self, ask: GroupAsk) -> _PlacesByRow:
         key = ask.signature
         found = self._tables.get(key)
         if found is None:
@@ -213,15 +213,15 @@ class PoolRoom:
                 self._asked[key] = ask
             if not self._may_fit(ask):
                 # Where many jobs ask for different amounts of a full pool, no row has to be looked at for each.
-                return _Table(ask, np.zeros_like(self._slots), 0)
+                return _PlacesByRow(ask, np.zeros_like(self._slots), 0)
             places = self._places(ask, ALL_ROWS, is_empty=False)
             if len(self._tables) >= TABLES_MAX:
                 del self._tables[next(iter(self._tables))]
-            found = self._tables[key] = _Table(ask, places, int(places.sum()))
+            found = self._tables[key] = _PlacesByRow(ask, places, int(places.sum()))
         return found
 
     def _may_fit(self, ask: GroupAsk) -> bool:
-        """Whether the largest free amounts of all rows suffice, wherever each of them is."""
+        """Whether the largest free amounts of all rows suffice, ignoring that they may be on different rows."""
         if self._most is None:
             self._most = self.free.max(axis=0, initial=0).tolist()
         if any(asked > free for asked, free in zip(_amounts(ask).tolist(), self._most, strict=True)):
@@ -229,7 +229,7 @@ class PoolRoom:
         return all(bool((self._device_parts(request) > 0).any()) for request in ask.needed_devices)
 
     def _refresh(self, changed: list[int]) -> None:
-        """Look at some rows again in all tables."""
+        """Recompute some rows in all tables."""
         self._most = None
         if not changed:
             return
@@ -268,7 +268,7 @@ class PoolRoom:
         return np.maximum(places, 0)
 
     def _row_places(self, at: int, ask: GroupAsk) -> int:
-        """What `places` says of one row."""
+        """The value of `places` for one row."""
         found = int(self._slots[at])
         for asked, free in zip(_amounts(ask).tolist(), self.free[at].tolist(), strict=True):
             if asked:
@@ -286,7 +286,7 @@ class PoolRoom:
             taken[at] += counts[at] if request.all_of_node else number * _parts(request)
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
-        """For how many allocations each row has devices."""
+        """The number of allocations for which each row has devices."""
         counts = self._device_parts(request, is_empty=is_empty)[rows]
         others = [number[rows] for other, number in self._taken.items() if not is_empty and _overlap(other, request)]
         taken = np.asarray(sum(others, start=np.zeros_like(counts)))
@@ -297,7 +297,7 @@ class PoolRoom:
         return places
 
     def _device_parts(self, request: RequestedDevice, *, is_empty: bool = False) -> IntArray:
-        """What each row has of the devices, in parts of a card, without what was taken."""
+        """The free devices of each row in parts of a card, less what was taken."""
         known = self._frame.empty_counts if is_empty else self._counts
         counts = known.get(request)
         if counts is None and is_empty:
@@ -308,7 +308,7 @@ class PoolRoom:
         return counts
 
     def _present_counts(self, request: RequestedDevice) -> IntArray:
-        """The counts of all rows; those of nodes that have not changed since somebody asked are remembered."""
+        """The counts of all rows; those of unchanged nodes are cached."""
         lasting = self._snapshot.columns.nodes.lasting
         known: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
         nodes, held = self._snapshot.nodes, self._snapshot.columns.held
@@ -341,12 +341,12 @@ class PoolRoom:
 
 
 def _parts(request: RequestedDevice) -> int:
-    """What one allocation takes, in parts of a card."""
+    """What one allocation uses, in parts of a card."""
     return max(1, request.count) * (1 if request.share else SHARES_PER_CARD)
 
 
 def _overlap(one: RequestedDevice, other: RequestedDevice) -> bool:
-    """Whether both may be met by the same device: their types are the same."""
+    """Whether one device may meet both requests, because their types are equal."""
     return _type(one.name) == _type(other.name)
 
 

@@ -20,12 +20,12 @@ from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec
 UNITS: Final = {
     "cpu": "MHz", "cores": "cores", "memory": "MB", "memory_max": "MB", "secrets": "MB",
 }  # fmt: skip
-"""The dimensions of a quota, as its specification names them, but for devices."""
+"""The dimensions of a quota as its specification names them, devices excluded."""
 FIELDS: Final = {"memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb"}
 
 
 class Dimension(NamedTuple):
-    """One number of a quota: what is allowed, used, and asked or changed. Devices are in thousandths."""
+    """One number of a quota: the amount allowed, used, and requested or changed. Devices are in thousandths."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ class QuotaPart(NamedTuple):
 
     pool: str
     allowed: tuple[tuple[str, int], ...]
-    """By dimension, -1 for "nothing"; dimensions without a limit are missing."""
+    """By dimension; -1 means that nothing is allowed, and dimensions without a limit are missing."""
     devices: tuple[tuple[str, int], ...]
 
     def dimensions(self, used: NamespaceUsage) -> Iterable[Dimension]:
@@ -103,7 +103,7 @@ class RegionQuota:
         return most
 
     def count(self, change: LimitChange) -> None:
-        """Count a change, when it is of one of the quota's namespaces."""
+        """Count a change if it concerns one of the quota's namespaces."""
         for own in self._own((change,)):
             for number, part in enumerate(self._parts):
                 if counts_in(part.pool, own.key[1]):
@@ -114,7 +114,7 @@ class RegionQuota:
 
 
 def _sum(changes: Sequence[LimitChange]) -> NamespaceUsage:
-    """What changes come to; one placement, the common case, needs no sum."""
+    """The sum of changes; one placement, the common case, needs no sum."""
     if len(changes) == 1 and changes[0].times == 1:
         return changes[0].amounts
     total = NOTHING_USED
@@ -130,7 +130,7 @@ class QuotaLimits:
         self.region = region
 
     def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-        """The quota of the job's namespace; none where that names no quota, or one without a limit here."""
+        """The quota of the job's namespace; none where the namespace has no quota, or one without a limit here."""
         namespace = snapshot.namespaces.get(job.namespace)
         spec = snapshot.quotas.get(namespace.quota) if namespace is not None and namespace.quota else None
         parts = () if spec is None else parts_of(spec, self.region)
@@ -149,10 +149,10 @@ def exhausted_text(dimension: Dimension, asked: int) -> str:
 
 
 def scale_of(dimension: Dimension) -> int:
-    """How many of the dimension's units are one of what is shown."""
+    """How many of the dimension's units make one displayed unit."""
     return MILLI if dimension.name.startswith("device ") else 1
 
 
 def amount_text(amount: int, scale: int = 1) -> str:
-    """An amount with the digits that it has: 1500 thousandths are 1.5."""
+    """An amount with only the digits that it needs: 1500 thousandths are 1.5."""
     return str(amount) if scale == 1 else f"{amount / scale:g}"

@@ -16,7 +16,7 @@ FIELDS: Final = {
     "node.class": "node_class",
     "node.pool": "node_pool",
 }
-"""What a node is asked for besides its attributes and its metadata, and the field that has it."""
+"""What of a node besides attributes and metadata can be referred to, and the field that has it."""
 
 
 def is_unique(target: str) -> bool:

@@ -30,7 +30,7 @@ _UNITS: dict[str, tuple[str, float]] = {
     "mw": ("W", 1e-3),
     "MW": ("W", 1e6),
 }
-"""What a unit measures, and in how many of it: in any case of the letters, but that a milliwatt is no megawatt."""
+"""What a unit measures and its factor to the base unit; case is ignored, except that mW is not MW."""
 _QUANTITY = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z/]*)")
 _COMPARED = frozenset({"=", "==", "is", "!=", "not", "<", "<=", ">", ">="})
 _LISTING = frozenset({"=", "==", "is", "set_contains", "set_contains_all", "set_contains_any"})
@@ -41,7 +41,7 @@ INSTANCE_ATTRIBUTES = frozenset(
         "mig_parent",
     }
 )  # fmt: skip
-"""Attributes in which the instances of a group differ: constraints on them are checked on every node."""
+"""Attributes in which the instances of a group differ; constraints on them are checked on every node."""
 
 
 def attribute_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) -> Attribute | None:

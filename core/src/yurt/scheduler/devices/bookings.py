@@ -16,7 +16,7 @@ from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
 
 COMPUTE_MAX = 100
 SHARES_MAX = 48
-"""Of one device: more programs at once its driver does not serve."""
+"""Shares of one device; a device's driver serves no more programs at once."""
 
 
 class Share(NamedTuple):

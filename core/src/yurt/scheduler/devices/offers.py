@@ -42,7 +42,7 @@ from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import DeviceTopology, RequestedDevice
 
 ORDERS_MAX = 24
-"""Orders in which the requests of a group are tried, when the given one does not work out."""
+"""Orders in which the requests of a group are tried when the given order does not succeed."""
 
 CORES_MAX = 65_536
 RACKS_KEPT = 16_384
@@ -128,7 +128,7 @@ class Rack:
 
 
 _racks: dict[int, Rack] = {}
-"""By identity of a node's devices, which the rack keeps, so that no other gets their identity."""
+"""By identity of a node's devices, which the rack keeps alive so that the identity is not reused."""
 
 
 def rack_of(node: Node) -> Rack:

@@ -20,13 +20,13 @@ from yurt.structs.node import NodeDevice, NodeDeviceResource
 
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 SETS_MAX = 20_000
-"""Sets that are compared at most; beyond, devices are added one by one."""
+"""Sets that are compared at most; beyond that, devices are added one by one."""
 KEPT_MAX = 4096
 _LEVELS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
-"""Ways between two devices from the nearest on, as `nvidia-smi topo` names them."""
+"""Connections between two devices, nearest first, as `nvidia-smi topo` names them."""
 UNKNOWN_NODE = -1
 PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
-"""Attributes that tell where an instance is."""
+"""Attributes that give the location of an instance."""
 
 Cost = tuple[int, int, int, int, int]
 Candidate = tuple[Cost, tuple[int, ...]]
@@ -214,7 +214,7 @@ def _is_same(layout: Layout, one: int, other: int) -> bool:
 # -- from a node's devices ---------------------------------------------------------------------------------------------
 
 _layouts: dict[tuple[tuple[int, ...], Matrix, Matrix], Layout] = {}
-"""It only spares work: equal layouts answer alike."""
+"""A cache: equal layouts give equal answers."""
 
 
 def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:

@@ -123,7 +123,7 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup, node_id: st
 
 
 def _there(blockers: NodeBlockers, node_id: str) -> NearMiss | None:
-    """A node and all that it lacks; None where none is asked about, or it is in another pool."""
+    """A node and its shortages; None when no node is asked about or it is in another pool."""
     row = blockers.view.row(node_id) if node_id else None
     return None if row is None else near_miss(blockers, row)
 

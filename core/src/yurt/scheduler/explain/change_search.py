@@ -15,20 +15,20 @@ from yurt.scheduler.explain.edits import joined, numbered, text_of, with_numbers
 from yurt.scheduler.explain.minimal_change import amount_of, disk_min, least_of
 from yurt.scheduler.explain.minimization import Edits, Minimizer
 from yurt.sdk.value import replace
-from yurt.structs.explain.explanation import AmountKind, Edit, GroupExplanation, SmallestChange
+from yurt.structs.explain.explanation import AmountKind, GroupExplanation, SmallestChange, SuggestedEdit
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 ROUNDS_MAX = 32
-"""So many allocations get room one after another where no number leads further: each needs its own part of a change."""
+"""Rounds in which a change grows allocation by allocation, when no single number suffices."""
 LEAP_AFTER = 6
-"""After so many of them numbers are taken as far as they go."""
+"""After this many rounds, numbers are set to their limits."""
 LEAPS_MAX = 6
-"""Kinds of things that a leap may run short of, one after another."""
+"""Kinds of shortages that may be resolved one after another with numbers at their limits."""
 TRIES_MAX, TRIES_MIN = 400, 60
-"""Attempts by which a change is taken back, when all of them are short and when each of them is long."""
+"""Attempts used to minimize a change, when each of them is short and when each of them is long."""
 TRIED_ALLOCATIONS = 200_000
-"""So many allocations may be placed by all attempts together, if more attempts than the fewest are made."""
+"""Allocations placed by all attempts together, beyond which only the fewest attempts are made."""
 
 
 def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
@@ -121,7 +121,7 @@ def _with_edits(change: SmallestChange, edits: Edits) -> SmallestChange:
     return replace(change, edits=edits, text=text_of(edits))
 
 
-def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
+def _farthest(group: TaskGroup, edits: Edits) -> Iterator[SuggestedEdit]:
     """The edits with their numbers at their limits."""
     kinds = {edit.kind for edit in edits}
     kind: AmountKind
@@ -138,7 +138,7 @@ def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
             yield edit
 
 
-def _lowest(group: TaskGroup, kind: AmountKind) -> Iterator[Edit]:
+def _lowest(group: TaskGroup, kind: AmountKind) -> Iterator[SuggestedEdit]:
     """An amount lowered in all tasks, the smallest first, since these are restored first."""
     amounts = {task.name: (amount_of(task, kind), least_of(task, kind)) for task in group.tasks}
     for name, (amount, least) in sorted(amounts.items(), key=lambda entry: (entry[1][0], entry[0])):

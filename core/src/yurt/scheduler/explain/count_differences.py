@@ -239,7 +239,7 @@ class _GroupDifferences:
     # -- what waits ------------------------------------------------------------------------------------------------
 
     def _waiting(self, number: int) -> str:
-        """Why some are not placed now."""
+        """Why some allocations are not placed now."""
         until = self._clients_until()
         if until:
             waits, then = (

@@ -25,7 +25,7 @@ from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
 KINDS_SHOWN = 5
-"""Kinds of a node's devices that are named to one who asked for another."""
+"""Kinds of devices named to a user whose request names an unknown one."""
 
 
 class DeviceShortage(NamedTuple):
@@ -46,7 +46,7 @@ class DeviceShortage(NamedTuple):
 
 
 Words = tuple[str, str]
-"""The text of a short and its reason."""
+"""The text of a shortage and its reason."""
 
 
 def device_shortages(
@@ -98,7 +98,7 @@ def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: in
 
 
 def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
-    """Why no device of the node matches a request, booked or not."""
+    """The reason when no device of the node matches a request, booked or not."""
     name = request.name
     named = [item for item in stock.items if is_named(item.kind, name)]
     healthy = [item for item in named if item.instance.healthy]

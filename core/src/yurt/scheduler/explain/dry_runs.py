@@ -19,7 +19,7 @@ from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.sdk.value import UnixNano
 from yurt.state import Tables
 from yurt.state.store import Snapshot
-from yurt.structs.explain.explanation import Edit, SmallestChange
+from yurt.structs.explain.explanation import SmallestChange, SuggestedEdit
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import Placement, Plan
@@ -78,7 +78,7 @@ class DryRuns:
         """The dry run of the unchanged job."""
         return self.run()
 
-    def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> DryRun:
+    def run(self, edits: Sequence[SuggestedEdit] = (), *, group: str = "") -> DryRun:
         """Attempt the job with edits of its group and of nodes applied."""
         job = apply_edits(self.job, group, edits)
         snapshot, evaluation = lay_over(_with_nodes(self.snapshot, edits), job, now=self._now, seed=self._seed)
@@ -90,7 +90,7 @@ class DryRuns:
         return DryRun(attempt, plan)
 
 
-def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
+def _with_nodes(snapshot: Snapshot, edits: Sequence[SuggestedEdit]) -> Snapshot:
     """The state with the edits of nodes applied."""
     nodes: dict[str, Node] = {}
     for edit in edits:

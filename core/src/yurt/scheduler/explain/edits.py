@@ -13,7 +13,7 @@ from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPER
 from yurt.scheduler.feasibility.distinct import limit_of
 from yurt.sdk.value import replace
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import Edit, EditKind
+from yurt.structs.explain.explanation import EditKind, SuggestedEdit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import DriverInfo, HostVolumeInfo, Node
@@ -22,25 +22,25 @@ from yurt.structs.status import ELIGIBLE
 from yurt.structs.task import Task
 
 EQUIPMENT = frozenset({"driver", "volume", "network"})
-"""Kinds of edits by which something is installed on a node."""
+"""Kinds of edits that install something on a node."""
 
 
 def numbered(
     kind: EditKind, before: int, after: int, *, task: str = "", name: str = "", constraint: Constraint | None = None
-) -> Edit:
+) -> SuggestedEdit:
     """An edit from one number to another."""
-    made = Edit(kind=kind, text="", task=task, name=name, before=before, after=after, constraint=constraint)
+    made = SuggestedEdit(kind=kind, text="", task=task, name=name, before=before, after=after, constraint=constraint)
     return replace(made, text=_text(made))
 
 
-def with_numbers(edit: Edit, *, before: int, after: int) -> Edit:
+def with_numbers(edit: SuggestedEdit, *, before: int, after: int) -> SuggestedEdit:
     """The edit with other numbers; one without numbers is unchanged."""
     if edit.before == before and edit.after == after:
         return edit
     return numbered(edit.kind, before, after, task=edit.task, name=edit.name, constraint=edit.constraint)
 
 
-def _text(edit: Edit) -> str:
+def _text(edit: SuggestedEdit) -> str:
     """The text of an edit with numbers."""
     before, after = edit.before, edit.after
     match edit.kind:
@@ -63,12 +63,12 @@ def _text(edit: Edit) -> str:
             return f"raise the limit of {DISTINCT_PROPERTY}: {edit.constraint.l_target} from {before} to {after}"
 
 
-def text_of(edits: Sequence[Edit]) -> str:
+def text_of(edits: Sequence[SuggestedEdit]) -> str:
     """The text of a change of several edits."""
     return "; ".join(edit.text for edit in edits)
 
 
-def joined(first: Sequence[Edit], then: Sequence[Edit]) -> tuple[Edit, ...]:
+def joined(first: Sequence[SuggestedEdit], then: Sequence[SuggestedEdit]) -> tuple[SuggestedEdit, ...]:
     """The edits of two consecutive changes, merged by subject."""
     edits = {_subject(edit): edit for edit in first}
     for edit in then:
@@ -77,18 +77,18 @@ def joined(first: Sequence[Edit], then: Sequence[Edit]) -> tuple[Edit, ...]:
     return tuple(edits.values())
 
 
-def _subject(edit: Edit) -> tuple[object, ...]:
+def _subject(edit: SuggestedEdit) -> tuple[object, ...]:
     return (edit.kind, edit.task, edit.name, edit.constraint, edit.node_id)
 
 
-def apply_edits(job: Job, group_name: str, edits: Sequence[Edit]) -> Job:
+def apply_edits(job: Job, group_name: str, edits: Sequence[SuggestedEdit]) -> Job:
     """The job with its edits applied; edits of nodes are for their operators."""
     for edit in edits:
         job = _apply(job, group_name, edit)
     return job
 
 
-def _apply(job: Job, group_name: str, edit: Edit) -> Job:
+def _apply(job: Job, group_name: str, edit: SuggestedEdit) -> Job:
     group = job.group(group_name)
     assert group is not None
     match edit.kind:
@@ -117,7 +117,7 @@ def _with_group(job: Job, changed: TaskGroup) -> Job:
     return replace(job, task_groups=tuple(groups))
 
 
-def _changed_task(task: Task, edit: Edit) -> Task:
+def _changed_task(task: Task, edit: SuggestedEdit) -> Task:
     resources = task.resources
     match edit.kind:
         case "cpu":
@@ -131,7 +131,7 @@ def _changed_task(task: Task, edit: Edit) -> Task:
     return replace(task, resources=resources)
 
 
-def _changed_devices(devices: tuple[RequestedDevice, ...], edit: Edit) -> tuple[RequestedDevice, ...]:
+def _changed_devices(devices: tuple[RequestedDevice, ...], edit: SuggestedEdit) -> tuple[RequestedDevice, ...]:
     """The requests with the first one that an edit names changed or removed."""
     field = "memory_mb" if edit.kind == "device_memory" else "count"
     for at, device in enumerate(devices):
@@ -150,7 +150,7 @@ def _changed_devices(devices: tuple[RequestedDevice, ...], edit: Edit) -> tuple[
     return devices
 
 
-def _without(job: Job, group: TaskGroup, edit: Edit) -> Job:
+def _without(job: Job, group: TaskGroup, edit: SuggestedEdit) -> Job:
     rule = edit.constraint
     assert rule is not None
 
@@ -173,7 +173,7 @@ def _without(job: Job, group: TaskGroup, edit: Edit) -> Job:
     return _with_group(replace(job, constraints=kept(job.constraints)), changed)
 
 
-def _changed_ports(group: TaskGroup, edit: Edit) -> TaskGroup:
+def _changed_ports(group: TaskGroup, edit: SuggestedEdit) -> TaskGroup:
     def changed(network: NetworkResource) -> NetworkResource:
         fixed, dynamic = list(network.reserved_ports), list(network.dynamic_ports)
         if edit.kind == "port":
@@ -195,7 +195,7 @@ def _on_default(ports: list[Port], label: str) -> list[Port]:
     return [replace(port, host_network="") if port.label == label else port for port in ports]
 
 
-def edited_node(node: Node, edit: Edit) -> Node:
+def edited_node(node: Node, edit: SuggestedEdit) -> Node:
     """The node with an operator's edit applied."""
     match edit.kind:
         case "driver":

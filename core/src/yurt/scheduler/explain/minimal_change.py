@@ -22,17 +22,17 @@ from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import AmountKind, Edit
+from yurt.structs.explain.explanation import AmountKind, SuggestedEdit
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
 CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
 HOPELESS = frozenset({"status", "drain", "csi", "volume_claim", "max_allocs", "claim"})
 WHOLE = frozenset({"port", "host_network", "device", "cores"})
-"""Kinds whose edits answer all problems of the kind at once."""
+"""Kinds of edits that resolve all problems of their kind at once."""
 
 LEFT_OUT = 1.5
-"""The size of asking nothing of a device any more: to drop one of its constraints changes less."""
+"""The size of an edit that drops a device request; dropping one of its constraints is a smaller edit."""
 
 Cost = tuple[int, int, float]
 """(edits of a node's equipment, edits, their sizes relative to what is asked)."""
@@ -42,12 +42,12 @@ class NodeChange(NamedTuple):
     """The edits for a row, with their size."""
 
     cost: Cost
-    edits: tuple[Edit, ...]
+    edits: tuple[SuggestedEdit, ...]
 
 
 def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
     """The change with which the row accepts one more; None when no known edit of job or node suffices."""
-    edits: list[Edit] = []
+    edits: list[SuggestedEdit] = []
     weight = 0.0
     whole: set[str] = set()
     for problem in blockers.of_row(row):
@@ -66,8 +66,8 @@ def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
     return change if _is_sufficient(blockers, row, change) else None
 
 
-Sized = tuple[Edit, float]
-"""An edit and how much it changes, relative to what is asked."""
+Sized = tuple[SuggestedEdit, float]
+"""An edit and its size relative to the requested amount."""
 
 
 def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized] | None:
@@ -84,26 +84,32 @@ def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized
             return None if found is None else [(edit, 1.0) for edit in found]
 
 
-def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterable[Edit] | None:
+def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterable[SuggestedEdit] | None:
     """Edits without numbers; all have the same size."""
     node = blockers.view.node(row)
     match problem.kind:
         case "constraint":
             text = f"drop the constraint {problem.text}"
-            return (Edit(kind="constraint", text=text, constraint=problem.subject),)
+            return (SuggestedEdit(kind="constraint", text=text, constraint=problem.subject),)
         case "distinct_hosts":
             constraint = Constraint(operand=DISTINCT_HOSTS)
-            return (Edit(kind="distinct_hosts", text="drop the constraint distinct_hosts", constraint=constraint),)
+            return (
+                SuggestedEdit(kind="distinct_hosts", text="drop the constraint distinct_hosts", constraint=constraint),
+            )
         case "distinct_property":
             return (_property_edit(blockers, row, problem),)
         case "datacenter":
             text = f'add the datacenter "{node.datacenter}"'
-            return (Edit(kind="datacenter", text=text, name=node.datacenter),)
+            return (SuggestedEdit(kind="datacenter", text=text, name=node.datacenter),)
         case "node_pool":
             text = f'use the node pool "all" instead of "{blockers.placer.job.node_pool}"'
-            return (Edit(kind="node_pool", text=text, name="all"),)
+            return (SuggestedEdit(kind="node_pool", text=text, name="all"),)
         case "eligibility":
-            return (Edit(kind="eligibility", text=f"make node {node.name or node.id[:8]} eligible", node_id=node.id),)
+            return (
+                SuggestedEdit(
+                    kind="eligibility", text=f"make node {node.name or node.id[:8]} eligible", node_id=node.id
+                ),
+            )
         case "driver":
             return _drivers(blockers, row)
         case "network":
@@ -133,7 +139,7 @@ def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> list[Sized] |
     return None if edits is None else [(edit, cut / asked / len(edits)) for edit in edits]
 
 
-def lowered(group: TaskGroup, kind: AmountKind, target: int) -> list[Edit] | None:
+def lowered(group: TaskGroup, kind: AmountKind, target: int) -> list[SuggestedEdit] | None:
     """The edits that reduce an allocation's request to `target`; None when it is below the minimum."""
     if kind == "disk":
         return [numbered("disk", group.ephemeral_disk.size_mb, target)] if target >= disk_min(group) else None
@@ -205,52 +211,54 @@ def _lower(tasks: list[Task], amounts: dict[str, int], kind: AmountKind, target:
             over -= cut
 
 
-def _property_edit(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Edit:
+def _property_edit(blockers: NodeBlockers, row: int, problem: NodeProblem) -> SuggestedEdit:
     target = problem.text.removeprefix(f"{DISTINCT_PROPERTY}: ")
     used, limit = blockers.placer.distinct.used_of(problem.text, row)
     constraint = Constraint(l_target=target, operand=DISTINCT_PROPERTY)
     if used < 0:
-        return Edit(kind="distinct_property", text=f"drop the constraint {problem.text}", constraint=constraint)
+        return SuggestedEdit(
+            kind="distinct_property", text=f"drop the constraint {problem.text}", constraint=constraint
+        )
     return numbered("distinct_property", limit, used + 1, constraint=constraint)
 
 
-def _drivers(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+def _drivers(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     node = blockers.view.node(row)
     for driver, info in missing_drivers(blockers, node):
         text = f'make driver "{driver}" healthy' if info.detected else f'install driver "{driver}"'
-        yield Edit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
+        yield SuggestedEdit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
 
 
-def _networks(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+def _networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     node = blockers.view.node(row)
     for mode, reason in missing_networks(blockers, node):
         text = f'make the network "{mode}" available on node {node.name}'
-        yield Edit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
+        yield SuggestedEdit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
 
 
-def _volumes(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+def _volumes(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     node = blockers.view.node(row)
     for name, is_there in missing_volumes(blockers, node):
         text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
-        yield Edit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
+        yield SuggestedEdit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
 
 
-def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     held = blockers.held.get(row)
     for problem in held.ports if held is not None else ():
         if problem.kind == "host_network":
             text = f'leave out host_network of port "{problem.label}"'
-            yield Edit(kind="host_network", text=text, name=problem.label)
+            yield SuggestedEdit(kind="host_network", text=text, name=problem.label)
 
 
-def _ports(blockers: NodeBlockers, row: int) -> list[Edit] | None:
+def _ports(blockers: NodeBlockers, row: int) -> list[SuggestedEdit] | None:
     labels: dict[str, None] = {}
     for problem in blockers.held[row].ports:
         if problem.kind == "static":
             labels[problem.label] = None
         elif problem.kind != "host_network":
             return None
-    return [Edit(kind="port", text=f'let port "{label}" be dynamic', name=label) for label in labels]
+    return [SuggestedEdit(kind="port", text=f'let port "{label}" be dynamic', name=label) for label in labels]
 
 
 def device_edits(blockers: NodeBlockers, row: int) -> list[Sized]:
@@ -268,7 +276,7 @@ def _device_edit(short: DeviceShortage, own: int) -> Sized:
         return edit, (memory - short.room_mb) / memory
     if short.rule is not None and not own:
         text = f'drop the constraint {text_of_constraint(short.rule)} of device "{name}" in task "{task}"'
-        return Edit(kind="device_constraint", text=text, task=task, name=name, constraint=short.rule), 1.0
+        return SuggestedEdit(kind="device_constraint", text=text, task=task, name=name, constraint=short.rule), 1.0
     asked = short.request.count
     after = max(0, (short.free + own * asked) // (own + 1))
     return numbered("device", asked, after, task=task, name=name), (asked - after) / asked if after else LEFT_OUT

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from yurt.scheduler.explain.edits import with_numbers
-from yurt.structs.explain.explanation import Edit
+from yurt.structs.explain.explanation import SuggestedEdit
 
-Edits = tuple[Edit, ...]
+Edits = tuple[SuggestedEdit, ...]
 
 
 class Minimizer:

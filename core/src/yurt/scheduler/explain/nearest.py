@@ -22,7 +22,7 @@ from yurt.structs.explain.explanation import NearMiss, SmallestChange
 
 NEAR_MISSES = 5
 MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
-"""Kinds of problems that have a size; any other counts 1."""
+"""Kinds of problems that have a size; all others count 1."""
 
 
 class Nearest(NamedTuple):

@@ -1,4 +1,4 @@
-"""What is used of a quota that stands in the way, and by which namespaces."""
+"""The usage of an exhausted quota, and the namespaces that it comes from."""
 
 from __future__ import annotations
 

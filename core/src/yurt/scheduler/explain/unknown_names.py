@@ -11,7 +11,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
 
 ALIKE = 0.8
-"""How alike a name must be to one that nodes have to be taken for a slip of it; 1 is equal."""
+"""The similarity (1 is equal) from which a name is taken for a misspelling of a known one."""
 OF_MISSING = "is_not_set"
 
 

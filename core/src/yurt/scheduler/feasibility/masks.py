@@ -31,7 +31,7 @@ from yurt.structs.resources import RequestedDevice
 BoolArray = npt.NDArray[np.bool_]
 
 OF_EVERY_NODE = frozenset({"", "host", "none"})
-"""Modes of group networks that no node has to offer."""
+"""Modes of group networks that every node supports."""
 
 
 class Check(NamedTuple):
@@ -44,7 +44,7 @@ class Check(NamedTuple):
     is_per_node: bool = False
     constraint: Constraint | None = None
     part: Callable[[Shape], Hashable] | None = None
-    """What of a node's shape the test looks at, if it is a part of it."""
+    """The part of a node's shape that the test examines."""
 
 
 class Candidates(NamedTuple):
@@ -63,7 +63,7 @@ class Feasibility(NamedTuple):
     class_wide: BoolArray
     is_escaped: bool
     key: Hashable
-    """Equal keys on the same rows: the same answers."""
+    """Equal keys on the same rows give the same answers."""
 
 
 def candidates(rows: NodeColumns, job: Job) -> Candidates:

@@ -21,7 +21,7 @@ from yurt.structs.node import Node
 
 MEMO_MAX = 4096
 FEW_SHAPES = 16
-"""So many shapes have their nodes looked up by themselves."""
+"""Up to this number of shapes, each has its node looked up separately."""
 
 Answers = npt.NDArray[Any]
 

@@ -68,7 +68,7 @@ class VolumeClaims:
         return check_mask(self._snapshot, check)
 
     def _unrecorded(self, source: str) -> BoolArray:
-        """The nodes that offer such a volume without its row: only the row says whose it is and who may write to it."""
+        """The nodes that offer such a volume without a row; only a row says who owns it and who may write to it."""
         if source not in self._without_row:
             mask = self._offering(source).copy()
             mask[[row for row, volume in self._dynamic(source) if self._offers(volume)]] = False

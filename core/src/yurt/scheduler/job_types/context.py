@@ -28,7 +28,7 @@ class AttemptContext(NamedTuple):
     ids: SeededIds
     seed: int
     limits: Callable[[], Sequence[Limit]]
-    """Makes the limits of the job, as they are before the plan."""
+    """Computes the limits of the job as they are before the plan."""
 
     @classmethod
     def of(

@@ -35,7 +35,7 @@ class GenericAttempt:
 
     kind: Final = "generic"
     draft: PlanDraft
-    """What the last round placed, and what it could not; there once the attempt has run."""
+    """The placements and failures of the last round; set once the attempt has run."""
 
     def __init__(self, context: AttemptContext, warm_start: WarmStart | None = None) -> None:
         """`warm_start` is the state after attempts at other jobs; only a job that `is_new` may continue from it."""

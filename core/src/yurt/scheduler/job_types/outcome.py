@@ -30,7 +30,7 @@ def completed(
 
 
 def _annotations(evaluation: Evaluation, plan: Plan) -> PlanAnnotations | None:
-    """What the plan does by group; the ids of what it preempts only where a dry run asks for them."""
+    """What the plan does by group; ids of preempted allocations only for a dry run that requests them."""
     if plan.annotations is None or evaluation.annotate_plan:
         return plan.annotations
     return replace(plan.annotations, preempted_allocs=())

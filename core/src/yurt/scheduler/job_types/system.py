@@ -26,7 +26,7 @@ from yurt.structs.questions import is_of_version
 from yurt.structs.status import CLIENT_LOST, EVAL_BLOCKED
 
 BUSY: Final = ("place", "destructive_update", "in_place_update", "canary")
-"""While any of these is counted, a deployment is not complete."""
+"""While any of these counts is above 0, a deployment is not complete."""
 
 
 class SystemAttempt:

@@ -22,16 +22,16 @@ from yurt.scheduler.placing.spread import SpreadScore
 from yurt.state.arrays import IntArray
 
 MANY: Final = 20
-"""With so many cells the next best rows are told one per line: all rows of a cell fare alike."""
+"""From this number of cells on, the next best rows are reported one per line: rows of a cell score alike."""
 NO_WORTH: Final = [0]
-"""What the level is worth when no attribute tells by it."""
+"""The value of a level that no attribute determines."""
 
 Entry = tuple[int, int, int]
 """(negative sum, tie, row): the smallest is the best of its line."""
 Lead = tuple[float, int, int, "_Group", int]
 """(negative score, tie, row, group, place in the group)."""
 Key = tuple[int, int, int]
-"""What the lines of a group agree in: the combination of values, the level, and how many parts their rows have."""
+"""What the lines of a group have in common: values, level, and the number of parts of their rows."""
 
 
 class _Group:

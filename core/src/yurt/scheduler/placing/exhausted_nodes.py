@@ -35,9 +35,9 @@ NONE: Final = ExhaustedCounts(0, {}, {})
 
 
 CountsOfMask = dict[int, tuple[BoolArray, ExhaustedCounts]]
-"""Counts of the rows without room among those of a mask, by the identity of the mask, which the value keeps alive."""
+"""Counts of the rows without capacity in a mask, by the mask's identity; the value keeps the mask alive."""
 COUNTS_KEPT: Final = 16
-"""Masks whose counts are kept for the next attempt."""
+"""Masks whose counts are cached for the next attempt."""
 
 
 class ExhaustedNodes:

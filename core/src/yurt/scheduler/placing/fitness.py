@@ -20,11 +20,11 @@ from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
 
 FITS_KEPT: Final = 16
-"""Asks whose fitness is kept for the next attempt."""
+"""Requests whose fitness is cached for the next attempt."""
 FEW_ROWS: Final = 32
-"""So many rows are looked at one by one."""
+"""Up to this number of rows, each is evaluated separately."""
 FEW_CHANGED: Final = 4
-"""When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
+"""When more than a quarter of the rows changed, all are recomputed: plain arrays are faster than selecting rows."""
 
 
 class Fitness(NamedTuple):
@@ -34,11 +34,11 @@ class Fitness(NamedTuple):
     binpacks: IntArray
     has_room: BoolArray
     counts: CountsOfMask
-    """What is counted already of the rows as they are without a plan."""
+    """Cached counts of the rows without a plan."""
 
 
 _Key = tuple[tuple[int, ...], bool]
-"""What is asked, and whether the algorithm spreads."""
+"""The request, and whether the algorithm spreads."""
 
 
 class FitnessTable:

@@ -251,7 +251,7 @@ class GroupPlacer:
         return grant
 
     def _exceeds(self, grant: NodeGrant) -> str:
-        """How a grant would exceed a limit beside the nodes; empty when it does not."""
+        """How a grant would exceed a limit beside the nodes; empty when it fits."""
         return "" if self.limits is None else self.limits.refuses(grant.usage)
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
@@ -278,7 +278,7 @@ class GroupPlacer:
 
 
 def _is_topology_told(view: ClusterView) -> bool:
-    """Whether devices of any node report their topology."""
+    """Whether any node reports the topology of its devices."""
     told = answers_by_row(
         view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False
     )

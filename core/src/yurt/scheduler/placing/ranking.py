@@ -34,7 +34,7 @@ from yurt.structs.job import Job, TaskGroup
 
 SCORES_KEPT: Final = 5
 STALE: Final = -1
-"""No view has this generation: all rows are scored before the next placement."""
+"""A generation that no view has: all rows are scored before the next placement."""
 
 
 class RankOptions(NamedTuple):

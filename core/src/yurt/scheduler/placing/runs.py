@@ -30,9 +30,9 @@ from yurt.state.columns import ALLOCS
 from yurt.structs.explain.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
-"""Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""
+"""Scores evaluated at once: many nodes a few placements deep, or fewer nodes deeper."""
 FEW = 16
-"""So many placements are quicker made one after another."""
+"""Up to this number, placements are faster made one after another."""
 DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
@@ -119,7 +119,7 @@ def place_singly(ranker: Ranker, count: int) -> PlacementRun:
 
 
 def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
-    """The placements derived from one look at the best nodes, and the depth for the next look.
+    """The placements derived from one evaluation of the best nodes, and the depth of the next evaluation.
 
     The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
     might have to show one that is not among them.

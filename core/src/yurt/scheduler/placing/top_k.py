@@ -16,7 +16,7 @@ from yurt.state.arrays import IntArray, TieArray
 
 IMPOSSIBLE = -np.inf
 BLOCKS_MIN, BLOCKS_EACH = 64, 4
-"""Blocks looked at: a few times as many as the scores that are wanted."""
+"""Blocks examined: a few times as many as the scores that are wanted."""
 
 
 def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int) -> tuple[IntArray, bool]:

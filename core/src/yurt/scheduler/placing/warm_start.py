@@ -21,7 +21,7 @@ from yurt.structs.plan import Outcome, Plan
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
 
 PLACERS_KEPT: Final = 4
-"""Groups of different kinds that jobs in turn may have."""
+"""Groups of different kinds whose placers are kept for later jobs."""
 
 
 class WarmStart(NamedTuple):

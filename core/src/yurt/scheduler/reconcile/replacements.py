@@ -30,7 +30,7 @@ class Replacements(NamedTuple):
     now: list[Allocation]
     later: list[tuple[Allocation, int]]
     again: list[Allocation]
-    """Live ones of a batch group that do what another one has done meanwhile: they count no more."""
+    """Live allocations of a batch group whose work another one has completed meanwhile; they no longer count."""
 
 
 def split(

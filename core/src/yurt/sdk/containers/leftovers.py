@@ -11,7 +11,7 @@ from yurt.sdk import mounting
 from yurt.sdk.containers.common import ROLE_LABEL, TASK_LABEL
 from yurt.sdk.driver import Leftover
 from yurt.sdk.errors import DriverError
-from yurt.sdk.pinned_paths import Places
+from yurt.sdk.pinned_paths import PinnedPaths
 
 CONTAINER, HELD_MOUNT = "container", "held mount"
 
@@ -28,14 +28,14 @@ def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
     return [leftover for _, leftover in sorted(found, key=lambda pair: pair[0])]
 
 
-def held_leftovers(places: Places) -> list[Leftover]:
+def held_leftovers(places: PinnedPaths) -> list[Leftover]:
     """Mounts that pinned the sources of starting containers; blocking."""
     points = mounting.points_below(places.folder)
     detail = f"{len(points)} mounts of containers that were being started"
     return [Leftover(kind=HELD_MOUNT, name=places.folder, detail=detail)] if points else []
 
 
-async def remove(leftover: Leftover, places: Places, remove_container: Callable[[str], Awaitable[None]]) -> None:
+async def remove(leftover: Leftover, places: PinnedPaths, remove_container: Callable[[str], Awaitable[None]]) -> None:
     """Remove one leftover; raises DriverError."""
     if leftover.kind != HELD_MOUNT:
         return await remove_container(leftover.name)

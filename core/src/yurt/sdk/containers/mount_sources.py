@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
-from yurt.sdk.pinned_paths import Places
+from yurt.sdk.pinned_paths import PinnedPaths
 from yurt.sdk.search_permission import grant_search
 
 PEER_S = 2.0
@@ -91,7 +91,7 @@ class Holder:
     """Pins the mount sources of one engine's containers; `name` separates its folder from other engines'."""
 
     def __init__(self, name: str, socket_path: str, background: DriverTasks) -> None:
-        self.places = Places(name)
+        self.places = PinnedPaths(name)
         self._socket_path = socket_path
         self._background = background
         self._reached: dict[int, bool] = {}

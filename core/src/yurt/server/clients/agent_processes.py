@@ -30,7 +30,7 @@ ANSWER_LIMIT_S: Final = 1.5
 REPEAT_S: Final = 600.0
 """A refused agent tries again and again; the node's events and the log tell of it once in this time."""
 NODES_MAX: Final = 100_000
-"""Nodes that are remembered; beyond it all are asked anew."""
+"""Nodes that are remembered; beyond this number all are forgotten and register again."""
 SECOND_AGENT: Final = "another agent runs as this node"
 """How the refusal begins."""
 SUBSYSTEM: Final = "Cluster"

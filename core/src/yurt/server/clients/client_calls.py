@@ -148,7 +148,7 @@ class ClientCalls:
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
-        """What a caller of the node's agent may do there; only the leader knows every revocation."""
+        """The rights of a caller on the node's agent; only the leader knows every revocation."""
         return await self._leader_calls.make(lambda leader: leader.caller_rights(shown))
 
     @timed("alloc.sign_identities")

@@ -23,9 +23,9 @@ class Clients:
     introductions: Introductions
     authenticator: NodeAuthenticator
     local_calls: LocalCalls
-    """What is carried out here while this server leads; other servers pass the calls of their clients to it."""
+    """Handles calls while this server leads; other servers forward their clients' calls to it."""
     calls: ClientCalls
-    """What the client of this agent calls."""
+    """The calls made by the client of this agent."""
 
     def connect(
         self, credentials: NodeCredentials, *, on_standing: Callable[[bool], None] = lambda _: None

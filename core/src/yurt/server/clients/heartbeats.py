@@ -21,9 +21,9 @@ RETRY_S: Final = 1.0
 TOGETHER: Final = 500
 """Nodes whose loss is stored side by side, so that one append serves many."""
 NODES_A_SLICE: Final = 2
-"""Nodes whose allocations are looked at before others get the loop: each may have those of hundreds of jobs."""
+"""Nodes whose allocations are examined before the loop gets a turn: each may have those of hundreds of jobs."""
 LATE_S: Final = 1.0
-"""A server that looks this much too late was held up itself: what was sent to it meanwhile has not been read yet."""
+"""A server that checks this late was blocked itself: heartbeats that arrived meanwhile have not been read yet."""
 
 log = logging.getLogger(__name__)
 

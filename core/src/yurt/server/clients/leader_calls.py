@@ -45,7 +45,7 @@ SWITCHED_OFF: Final = (
 LEADER_WAIT_S: Final = 5.0
 """How long a call waits for a leader."""
 LOOK_S: Final = 0.1
-"""A leader that was found but does not lead yet is asked again after this."""
+"""The interval after which a leader that does not lead yet is tried again."""
 
 
 class LocalCalls:
@@ -114,7 +114,7 @@ class LocalCalls:
         return self._csi_volumes.claim(query)
 
     async def caller_rights(self, shown: ShownCredential) -> CallerRights:
-        """What a caller of a node's agent may do there."""
+        """The rights of a caller on a node's agent."""
         self._lead()
         if self._caller_rights is None:
             raise Invalid(SWITCHED_OFF)

@@ -67,7 +67,7 @@ class NodeAuthenticator:
         return node_id in self._replica.state.nodes
 
     async def knows(self, node_id: str) -> bool:
-        """Whether the cluster knows a node; a follower catches up with the leader before it denies that."""
+        """Whether the cluster knows a node; a follower first catches up with the leader before answering no."""
         if not self.is_known(node_id) and not self._leader.is_local:
             try:
                 index = (await self._leader.peer().status()).index

@@ -167,7 +167,7 @@ class RemoteClient:
         return await self._calls.claim_csi_volume(query)
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
-        """What a caller of the node's agent may do there."""
+        """The rights of a caller on the node's agent."""
         return await self._calls.caller_rights(node_id, shown)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:

@@ -25,7 +25,7 @@ class CallerRightsReader:
         self._callers = callers
 
     async def read(self, shown: ShownCredential) -> CallerRights:
-        """What a caller may do; raises Unavailable without a leader."""
+        """The caller's rights; raises Unavailable without a leader."""
         await self._leader.confirm()
         caller = await self._caller(shown)
         actor = Actor(caller=caller)

@@ -36,7 +36,7 @@ INTRODUCTION: Final = "an introduction token counts only where its node register
 
 
 class _WorkloadClaims(Times):
-    """What is read of an identity's claims."""
+    """The claims of an identity that are used."""
 
     sub: str = ""
     nomad_allocation_id: str = ""
@@ -67,7 +67,7 @@ class Callers:
         """What stored tokens show, by the hash of their secrets."""
 
     def secret(self, token: str) -> Caller | None:
-        """What a caller shows by this text, where it is no identity, which has to be checked first."""
+        """The caller of a text that is not an identity; identities are checked first."""
         if not token:
             return NO_TOKEN
         if len(token) != SECRET_LENGTH:
@@ -89,7 +89,7 @@ class Callers:
         return caller
 
     async def shown(self, token: str) -> Caller:
-        """What the caller shows by this text; what is no token leaves it without rights, also without those of anybody.
+        """The caller of this text; an invalid token has no rights, not even those of anonymous callers.
 
         A server that follows may learn of a new root key later than the caller got its identity, and waits a moment.
         """

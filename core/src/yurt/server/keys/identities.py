@@ -71,7 +71,7 @@ class Identities:
 
 
 def identity_of(task: Task, name: str) -> WorkloadIdentity:
-    """A task's identity by name; the default one is there whether the job has its block or not."""
+    """A task's identity by name; the default one exists even without its block in the job."""
     named = (*((task.identity,) if task.identity is not None else ()), *task.identities)
     found = next((each for each in named if identity_name(each) == name), None)
     if found is None and name != DEFAULT:

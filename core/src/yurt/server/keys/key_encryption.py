@@ -30,7 +30,7 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SALT_BYTES: Final = 16
 PASSPHRASE_MIN: Final = 16
-"""Characters of a passphrase at least: whoever has the file can try as many as he likes."""
+"""The minimal length of a passphrase: whoever obtains the file can try any number of guesses."""
 PASSPHRASE_BYTES_MAX: Final = 4_096
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
 """RFC 7914: 32 MiB and about 0.1 s for each passphrase that is tried."""
@@ -57,12 +57,12 @@ class KeyProvider(Protocol):
         ...
 
     def unwrap(self, wrapped: str, *, context: str) -> bytes:
-        """The key; raises Invalid where this is not the key that wrapped it, Unavailable where nobody answers."""
+        """The key; raises Invalid when another key wrapped it, Unavailable when the provider does not answer."""
         ...
 
 
 class KeyProviders:
-    """The configured providers; one of them is active, or none, and root keys are written as they are."""
+    """The configured providers, at most one active; without an active one, root keys are stored unencrypted."""
 
     def __init__(self, configs: tuple[KeyProviderConfig, ...]) -> None:
         self._configs = {each.id: each for each in configs}
@@ -112,7 +112,7 @@ def _made(config: KeyProviderConfig) -> KeyProvider:
 
 
 class PassphraseProvider:
-    """A key that is derived from a passphrase in a file, which is read each time and kept nowhere."""
+    """A key derived from a passphrase in a file, which is read for each use and never stored."""
 
     def __init__(self, provider_id: str, path: Path) -> None:
         self._id = provider_id

@@ -127,7 +127,7 @@ class Keyring:
         _write_private(path, checked(msgspec.json.encode(sealed)))
 
     def _key_providers(self) -> KeyProviders | None:
-        """The key encryption keys; None without any, so that an agent without them imports nothing for them."""
+        """The key encryption keys; None without any, so that agents without them do not import their code."""
         if self._providers is None and self._configs:
             from yurt.server.keys.key_encryption import KeyProviders
 
@@ -193,7 +193,7 @@ class Keyring:
         return {} if self._is_loaded else self._read_files()
 
     def _read_files(self) -> dict[str, str]:
-        """Read every file; others may ask for keys meanwhile, and get those that are known."""
+        """Read every file; meanwhile callers get the keys known so far."""
         refused: dict[str, str] = {}
         if self._folder is None:
             return refused
@@ -235,7 +235,7 @@ class Keyring:
             log.info("root key sealed anew: key=%s keyring=%s", key.key_id, active or "aead")
 
     def _stored_key(self, path: Path, key_id: str) -> tuple[RootKey, str]:
-        """The key in a file, and the provider that wrapped it, "" for none.
+        """The key in a file, and the provider that wrapped it; "" for none.
 
         Raises _Locked where its file is whole and cannot be opened, and Invalid, ValueError or OSError when it is
         damaged.

@@ -37,7 +37,7 @@ def _problems(config: ACLAuthMethodConfig) -> Iterator[str]:
 
 
 def trust_of_pem(texts: list[str]) -> ssl.SSLContext:
-    """A TLS context that trusts these authorities alone, or those of the system if there are none; raises Invalid."""
+    """A TLS context that trusts only these authorities, or the system's if there are none; raises Invalid."""
     joined = "\n".join(texts)
     if len(joined) > PEM_MAX * len(texts):
         raise Invalid(f"longer than {PEM_MAX} characters")

@@ -46,12 +46,12 @@ _JWK_CURVES: Final = {"P-256": "secp256r1", "P-384": "secp384r1", "P-521": "secp
 
 
 class IssuerKey(NamedTuple):
-    """A public key, and what it may check."""
+    """A public key, and the algorithms that it may verify."""
 
     public: PublicKey
     algorithms: frozenset[str]
     key_id: str | None = None
-    """The `kid` of the issuer's key set; keys of PEM texts have none."""
+    """The `kid` in the issuer's key set; keys from PEM texts have none."""
 
 
 class KeySet(NamedTuple):
@@ -85,7 +85,7 @@ def keys_of_pem(texts: Iterable[str]) -> KeySet:
 
 
 def keys_of_jwks(document: bytes) -> KeySet:
-    """The usable keys of a key set; raises Invalid when the document is none or has none."""
+    """The usable keys of a key set; raises Invalid for another document or one without usable keys."""
     if len(document) > JWKS_BYTES_MAX:
         raise Invalid(f"the key set is longer than {JWKS_BYTES_MAX} bytes")
     try:
@@ -128,7 +128,7 @@ def _supported(public: object) -> PublicKey:
 
 
 def _algorithms(public: PublicKey) -> frozenset[str]:
-    """What a key may check; raises ValueError for a key that is too weak, too large or on another curve."""
+    """The algorithms that a key may verify; raises ValueError for a weak, oversized or unsupported key."""
     match public:
         case RSAPublicKey():
             if not RSA_BITS_MIN <= public.key_size <= RSA_BITS_MAX:
@@ -190,7 +190,7 @@ def _edwards(jwk: Mapping[str, Any]) -> PublicKey:
 _MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], PublicKey]]] = {
     "RSA": _rsa, "EC": _elliptic, "OKP": _edwards,
 }  # fmt: skip
-"""Types of keys. `oct`, a shared secret, is none of them."""
+"""Constructors by key type. `oct`, a shared secret, is excluded."""
 
 
 def _number(jwk: Mapping[str, Any], name: str) -> int:

@@ -28,13 +28,13 @@ TOKEN_MAX: Final = 32 * 1024
 """Characters of a login token."""
 KEY_ID_MAX: Final = 1024
 DEFAULT_ALGORITHMS: Final = ("RS256",)
-"""What a method without a list accepts."""
+"""The algorithms accepted by a method without a list."""
 _PARTS: Final = 3
 _HASHES: Final = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
 
 
 class TokenHeader(msgspec.Struct, frozen=True):
-    """What is read of a token's header."""
+    """The fields of a token's header that are used."""
 
     alg: str
     kid: str | None = None
@@ -42,7 +42,7 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 
 def token_header(token: str) -> TokenHeader:
-    """The header of a token that nobody has checked; raises PermissionDenied when it cannot be read.
+    """The header of an unverified token; raises PermissionDenied when it is unreadable.
 
     It is for one question before the check: whether the issuer's keys have to be fetched again for a new `kid`.
     """
@@ -59,7 +59,7 @@ def verified_claims(token: str, keys: KeySet, algorithms: Iterable[str] = ()) ->
 
 
 def verified_payload(token: str, keys: KeySet, algorithms: Iterable[str] = ()) -> bytes:
-    """What a token carries; raises PermissionDenied unless one of the keys signed it with one of the algorithms."""
+    """The payload of a token; raises PermissionDenied unless one of the keys signed it with one of the algorithms."""
     first, second, third = _parts(token)
     header = _header(first)
     accepted = tuple(algorithms) or DEFAULT_ALGORITHMS

@@ -24,7 +24,7 @@ class MethodSecrets(NamedTuple):
 
 
 def secrets_of(method: ACLAuthMethod) -> MethodSecrets:
-    """What stands in the secrets' own fields."""
+    """The values of the secrets' own fields."""
     config = method.config
     if config is None:
         return MethodSecrets()
@@ -51,20 +51,20 @@ def sealed_method(keyring: Keyring, key_id: str, method: ACLAuthMethod) -> ACLAu
 
 
 def opened_method(keyring: Keyring, method: ACLAuthMethod) -> ACLAuthMethod:
-    """A stored method with its secrets in the clear, for another region that seals them with its own key."""
+    """A stored method with its secrets decrypted, for another region that encrypts them with its own key."""
     secrets = opened_secrets(keyring, method)
     return replace(with_method_secrets(method, *secrets), key_id="", sealed_secrets=b"")
 
 
 def sealed_method_again(keyring: Keyring, method: ACLAuthMethod, key_id: str) -> ACLAuthMethod:
-    """The same method with its secrets sealed by another key."""
+    """The method with its secrets encrypted by another key."""
     context = _context(method.name)
     text = keyring.decrypt(method.key_id, method.sealed_secrets, context=context)
     return replace(method, key_id=key_id, sealed_secrets=keyring.encrypt(key_id, text, context=context))
 
 
 def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
-    """A new version with the stored secrets in place of masked ones; raises Invalid where none is stored."""
+    """A new version with stored secrets in place of masked ones; raises Invalid when none is stored."""
     given = secrets_of(method)
     if REDACTED not in given:
         return method

@@ -1,4 +1,4 @@
-"""Garbage collection of inactive root keys that nothing can need any more.
+"""Garbage collection of inactive root keys that are no longer needed.
 
 A key is needed while a variable or the secret of a login method is encrypted with it, while an allocation lives that
 was there before the key became inactive (what signs its tokens is not known, and some never expire), and, unless
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 ALLOCS_A_SLICE: Final = 2_000
 FORCED: Final = Duration(0)
-"""The age that is asked for when everything that is over is to go."""
+"""The age used when everything expired is to be collected."""
 
 
 class RootKeyCollector:

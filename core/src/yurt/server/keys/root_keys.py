@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 REKEY_BATCH = 50
 ROTATION_MIN_S = 60.0
 GIVE_LIMIT_S = 5.0
-"""How long another server may take to take a key, or to give one."""
+"""How long another server may take to accept or return a key."""
 FETCH_RETRY_S = 5.0
 
 
@@ -167,7 +167,7 @@ class RootKeys:
                 self._lacking.set()
 
     async def _fetch_missing(self) -> bool:
-        """Fetch the keys that this server lacks from servers that have them; returns whether it has all now."""
+        """Fetch missing keys from servers that have them; returns whether this server now has all."""
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
         held = await asyncio.to_thread(held_keys, self._keyring, wanted)
         missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
@@ -238,7 +238,7 @@ class RootKeys:
                 await self._set_state(key, KEY_ACTIVE)
 
     async def _set_state(self, key: RootKeyMeta, state: KeyState) -> None:
-        """Set a key's state, unless it was removed or changed meanwhile: the keys are then reconciled again."""
+        """Set a key's state, unless it was removed or changed meanwhile: then the keys are reconciled again."""
         basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
         with suppress(Stale):
             await self._replica.propose(PutRootKey(key=replace(key, state=state), based_on=basis))

@@ -1,4 +1,4 @@
-"""Sessions of browsers: a token that scripts cannot read, and that ends by itself.
+"""Browser sessions: a token that scripts cannot read, with an expiry of its own.
 
 No server remembers a session that lasts. Its text is the session itself, sealed with the root key, which every server
 of the region has: its id, the hash of the token's secret, when it began, and when it was renewed last. The token is
@@ -31,9 +31,9 @@ from yurt.structs.acl import EndedSession
 from yurt.structs.commands import EndSession
 
 IDLE_S: Final = 1800.0
-"""A session ends so long after it was made or renewed."""
+"""A session ends this long after it was created or renewed."""
 LIFE_S: Final = 86_400.0
-"""A session ends so long after the sign-in, however often it is renewed."""
+"""A session ends this long after the sign-in, regardless of renewals."""
 PREFIX: Final = "ys_"
 TEXT_MAX: Final = 1024
 KNOWN_MAX: Final = 4_096
@@ -41,12 +41,12 @@ KNOWN_MAX: Final = 4_096
 UNKNOWN: Final = "the session was not made by a server of this region, or its root key was removed: sign in again"
 _CONTEXT: Final = b"session of a browser"
 FORGET_S: Final = IDLE_S + 3600.0
-"""An ended session is remembered so long: its cookies are idle by then, by clocks that differ by an hour at most."""
+"""An ended session is remembered this long: its cookies are idle by then, given clocks within one hour."""
 _ID_BYTES: Final = 16
 
 
 class Session(NamedTuple):
-    """What a session says."""
+    """The content of a session."""
 
     id: str
     secret_hash: str
@@ -72,7 +72,7 @@ class SealedSession(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """A session that was opened, and the root key that sealed it: without that key it counts no more."""
+    """A decrypted session, and the root key that encrypted it: without that key it is invalid."""
 
     session: Session
     key_id: str
@@ -95,17 +95,17 @@ class Sessions:
         return await self._sealed(Session(session_id, secret_hash, started_at=now, renewed_at=now))
 
     async def renew(self, session: Session) -> SealedSession:
-        """The session for another while."""
+        """Extend the session."""
         return await self._sealed(session._replace(renewed_at=self._replica.env.now()))
 
     async def end(self, session: Session) -> None:
-        """End the session for whoever has its text; raises Conflict, and Unavailable without a leader."""
+        """End the session with this text; raises Conflict, and Unavailable without a leader."""
         forget_at = self._replica.env.now() + seconds(FORGET_S)
         ended = EndedSession(id=session.id, secret_hash=session.secret_hash, forget_at=forget_at)
         await self._replica.propose(EndSession(session=ended))
 
     async def caller(self, text: str) -> Caller:
-        """Who shows a session."""
+        """The caller of a session."""
         try:
             return (await self._opened(text)).caller
         except Invalid as error:
@@ -157,7 +157,7 @@ def _caller(session: Session, key_id: str) -> ShownToken:
 
 
 def session_key_id(text: str) -> str:
-    """The id of the root key that sealed a session, as the text says; "" where it says none."""
+    """The id of the root key that encrypted a session, according to its text; "" when it has none."""
     try:
         return str(UUID(bytes=decoded_base64url(text[len(PREFIX) : TEXT_MAX])[:_ID_BYTES]))
     except (binascii.Error, UnicodeError, ValueError):

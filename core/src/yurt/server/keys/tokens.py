@@ -27,9 +27,9 @@ from yurt.structs.variable import RootKeyMeta
 INTRODUCTION_KIND: Final = "node-introduction"
 """How the subject of a token begins that introduces a client."""
 NODE_IDENTITY_TTL_S: Final = DEFAULT_NODE_IDENTITY_TTL // NANOSECONDS
-"""How long the identity of a node lasts where its pool does not say."""
+"""The lifetime of a node's identity where its pool does not set one."""
 TOKEN_MAX: Final = 8_192
-"""Characters of a token that is looked at."""
+"""The length beyond which a token is rejected unread, in characters."""
 LEEWAY_S: Final = 60
 """How far clocks may differ where `exp`, `nbf` and `iat` are checked."""
 
@@ -65,7 +65,7 @@ def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> st
 
 
 def key_id_of(token: str) -> str:
-    """The id of the root key that a token names, unverified; "" for what is no token."""
+    """The id of the root key that a token names, unverified; "" for an invalid token."""
     try:
         return _header(token.partition(".")[0].encode()).kid
     except _UNREADABLE:

@@ -33,7 +33,7 @@ RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
 RESIGN_LIMIT_S: Final = 2.0
 CONTACT_S: Final = 1.0
-"""How often a server that follows asks the leader whether it is there."""
+"""How often a follower confirms that the leader is alive."""
 
 
 class Roles:
@@ -233,7 +233,7 @@ class Roles:
             await self._fetch_state()
 
     async def resign(self) -> None:
-        """Hand leadership to another server at once, if this server leads and another exists."""
+        """Transfer leadership to another server at once, if this server leads and another exists."""
         try:
             async with asyncio.timeout(RESIGN_LIMIT_S):
                 await self._log.resign()

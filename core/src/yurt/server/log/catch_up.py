@@ -30,7 +30,7 @@ PIECE_BYTES: Final = 256 * 1024
 IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
 """Smaller snapshots wait in memory until they are whole, larger ones in a file."""
 PART_LIMIT_S: Final = 30.0
-"""How long a part may take; after it another server is asked."""
+"""How long a part may take before another server is tried."""
 _length = struct.Struct("<I")
 
 

@@ -21,7 +21,7 @@ from yurt.storage.log import CommandLog, Leadership
 
 CONFIRM_LIMIT_S: Final = 5.0
 CONFIRMED_S: Final = 2.0
-"""For so long a confirmation that this server leads makes its state the newest."""
+"""A confirmed leader's state counts as the newest for this long."""
 
 
 class CurrentLeader:
@@ -91,7 +91,7 @@ class CurrentLeader:
         return self.peers.peer(name)
 
     async def confirm(self) -> None:
-        """Return once this server is known to lead after the call; raises Unavailable ("No cluster leader").
+        """Return once this server is confirmed to lead; raises Unavailable ("No cluster leader").
 
         The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
         """
@@ -109,7 +109,7 @@ class CurrentLeader:
         self._newest_at = max(self._newest_at, asked_at)
 
     async def resign(self, to: str) -> None:
-        """Hand the leadership of this server over to another one."""
+        """Transfer the leadership of this server to another one."""
         await self._log.resign(to=to)
 
     async def wait_news(self, seen: int, timeout_s: float) -> None:
@@ -173,14 +173,14 @@ class CurrentLeader:
         self._contact_at = self._env.monotonic()
 
     def note_index(self, index: int, asked_at: float) -> None:
-        """Record the index that the leader told when it was asked at that time; the oldest one not reached counts."""
+        """Record the index that the leader reported for a query at that time; the oldest one not reached counts."""
         self.note_contact()
         self._update_newest_at()
         if self._sought is None:
             self._sought = (index, asked_at)
 
     def _update_newest_at(self) -> None:
-        """A state that has reached the index of the leader was the newest one when the leader was asked for it."""
+        """A state that has reached the leader's index was the newest when the leader was queried."""
         if self._sought is not None and self._writer.state.index >= self._sought[0]:
             self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
 

@@ -24,7 +24,7 @@ Decision = Callable[[Snapshot], Awaitable[AnyCommand]]
 Propose = Callable[[AnyCommand], Awaitable[Committed]]
 
 ATTEMPTS_MAX: Final = 64
-"""How often a decision is made again before its caller is told to come back."""
+"""How often a decision is repeated before its caller gets an error."""
 
 
 class Contention:

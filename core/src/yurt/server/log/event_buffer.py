@@ -20,14 +20,14 @@ from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
 
 LET_GO: Final = ("allocs", "evals", "job_summaries")
-"""Tables of which deleted rows need not be kept for those who ask for old events."""
+"""Tables whose deleted rows need not be kept for readers of old events."""
 BEHIND_EVENTS_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bounds of what is kept for readers beyond the configured size, all readers together."""
+"""Bounds of the events kept for slow readers beyond the configured size, for all readers together."""
 ROW_BYTES: Final = 1024
-"""What a changed row counts as, besides the bytes of its command: a guess, because most of a row is shared."""
+"""The size that a changed row counts beside its command's bytes: an estimate, because most of a row is shared."""
 TAKEN_AT_ONCE: Final = 256
-"""Events that a reader holds in hand: the buffer's bounds do not count them."""
+"""Events that a reader fetches at once: the buffer's bounds do not count them."""
 
 
 class Event(NamedTuple):
@@ -36,7 +36,7 @@ class Event(NamedTuple):
     index: int  # type: ignore[assignment]
     changes: Changes
     type: EventType | None
-    """None: no reader is told, so the changes are not kept. Those of garbage collection would keep deleted rows."""
+    """None: not sent to readers, so the changes are not kept. Those of garbage collection would keep deleted rows."""
     command_bytes: int = 0
     """How large the command is in the log."""
 
@@ -56,14 +56,14 @@ class _Place:
 
 
 class EventBuffer:
-    """The newest events, and those that live readers have not taken yet.
+    """The newest events, and older ones that live readers have not received yet.
 
     A reader from which an event was dropped that it has not taken is told so and has to begin anew: it must not take
     what it gets for all that happened.
     """
 
     def __init__(self, size: int = 100) -> None:
-        """`size` events are kept whether anybody reads or not; 0 keeps none."""
+        """`size` events are kept with or without readers; 0 keeps none."""
         self._size = size
         self._newest: deque[Event] = deque()
         self._behind: deque[Event] = deque()
@@ -119,11 +119,11 @@ class EventBuffer:
         _forget(self._newest, state, before=wanted)
 
     def _next_wanted(self) -> int | None:
-        """The oldest event that a live reader has not taken; None without readers."""
+        """The oldest event that a live reader has not received; None without readers."""
         return min((each.next_index for each in self._places if each.next_index > self._dropped_index), default=None)
 
     def _trim(self) -> None:
-        """Of the events beyond the size, drop those that no live reader wants, and what is beyond the bounds."""
+        """Drop events beyond the size that no live reader needs, and those beyond the bounds."""
         behind = self._behind
         while behind:
             oldest = behind[0]
@@ -169,7 +169,7 @@ class EventBuffer:
             self._trim()
 
     def _from(self, index: int) -> list[Event]:
-        """The next events from an index on. Looked for from the newest: another reader may be 10,000 behind."""
+        """The next events from an index on, searched from the newest: another reader may be 10,000 behind."""
         found = list(
             takewhile(lambda event: event.index >= index, chain(reversed(self._newest), reversed(self._behind)))
         )

@@ -16,7 +16,7 @@ from yurt.storage.log import CommandLog
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 1.0
-"""Who has not answered by then is asked again the next time."""
+"""A server that has not answered by then is queried again the next time."""
 
 
 async def gossip_sizes(command_log: CommandLog, peers: Peers) -> None:

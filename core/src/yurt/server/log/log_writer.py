@@ -41,9 +41,9 @@ TURN_BYTES: Final = 16_384
 PLACEMENT_WORK: Final = 256
 """Bytes of an ordinary command whose application takes as long as that of a placement."""
 COMMAND_WORK: Final = 512
-"""What an entry's command counts when nobody knows its size."""
+"""The cost of an entry's command of unknown size."""
 LOST_APPEND_S: Final = 5.0
-"""How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
+"""How long an append may continue after leadership was lost; then its outcome is read from the log."""
 
 OnApplied = Callable[[AnyCommand, Changes, int], None]
 
@@ -227,7 +227,7 @@ class LogWriter:
             self._idle.set()
 
     def _give_up(self, batch: list[BatchItem], error: Exception) -> None:
-        """Stop leading: another server leads, or the outcome of an append is unknown."""
+        """Stop leading, because another server leads or the outcome of an append is unknown."""
         if isinstance(error, TimeoutError):
             error = Unavailable("the command log does not answer")
         log.error("appending to the command log failed, this server stops leading: %s", error)
@@ -270,7 +270,7 @@ class LogWriter:
 
 
 def error_of(rejected: Rejected) -> YurtError:
-    """The exception for a rejection, as the proposer sees it."""
+    """The exception that a proposer gets for a rejection."""
     text, reason = rejected.message, rejected.reason
     match rejected.kind:
         case "not_found":

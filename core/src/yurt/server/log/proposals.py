@@ -22,10 +22,10 @@ from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.packed import packed
 
 ENTRY_BYTES: Final = 1_048_576 - 4_096
-"""A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
+"""The encoded size of a batch's commands, with a margin for the log's overhead; a larger command is written alone."""
 PENDING_BYTES: Final = 64 * 1_048_576
 NOT_ENCODED: Final = msgspec.Raw()
-"""What an entry's command has that came from the log."""
+"""The placeholder for the encoding of a command that came from the log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ProposalQueue:
         return [self._prepared(command) for command in commands]
 
     def add(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
-        """Add consecutive commands, whose results come when all are applied. Raises Unavailable for a full queue."""
+        """Add consecutive commands; results arrive when all are applied. Raises Unavailable for a full queue."""
         if self._bytes >= PENDING_BYTES:
             raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
         answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
@@ -163,7 +163,7 @@ class ProposalQueue:
 
 
 def fail(batch: Sequence[BatchItem], error: YurtError) -> None:
-    """Fail a batch, whose application nobody will learn of."""
+    """Fail a batch whose application will not be reported."""
     for item in batch:
         if item.proposal is not None:
             item.proposal.fail(error)

@@ -33,7 +33,7 @@ ACCESS_TABLES: Final = ("acl_tokens", "acl_policies", "acl_roles", "acl_auth_met
 
 
 class RestoredAccess(Value):
-    """What a restore made valid or changed: tokens by accessor id, roles and rules by id, the others by name.
+    """Objects that a restore made valid or changed: tokens by accessor id, roles and rules by id, the others by name.
 
     At most `NAMES_MAX` of each kind are named, in order; `count` is of all.
     """
@@ -87,7 +87,7 @@ async def _through_log(replica: Replica, state: IO[bytes], size: int) -> Committ
 
 
 def restored_access(before: Snapshot, after: Snapshot) -> RestoredAccess:
-    """The difference between two states in what gives rights; what is gone gives none and is left out."""
+    """The objects that grant new or changed rights in the second state; deleted ones grant none."""
     found = {name: _changed(before.table(name), after.table(name)) for name in ACCESS_TABLES}
     count = sum(map(len, found.values()))
     return RestoredAccess(count=count, **{name: tuple(keys[:NAMES_MAX]) for name, keys in found.items()})
@@ -105,7 +105,7 @@ def _content(row: Any) -> object:
 
 
 def _tell_restored(access: RestoredAccess) -> None:
-    """Log what became valid: a new cluster does not know what was revoked after the snapshot."""
+    """Log the restored access: a new cluster does not know what was revoked after the snapshot."""
     if not access.count:
         return
     named = [(name, getattr(access, name)) for name in ACCESS_TABLES]

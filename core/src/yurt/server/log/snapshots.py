@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 SCRUB_INTERVAL_S: Final = 3600.0
 """Between two readings of all that lies on disk."""
 CROWDED_PAUSE_S: Final = 2.0
-"""Between two snapshots while the log is short of room."""
+"""Seconds between two snapshots while the log is short of space."""
 
 
 class Snapshotter:

@@ -80,7 +80,7 @@ class StateLoader:
             await self._env.sleep(START_RETRY_S)
 
     async def _start_from_peer(self) -> bool:
-        """Start from another server's state; returns whether one provided it."""
+        """Start from another server's state; returns whether one was available."""
         try:
             self._take(await fetch_snapshot(self._peers, self._log, after=self._writer.state.index))
         except Unavailable as error:

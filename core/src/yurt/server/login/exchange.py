@@ -40,18 +40,18 @@ ERROR_CODES: Final = frozenset({
     "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
     "invalid_scope",
 })  # fmt: skip
-"""Errors of a token endpoint (RFC 6749) that a caller is told; its other texts could say anything."""
+"""Errors of a token endpoint (RFC 6749) that callers may see; other texts are untrusted."""
 
 
 class LoginCallback(NamedTuple):
-    """What the provider gave the browser, and where."""
+    """The parameters with which the provider redirected the browser."""
 
     code: str
     redirect_uri: str
 
 
 class TokenAnswer(msgspec.Struct, frozen=True):
-    """What is read of a token endpoint's answer."""
+    """The fields of a token endpoint's answer that are used."""
 
     id_token: str
     access_token: str = ""
@@ -62,7 +62,7 @@ class _TokenError(msgspec.Struct, frozen=True):
 
 
 def authorization_url(method: ACLAuthMethod, provider: Provider, request: LoginRequest, state: str, uri: str) -> str:
-    """Where the browser goes."""
+    """The URL to which the browser is sent."""
     config = config_of(method)
     endpoint = provider.document.authorization_endpoint
     if not endpoint:
@@ -112,7 +112,7 @@ class CodeExchange:
             raise provider_failed(method, f"its token endpoint gave {why}") from None
 
     async def user_info(self, method: ACLAuthMethod, provider: Provider, access_token: str) -> Claims | None:
-        """The claims of UserInfo, unchecked; None where there are none or nobody wants them."""
+        """The claims of UserInfo, unverified; None when there are none or they are not needed."""
         endpoint = provider.document.userinfo_endpoint
         if config_of(method).oidc_disable_user_info or not endpoint or not access_token:
             return None
@@ -127,7 +127,7 @@ class CodeExchange:
             raise provider_failed(method, "its UserInfo answer is not a JSON object") from None
 
     async def _proof(self, method: ACLAuthMethod, provider: Provider) -> tuple[dict[str, str], dict[str, str]]:
-        """How the client proves who it is: fields of the form, and headers."""
+        """The client's authentication: form fields and headers."""
         config = config_of(method)
         secrets = opened_secrets(self._keyring, method)
         if config.oidc_client_assertion is not None:

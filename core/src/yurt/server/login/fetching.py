@@ -30,7 +30,7 @@ REDIRECTS: Final = range(300, 400)
 
 
 class ProviderAnswer(NamedTuple):
-    """An answer with any status that is no redirect."""
+    """An answer with any status except a redirect."""
 
     status: int
     content_type: str
@@ -82,7 +82,7 @@ class Fetcher:
 
 
 class _Refused(Exception):
-    """An answer that is not taken."""
+    """A rejected answer."""
 
 
 async def _asked(
@@ -107,12 +107,12 @@ async def _asked(
 
 
 def provider_failed(method: ACLAuthMethod, why: str) -> Unavailable:
-    """The failure of a login whose provider did not do its part; `why` holds no secret."""
+    """The error of a login whose provider failed; `why` must not contain a secret."""
     return Unavailable(f'the provider of auth-method "{method.name}" failed: {why}', reason=Reason.UNAVAILABLE)
 
 
 def endpoint_problem(url: str, discovery_url: str) -> str:
-    """Why an address in a provider's document is not asked, or ""; only a provider on this host leads to this host."""
+    """Why an address in a provider's document is rejected, or ""; only a local provider may name a local one."""
     why = url_problem(url)
     if not why and urlsplit(url).scheme == "http" and not is_local(discovery_url):
         return "is plain HTTP, which is only for providers on this host"

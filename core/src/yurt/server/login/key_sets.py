@@ -33,7 +33,7 @@ DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 
 
 class ProviderDocument(msgspec.Struct, frozen=True):
-    """What is read of a provider's document."""
+    """The fields of a provider's document that are used."""
 
     issuer: str
     jwks_uri: str
@@ -52,7 +52,7 @@ class Provider(NamedTuple):
 
 
 class _Entry:
-    """What is known for one version of a login method. Times are those of a monotonic clock, in seconds."""
+    """Cached facts for one version of a login method. Times are monotonic, in seconds."""
 
     __slots__ = (
         "failed_at_s", "failure", "keys", "keys_asked_s", "keys_at_s", "lock", "provider", "provider_at_s", "version",
@@ -160,7 +160,7 @@ class KeySets:
 
 
 def config_of(method: ACLAuthMethod) -> ACLAuthMethodConfig:
-    """The configuration of a method; raises Invalid for one that lacks it."""
+    """The configuration of a method; raises Invalid when it is missing."""
     if method.config is None:
         raise Invalid(f'auth-method "{method.name}" has no configuration', status=500)
     return method.config

@@ -36,7 +36,7 @@ _ID_BYTES: Final = 16
 
 
 class Parties(NamedTuple):
-    """What a request is bound to."""
+    """The parties to which a request is bound."""
 
     method: str
     client_nonce: str
@@ -48,12 +48,12 @@ class LoginRequest(NamedTuple):
 
     seed: bytes
     method_index: int
-    """The modify index of the login method: a method that changes meanwhile ends the login."""
+    """The modify index of the login method: a changed method ends the login."""
     expires_at: UnixNano
 
     @property
     def nonce(self) -> str:
-        """What the ID token has to repeat."""
+        """The value that the ID token must repeat."""
         return self._derived("nonce").hex()
 
     @property
@@ -96,13 +96,13 @@ def opened_request(keyring: Keyring, state: Snapshot, sealed: str, parties: Part
 
 
 class SeenRequests:
-    """The requests that this server has been asked to complete, as far as they could still be completed."""
+    """The requests that this server was asked to complete, for as long as they are valid."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[str, UnixNano] = OrderedDict()
 
     def take(self, request: LoginRequest, now: UnixNano) -> None:
-        """Use a request up; raises Invalid for one that is over or was taken."""
+        """Mark a request as used; raises Invalid for one that has expired or was used."""
         while self._until and (len(self._until) > SEEN_MAX or next(iter(self._until.values())) <= now):
             self._until.popitem(last=False)
         if request.expires_at <= now or request.accessor_id in self._until:
@@ -111,5 +111,5 @@ class SeenRequests:
 
 
 def _context(parties: Parties) -> bytes:
-    """The context that binds a state to its parties; their texts are told apart by their lengths."""
+    """The context that binds a state to its parties; lengths separate their texts."""
     return b"oidc login\0" + msgspec.msgpack.encode(parties)

@@ -35,14 +35,14 @@ from yurt.structs.commands import CreateACLLoginToken, Expectation
 log = logging.getLogger(__name__)
 
 LOGIN_S: Final = 60.0
-"""How long a login may take, with all that providers are asked."""
+"""The time limit of a login, requests to providers included."""
 RUNNING_MAX: Final = 64
 """Logins of one method that may be in progress at once."""
 JWT, OIDC = "JWT", "OIDC"
 
 
 class CompleteAuth(NamedTuple):
-    """What a callback from the provider brought."""
+    """The parameters of a callback from the provider."""
 
     parties: Parties
     state: str
@@ -72,7 +72,7 @@ class Logins:
             return await self._stored(checked, self._replica.env.uuid())
 
     async def auth_url(self, parties: Parties) -> str:
-        """Where the browser of a login by OIDC goes."""
+        """The URL to which the browser of an OIDC login is sent."""
         method = self._method(parties.method, OIDC)
         if not is_redirect_allowed(config_of(method), parties.redirect_uri):
             raise Invalid(f"unauthorized redirect_uri: {parties.redirect_uri[:256]}")
@@ -116,7 +116,7 @@ class Logins:
 
     @asynccontextmanager
     async def _slot(self, method: ACLAuthMethod) -> AsyncIterator[None]:
-        """Bounds the logins of a method in number and time, so that a provider that hangs holds up its own alone."""
+        """Bounds a method's logins in number and time, so that a hanging provider delays only its own logins."""
         if self._running.get(method.name, 0) >= RUNNING_MAX:
             why = f'{RUNNING_MAX} logins by auth-method "{method.name}" wait for its provider already'
             raise Unavailable(f"too many auth requests: {why}", reason=Reason.OVERLOADED, status=429)

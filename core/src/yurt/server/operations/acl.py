@@ -46,7 +46,7 @@ class AclTokenOperations:
         return await self._tokens.make_one_time(token, secret)
 
     async def exchange_one_time(self, once: str) -> MadeToken:
-        """The token of a one-time token, for whoever has its secret; raises PermissionDenied."""
+        """The token of a one-time token, for the holder of its secret; raises PermissionDenied."""
         return await self._tokens.exchange_one_time(once)
 
 
@@ -106,7 +106,7 @@ class AclPolicyOperations:
 
 
 class SessionOperations:
-    """Sessions of browsers, for whoever shows a secret or a session."""
+    """Browser sessions, for holders of a secret or a session."""
 
     __slots__ = ("_sessions",)
 
@@ -122,7 +122,7 @@ class SessionOperations:
         return await self._sessions.opened(text)
 
     async def renew(self, session: Session) -> SealedSession:
-        """A session for another while."""
+        """Extend a session."""
         return await self._sessions.renew(session)
 
     async def end(self, session: Session) -> None:

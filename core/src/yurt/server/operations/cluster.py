@@ -26,7 +26,7 @@ from yurt.structs.status import JOB_DEAD
 
 
 class NamespaceOperations:
-    """Operations on namespaces; their routes need a management token, whatever the namespace."""
+    """Operations on namespaces; their routes need a management token for every namespace."""
 
     __slots__ = ("_region", "_writer")
 
@@ -47,7 +47,7 @@ class NamespaceOperations:
 
 
 class QuotaOperations:
-    """Operations on quotas; their routes need `quota:write`, which holds for all of them."""
+    """Operations on quotas; their routes need `quota:write`, which covers all of them."""
 
     __slots__ = ("_writer",)
 
@@ -122,7 +122,7 @@ class NodeOperations:
         )
 
     def _check(self, node_id: str) -> Check:
-        """Refuse a node in a pool where the caller lacks the right, in the state the command is based on."""
+        """Reject a node in a pool where the caller lacks the right, in the state that the command is based on."""
 
         def check(state: Snapshot) -> None:
             node = state.nodes.get(node_id)

@@ -79,7 +79,7 @@ class Explanations:
         return await admitted(self._state, in_pool(self._state, job), self._config)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
-        """What registering the job, or evaluating it again, would place, and why not the rest; changes nothing.
+        """What registering the job, or evaluating it again, would place, and why the rest would stay unplaced.
 
         With `node_id` also what that node lacks.
         """
@@ -92,7 +92,7 @@ class Explanations:
         return await asyncio.to_thread(self._with_quota_notes, found)
 
     def _with_quota_notes(self, found: JobExplanation) -> JobExplanation:
-        """The explanation with what is used of a quota in the way, by the namespaces that the caller may see."""
+        """The explanation with the usage of an exhausted quota, by the namespaces that the caller may see."""
         if not any(blocker.kind == "quota" for group in found.groups for blocker in group.blockers):
             return found
         from yurt.scheduler.explain.quota_notes import quota_notes

@@ -1,4 +1,4 @@
-"""What a job's contents need of the caller who registers it, beside the right to register jobs in the namespace.
+"""The rights that a job's contents require beside registering jobs in the namespace.
 
 A job that mounts a host volume reaches files of nodes; one that mounts a CSI volume reaches data of others; one that
 runs a CSI plugin serves volumes to the whole cluster. So each of these needs its own right, whoever may register jobs.
@@ -10,20 +10,22 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from yurt.access import Access, Capability, Need, Scope, needs
-from yurt.access.needs import HostVolumeCapability
+from yurt.access.needs import HostVolumeMountCapability
 from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.structs.job import Job, TaskGroup
 
 SENTINEL_OVERRIDE: Final = needs.namespace(Capability.SENTINEL_OVERRIDE)
 REGISTER_CSI_PLUGIN: Final = needs.namespace(Capability.CSI_REGISTER_PLUGIN)
 MOUNT_CSI_VOLUME: Final = needs.all_of(needs.PLUGIN_READ, needs.namespace(Capability.CSI_MOUNT_VOLUME))
-MOUNT_WRITABLE: Final = needs.host_volume(HostVolumeCapability.MOUNT_READWRITE)
-MOUNT_READONLY: Final = needs.host_volume(HostVolumeCapability.MOUNT_READONLY, HostVolumeCapability.MOUNT_READWRITE)
+MOUNT_WRITABLE: Final = needs.host_volume(HostVolumeMountCapability.MOUNT_READWRITE)
+MOUNT_READONLY: Final = needs.host_volume(
+    HostVolumeMountCapability.MOUNT_READONLY, HostVolumeMountCapability.MOUNT_READWRITE
+)
 BIDIRECTIONAL: Final = "bidirectional"
 
 
 class ContentNeed(NamedTuple):
-    """What a part of a job needs, and the part in words."""
+    """The need of a part of a job, and its description."""
 
     need: Need
     scope: Scope
@@ -31,7 +33,7 @@ class ContentNeed(NamedTuple):
 
 
 def content_needs(job: Job) -> Iterator[ContentNeed]:
-    """What the volumes and plugins of a job need of the caller."""
+    """The needs of a job's volumes and plugins."""
     namespace = Scope(namespace=job.namespace)
     for group in job.task_groups:
         yield from _of_volumes(group, namespace)
@@ -57,7 +59,7 @@ def require_contents(access: Access, job: Job, *, is_told: bool = True) -> None:
 
 
 def require_override(access: Access, namespace: str, *, is_asked: bool) -> None:
-    """Raises PermissionDenied for a caller who asks to override policies without the right to do so."""
+    """Raises PermissionDenied when a caller without the right asks to override policies."""
     if is_asked:
         access.narrowed(SENTINEL_OVERRIDE).require(Scope(namespace=namespace))
 

@@ -53,7 +53,7 @@ class Targets:
     root_keys: RootKeys
     introductions: Introductions
     logins: Callable[[], Logins]
-    """Made when it is first asked for."""
+    """Created on first use."""
     read_models: ReadModels
     sessions: Sessions | None
     """None while access control is off."""

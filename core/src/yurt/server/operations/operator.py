@@ -36,11 +36,11 @@ class SystemOperations:
 
     @property
     def workers(self) -> tuple[int, tuple[str, ...]]:
-        """How many scheduler workers this server has, and what they schedule."""
+        """The number of scheduler workers of this server, and the job types that they schedule."""
         return self._workers.count, self._workers.schedulers
 
     def set_workers(self, count: int, schedulers: tuple[str, ...]) -> None:
-        """Change how many scheduler workers this server has, and what they schedule, until it ends; raises Invalid."""
+        """Change the number of this server's workers and their job types until it ends; raises Invalid."""
         self._workers.change(count, schedulers)
 
     async def set_scheduler_config(self, configuration: SchedulerConfiguration, *, check_index: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Changes to allocations, deployments and evaluations, found by id; their row has the namespace."""
+"""Changes to allocations, deployments and evaluations, found by id; the namespace comes from their row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from yurt.server.results import AllocStopped, DeploymentChanged
 from yurt.structs.commands import DeleteEvaluations
 
 DELETE_BATCH: Final = 200
-"""Evaluations deleted by one command: it bounds for how long its application holds the loop."""
+"""Evaluations deleted by one command: bounds the time its application blocks the loop."""
 
 
 class AllocationOperations:

@@ -11,7 +11,7 @@ from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, pr
 from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
 from yurt.queue.waiting import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import Wanted
+from yurt.scheduler.capacity.pool_room import PendingAllocs
 from yurt.sdk.value import Duration, UnixNano
 from yurt.state import Snapshot
 from yurt.state.namespace_usage import MILLI
@@ -34,13 +34,13 @@ QUEUED_TRIGGERS: Final = frozenset(
 """Evaluations for other reasons (a lost node, a stop) go to the scheduler at once: their work is not new."""
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A job in a queue, with the evaluation that waits."""
 
     job: Job
     evaluation: Evaluation
     waiting: Waiting
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[PendingAllocs, ...]
 
 
 def queue_of(state: Snapshot, pool: str) -> BatchQueue | None:
@@ -68,7 +68,7 @@ def queued_job(state: Snapshot, evaluation: Evaluation) -> tuple[Job, BatchQueue
     return None if queue is None else (job, queue)
 
 
-def entry_of(state: Snapshot, evaluation: Evaluation) -> Entry | None:
+def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
     """The entry of an evaluation; None when it waits in no queue."""
     found = queued_job(state, evaluation)
     if found is None:
@@ -92,11 +92,11 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> Entry | None:
         turn=turn_of(since, limit, cards_of(job), rules),
         boost_at=boost_time(since, rules),
     )
-    return Entry(job, evaluation, waiting, wanted)
+    return QueueEntry(job, evaluation, waiting, wanted)
 
 
 def turn_rules(queue: BatchQueue) -> TurnRules:
-    """How turns follow from when jobs come; other types than `fair_share` look at no turns."""
+    """How turns follow from jobs' arrival; only `fair_share` uses turns."""
     fair = queue.fair_share
     if fair is None:
         return TurnRules()
@@ -104,7 +104,7 @@ def turn_rules(queue: BatchQueue) -> TurnRules:
 
 
 def cards_of(job: Job) -> int:
-    """How many cards a job asks for in all, or allocations where these are more: its work is that times its limit."""
+    """The number of cards requested by a job, or of its allocations if larger: its work is that times its limit."""
     return max(1, sum(group.count * max(1, _cards(group)) for group in job.task_groups))
 
 
@@ -114,7 +114,7 @@ def _cards(group: TaskGroup) -> int:
 
 
 def was_boosted(alloc: Allocation, queue: BatchQueue) -> bool:
-    """Whether an allocation's job was boosted when it was placed: it follows from when it came and started."""
+    """Whether an allocation's job was boosted when it was placed, derived from its arrival and start."""
     if alloc.job is None or queue.fair_share is None:
         return False
     return 0 < boost_time(alloc.job.submit_time, turn_rules(queue)) <= alloc.create_time
@@ -139,9 +139,9 @@ def kinds_of(job: Job) -> tuple[Hashable, ...]:
     )
 
 
-def entries(state: Snapshot, pool: str) -> list[Entry]:
+def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
     """All jobs that wait in a queue, each once, in no order."""
-    found: dict[JobKey, Entry] = {}
+    found: dict[JobKey, QueueEntry] = {}
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
         for evaluation in state.evals.where("status", name):
             job = state.jobs.get((evaluation.namespace, evaluation.job_id))
@@ -160,7 +160,7 @@ def run_limit(job: Job, queue: BatchQueue) -> Duration:
 
 
 def capacity_of(state: Snapshot, pool: str, queue: BatchQueue) -> Amounts:
-    """What the ready nodes of a pool have; computed once for nodes that do not change."""
+    """The capacity of a pool's ready nodes; computed once while nodes do not change."""
     memo = state.columns.nodes.memo
     prices = () if queue.fair_share is None else tuple(sorted(queue.fair_share.prices.items()))
     key = ("capacity of a queue", pool, prices)
@@ -193,7 +193,7 @@ def allocs_of_pool(state: Snapshot, pool: str) -> Iterator[Allocation]:
 
 
 def held_by_tenant(state: Snapshot, pool: str, queue: BatchQueue) -> dict[tuple[str, ...], Amounts]:
-    """What the batch jobs of each tenant hold now."""
+    """The present usage of each tenant's batch jobs."""
     key = metadata_key(queue)
     sums: dict[tuple[str, ...], Amounts] = {}
     for alloc in allocs_of_pool(state, pool):
@@ -208,7 +208,7 @@ def price_parts() -> int:
     return MILLI * PRICE_ONE
 
 
-def _wanted(state: Snapshot, job: Job) -> Iterator[Wanted]:
+def _wanted(state: Snapshot, job: Job) -> Iterator[PendingAllocs]:
     """The allocations of each group that are neither there nor done."""
     present: Counter[str] = Counter()
     for alloc in state.allocs_of_job(job.namespace, job.id):
@@ -218,4 +218,6 @@ def _wanted(state: Snapshot, job: Job) -> Iterator[Wanted]:
     for group in job.task_groups:
         missing = group.count - present[group.name]
         if missing > 0:
-            yield Wanted(GroupAsk(group, with_memory_max=False), missing, max(1, group.least - present[group.name]))
+            yield PendingAllocs(
+                GroupAsk(group, with_memory_max=False), missing, max(1, group.least - present[group.name])
+            )

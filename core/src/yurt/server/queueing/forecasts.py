@@ -1,4 +1,4 @@
-"""What this leader said of starts, and what came of it: by pool, since its term began."""
+"""This leader's start forecasts and their outcomes, by pool, since its term began."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Forecasts:
         return self._pools.setdefault(pool, Accuracy())
 
     def note(self, pool: str, found: Mapping[JobKey, Forecast]) -> None:
-        """Remember what was found of jobs for the first time, and what callers are told of it."""
+        """Record the first forecasts of jobs, and those shown to callers."""
         accuracy = self.of(pool)
         accuracy.note(found, {key: accuracy.corrected(forecast) for key, forecast in found.items()})
 
     def follow(self, changes: Changes) -> None:
-        """See which jobs started, and which wait no more."""
+        """Record which jobs started, and which left the queue."""
         if not self._pools:
             return
         for change in changes:

@@ -17,36 +17,36 @@ from typing import Final
 
 from yurt.queue.line import Line
 from yurt.queue.waiting import JobKey, Waiting
-from yurt.scheduler.capacity.pool_room import Wanted
-from yurt.server.queueing.entries import Entry, entry_of, queue_of
-from yurt.server.queueing.order import Decision, Promise, QueuedJobs, decide
+from yurt.scheduler.capacity.pool_room import PendingAllocs
+from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of
+from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Changes, Snapshot
 from yurt.structs.evaluation import Evaluation
 
 SHAPES_MAX: Final = 64
-"""Different requests of a pool's jobs up to which each is asked for before the order is walked."""
+"""Different requests of a pool's jobs up to which each is tested before the order is walked."""
 
 
-class _Pool:
+class _PoolGate:
     """The jobs that wait for a pool."""
 
     def __init__(self) -> None:
         self.line = Line()
         self.ready: set[JobKey] = set()
-        self.shapes: dict[object, tuple[Wanted, ...]] = {}
+        self.shapes: dict[object, tuple[PendingAllocs, ...]] = {}
         self.view: PoolView | None = None
         self._counts: Counter[object] = Counter()
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: QueueEntry) -> None:
         """A job waits."""
         self.line.put(entry.waiting)
         shape = _shape(entry)
         self._counts[shape] += 1
         self.shapes[shape] = entry.wanted
 
-    def remove(self, entry: Entry) -> None:
-        """A job waits no more."""
+    def remove(self, entry: QueueEntry) -> None:
+        """Remove a job from the waiting ones."""
         self.line.remove(entry.waiting.key)
         self.ready.discard(entry.waiting.key)
         shape = _shape(entry)
@@ -67,7 +67,7 @@ class _Pool:
         return self.view
 
 
-def _shape(entry: Entry) -> object:
+def _shape(entry: QueueEntry) -> object:
     """Jobs of one shape fit or do not fit together."""
     return tuple((one.ask.signature, one.number, one.least) for one in entry.wanted)
 
@@ -76,10 +76,10 @@ class QueueGate:
     """The queued jobs of all pools, while this server leads."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, _Pool] = defaultdict(_Pool)
-        self._entries: dict[JobKey, Entry] = {}
+        self._pools: dict[str, _PoolGate] = defaultdict(_PoolGate)
+        self._entries: dict[JobKey, QueueEntry] = {}
         self._ready: dict[JobKey, dict[str, Evaluation]] = {}
-        self._in_flight: dict[str, Entry] = {}
+        self._in_flight: dict[str, QueueEntry] = {}
         self.promises: dict[str, tuple[Promise, ...]] = {}
         """By pool, for whom capacity was kept at the last look."""
         self.is_dirty = False
@@ -115,7 +115,7 @@ class QueueGate:
         return True
 
     def note_blocked(self, state: Snapshot, evaluation: Evaluation) -> None:
-        """An evaluation of a queued job found no room: its job keeps its place and is not ready."""
+        """An evaluation of a queued job was unplaced: its job keeps its place and is not ready."""
         entry = entry_of(state, evaluation)
         if entry is not None:
             self._put(entry)
@@ -142,7 +142,7 @@ class QueueGate:
             self._entries[key] = entry._replace(evaluation=next(iter(others.values())))
 
     def done(self, eval_id: str) -> None:
-        """The broker has an evaluation no more."""
+        """The broker has completed or dropped an evaluation."""
         if self._in_flight.pop(eval_id, None) is not None:
             self.is_dirty = True
 
@@ -184,11 +184,11 @@ class QueueGate:
                 self._in_flight.update(dict.fromkeys(evaluations, self._entries[key]))
         return found
 
-    def _decide(self, state: Snapshot, name: str, now: int) -> Decision:
+    def _decide(self, state: Snapshot, name: str, now: int) -> QueueDecision:
         pool = self._pools[name]
         view = pool.view_of(state, name)
         if view is None:
-            return Decision((), ())
+            return QueueDecision((), ())
         flying = {entry.waiting.key: entry for entry in self._in_flight.values() if entry.job.node_pool == name}
         # A job in flight has its place in the room already and is passed over by the order.
         resting: list[Waiting | None] = [pool.line.remove(key) for key in flying]
@@ -202,13 +202,13 @@ class QueueGate:
                     pool.line.put(waiting)
 
     def _unready(self, key: JobKey) -> dict[str, Evaluation]:
-        """A job's evaluations that waited here, which do so no more."""
+        """Remove and return a job's evaluations that waited here."""
         entry = self._entries.get(key)
         if entry is not None and entry.job.node_pool in self._pools:
             self._pools[entry.job.node_pool].ready.discard(key)
         return self._ready.pop(key, {})
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: QueueEntry) -> None:
         key = entry.waiting.key
         self._drop(key)
         self._entries[key] = entry

@@ -11,22 +11,22 @@ from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import Shares, fair_order
 from yurt.queue.line import Line
 from yurt.queue.waiting import JobKey, Path, Waiting
-from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
+from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
 from yurt.sdk.value import seconds
-from yurt.server.queueing.entries import Entry
+from yurt.server.queueing.entries import QueueEntry
 from yurt.server.queueing.pool_view import PoolView, weights_of
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 
 WINDOW: Final = 16
 """Jobs of a pool that the scheduler has at a time."""
 RELEASES_MAX: Final = 4_000
-"""Running allocations whose ends are looked at for a reservation: those that end first."""
+"""Running allocations whose ends are considered for a reservation: those that end first."""
 PATIENCE: Final = seconds(36 * 3600)
-"""How long others pass a job whose start nobody can promise, as what runs before it has no limit."""
+"""How long a job may be overtaken while its start is unknown because running jobs have no limit."""
 
 
 class Promise(NamedTuple):
-    """A job for which capacity is kept, and from when on it has that; 0: nobody can say."""
+    """A job for which capacity is reserved, and the time from which it has it; 0: unknown."""
 
     key: JobKey
     start: int
@@ -35,18 +35,18 @@ class Promise(NamedTuple):
 
 
 class QueuedJobs(NamedTuple):
-    """What the gate knows of the jobs of a pool."""
+    """The facts that the gate passes about a pool's jobs."""
 
-    entries: Mapping[JobKey, Entry]
+    entries: Mapping[JobKey, QueueEntry]
     ready: Collection[JobKey]
-    """Those that the scheduler has not seen since capacity changed for them."""
-    in_flight: Sequence[Entry]
-    shapes: Mapping[object, Sequence[Wanted]] | None = None
-    """What the jobs ask, each once; None: there are too many to look at."""
+    """Jobs that the scheduler has not tried since capacity changed for them."""
+    in_flight: Sequence[QueueEntry]
+    shapes: Mapping[object, Sequence[PendingAllocs]] | None = None
+    """The distinct requests of the jobs; None: there are too many to consider."""
 
 
-class Decision(NamedTuple):
-    """The jobs that the scheduler gets now, in their order, and those for which capacity is kept."""
+class QueueDecision(NamedTuple):
+    """The jobs released to the scheduler now, in order, and those for which capacity is reserved."""
 
     release: tuple[JobKey, ...]
     promises: tuple[Promise, ...]
@@ -71,7 +71,7 @@ def adjusted_order(
 
 
 def ordered(view: PoolView, line: Line, now: int) -> Iterable[Waiting]:
-    """The jobs of a queue in their order; lazily, so the line must not change meanwhile."""
+    """The jobs of a queue in order, computed lazily; the line must not change meanwhile."""
     queue = view.queue
     if queue.dynamic_priority is not None:
         return [one.job for one in adjusted_order(queue.dynamic_priority, line, view.held, now)]
@@ -83,7 +83,7 @@ def ordered(view: PoolView, line: Line, now: int) -> Iterable[Waiting]:
     return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.held_by_account)))
 
 
-def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> Decision:
+def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> QueueDecision:
     """Which jobs the scheduler gets.
 
     Jobs that are in flight are counted first. A job that is not ready has been tried and found no room: it waits, and
@@ -91,12 +91,12 @@ def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> Decisio
     """
     entries, ready, in_flight = jobs.entries, jobs.ready, jobs.in_flight
     if not ready or len(in_flight) >= WINDOW:
-        return Decision((), ())
+        return QueueDecision((), ())
     room = view.room()
     for entry in in_flight:
         room.take(entry.wanted)
     if not _may_start(room, jobs.shapes):
-        return Decision((), ())
+        return QueueDecision((), ())
     kept = _Reservations(view, now)
     release: list[JobKey] = []
     passed = 0
@@ -121,23 +121,23 @@ def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> Decisio
         kept.add(entry)
         if passed > view.queue.backfill_depth or not view.queue.reservations:
             break
-    return Decision(tuple(release), tuple(kept.promises))
+    return QueueDecision(tuple(release), tuple(kept.promises))
 
 
-def _may_start(room: PoolRoom, shapes: Mapping[object, Sequence[Wanted]] | None) -> bool:
-    """Whether there is anything to decide: some job fits, or asks for what the scheduler has to refuse."""
+def _may_start(room: PoolRoom, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
+    """Whether there is anything to decide: some job fits, or its request must be refused by the scheduler."""
     return shapes is None or any(room.has_room(wanted) or not _fits_empty(room, wanted) for wanted in shapes.values())
 
 
-def _could_ever_fit(room: PoolRoom, entry: Entry) -> bool:
+def _could_ever_fit(room: PoolRoom, entry: QueueEntry) -> bool:
     return _fits_empty(room, entry.wanted)
 
 
-def _fits_empty(room: PoolRoom, wanted: Iterable[Wanted]) -> bool:
+def _fits_empty(room: PoolRoom, wanted: Iterable[PendingAllocs]) -> bool:
     return any(room.total_places(one.ask) >= max(1, one.least) for one in wanted)
 
 
-class Reserved(NamedTuple):
+class PromisedCapacity(NamedTuple):
     """The pool at the time of a promise, without what the promised job takes, and the rows where it takes it."""
 
     room: PoolRoom
@@ -147,16 +147,16 @@ class Reserved(NamedTuple):
 
 
 class _Reservations:
-    """What is kept for the first jobs that do not fit."""
+    """The capacity reserved for the first jobs that do not fit."""
 
     def __init__(self, view: PoolView, now: int) -> None:
         self.promises: list[Promise] = []
         self._view, self._now = view, now
-        self._kept: list[Reserved] = []
+        self._kept: list[PromisedCapacity] = []
         self._is_closed = False
 
-    def permits(self, entry: Entry) -> bool:
-        """Whether a job may start although others wait: it ends before, or leaves what they need wherever it goes."""
+    def permits(self, entry: QueueEntry) -> bool:
+        """Whether a job may start before waiting ones: it ends in time, or leaves their capacity wherever it runs."""
         if self._is_closed:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
@@ -168,8 +168,8 @@ class _Reservations:
                 kept.room.use_on(kept.rows, one.ask, one.number)
         return True
 
-    def add(self, entry: Entry) -> None:
-        """Keep capacity for a job that does not fit, while there are fewer reservations than configured.
+    def add(self, entry: QueueEntry) -> None:
+        """Reserve capacity for a job that does not fit, while there are fewer reservations than configured.
 
         Where limits do not say when it fits, the run times of the past do; others that end before may pass it, until
         it has waited for as long as a boost takes. Then nothing does.
@@ -189,14 +189,14 @@ class _Reservations:
         self._kept.append(found)
 
 
-def reserved(view: PoolView, wanted: Sequence[Wanted], now: int) -> Reserved | None:
+def reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
     """The first end of running allocations after which a job fits: by their limits, else by run times of the past."""
     key = tuple((one.ask.signature, one.number, one.least) for one in wanted)
     found = view.remembered(key, lambda: _reserved(view, wanted, now))
     return None if found is None else found._replace(room=found.room.copy(), start=max(found.start, now))
 
 
-def _reserved(view: PoolView, wanted: Sequence[Wanted], now: int) -> Reserved | None:
+def _reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
     for ends, is_sure in ((view.ends(RELEASES_MAX), True), (view.expected_ends(now, RELEASES_MAX), False)):
         room = view.room()
         allocs = [alloc for _, alloc in ends]
@@ -204,7 +204,7 @@ def _reserved(view: PoolView, wanted: Sequence[Wanted], now: int) -> Reserved | 
         if count > 0:
             rows = room.take(wanted)
             assert rows, (wanted, "it fits after these releases")
-            return Reserved(room, tuple(rows), ends[count - 1][0], is_sure)
+            return PromisedCapacity(room, tuple(rows), ends[count - 1][0], is_sure)
         if not view.has_unlimited:
             break
     return None

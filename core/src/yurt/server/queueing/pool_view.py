@@ -1,4 +1,4 @@
-"""What decisions about a queue need of the state, kept from one decision to the next.
+"""The part of the state that queue decisions need, maintained between decisions.
 
 All of it follows from the state: `PoolView` sums it up, `follow` changes it by what a command changed, and both come to
 the same (tests/server/test_pool_view.py). So a decision costs what changed since the one before it, not what the pool
@@ -29,11 +29,11 @@ from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
 from yurt.structs.queueing.usage import QueueUsage
 
 TICKS: Final = 256
-"""Of a half-life, in which usage is looked at anew where nothing changed; it ages by 0.3 % in one."""
+"""Ticks per half-life at which usage is recomputed when nothing changed; it ages by 0.3 % per tick."""
 LIKELY: Final = 80
 """Percent of comparable runs that take no longer than what a run without a limit counts with."""
 UNLIMITED: Final = 365 * 24 * HOUR
-"""The run time of what declares none and has no history."""
+"""The run time of jobs without a limit or a history."""
 REMEMBERED_MAX: Final = 16
 
 
@@ -42,7 +42,7 @@ class _Run(NamedTuple):
 
     alloc: Allocation
     end: int
-    """At the latest; 0: nothing says so."""
+    """The latest end; 0: unlimited."""
     tenant: Path
     amounts: Amounts
     is_batch: bool
@@ -50,7 +50,7 @@ class _Run(NamedTuple):
 
 
 class _Runs:
-    """What runs in a pool, when it ends by its limits, and what it comes to."""
+    """The running allocations of a pool, their ends by run time limits, and their total usage."""
 
     def __init__(self, queue: BatchQueue) -> None:
         self.version = 0
@@ -87,7 +87,7 @@ class _Runs:
         self._count(run, 1)
 
     def remove(self, alloc_id: str) -> None:
-        """Count an allocation no more."""
+        """Remove an allocation."""
         run = self.by_id.pop(alloc_id, None)
         if run is None:
             return
@@ -98,7 +98,7 @@ class _Runs:
         self._count(run, -1)
 
     def replace(self, alloc: Allocation) -> bool:
-        """Keep the newest row of an allocation that counts as before; False: it is not known."""
+        """Store the newest row of an allocation whose usage is unchanged; False when it is unknown."""
         run = self.by_id.get(alloc.id)
         if run is not None:
             self.by_id[alloc.id] = run._replace(alloc=alloc)
@@ -113,7 +113,7 @@ class _Runs:
 
 
 class PoolView:
-    """The free room of a pool, what runs in it and when that ends, and what its tenants hold."""
+    """The free capacity of a pool, its running allocations with their ends, and its tenants' usage."""
 
     def __init__(self, state: Snapshot, pool: str, queue: BatchQueue) -> None:
         self.pool, self.queue, self.state = pool, queue, state
@@ -131,7 +131,7 @@ class PoolView:
             self._learn(alloc)
 
     def follow(self, changes: Iterable[Change]) -> bool:
-        """Follow what a command changed; False when the view is to be made anew."""
+        """Apply a command's changes; False when the view must be rebuilt."""
         for change in changes:
             if change.table == "allocs":
                 self._follow_alloc(change.before, change.after)
@@ -146,7 +146,7 @@ class PoolView:
         self.state = state
 
     def room(self) -> PoolRoom:
-        """The free room, to plan with."""
+        """A copy of the free capacity, for planning."""
         if self._room is None or not self._room.follow(self.state, self._changed_nodes):
             self._room = PoolRoom(self.state, self.pool)
         self._changed_nodes.clear()
@@ -154,17 +154,17 @@ class PoolView:
 
     @property
     def capacity(self) -> Amounts:
-        """What the ready nodes have."""
+        """The capacity of the ready nodes."""
         return capacity_of(self.state, self.pool, self.queue)
 
     @property
     def held(self) -> Mapping[Path, Amounts]:
-        """What the batch jobs of each tenant hold, GPUs by their price; tenants that hold nothing are missing."""
+        """The present usage of each tenant's batch jobs, GPUs by their price; tenants without usage are missing."""
         return self._runs.held
 
     @property
     def held_by_account(self) -> Mapping[str, Amounts]:
-        """As `held`, of accounts."""
+        """As `held`, by account."""
         return self._runs.held_by_account
 
     @property
@@ -178,7 +178,7 @@ class PoolView:
 
     @property
     def has_unlimited(self) -> bool:
-        """Whether something runs for which no limit says when it ends."""
+        """Whether anything without a run time limit is running."""
         return bool(self._runs.unlimited)
 
     def ends(self, most: int) -> list[tuple[int, Allocation]]:
@@ -186,7 +186,7 @@ class PoolView:
         return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in self._runs.ends[:most]]
 
     def expected_ends(self, now: int, most: int) -> list[tuple[int, Allocation]]:
-        """As `ends`, with the ends that history expects of what has no limit."""
+        """As `ends`, with the expected ends of allocations without a limit."""
         found = self._runs.ends[:most]
         for alloc_id in self._runs.unlimited:
             alloc = self._runs.by_id[alloc_id].alloc
@@ -229,7 +229,7 @@ class PoolView:
         self._history.add(kinds_of(alloc.job), max(0, alloc.modify_time - alloc.create_time))
 
     def _is_own(self, node: Node | None) -> bool:
-        """Whether a node is the pool's; what it has, the room reads by itself."""
+        """Whether a node belongs to the pool; the room reads its capacity itself."""
         return node is not None and node.node_pool == self.pool
 
 
@@ -291,7 +291,7 @@ def _sum_up(sums: dict[Any, Amounts], key: Hashable, amounts: Amounts, sign: int
 
 
 def _has_run(alloc: Allocation) -> bool:
-    """Whether the run time of an allocation tells of others."""
+    """Whether the run time of an allocation is representative of others."""
     is_complete = alloc.client_status == status.CLIENT_COMPLETE
     return is_complete and alloc.job is not None and alloc.job.type == status.JOB_BATCH
 

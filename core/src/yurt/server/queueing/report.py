@@ -15,7 +15,7 @@ from yurt.queue.line import Line
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting import JobKey, Waiting
 from yurt.scheduler.capacity.pool_room import PoolRoom
-from yurt.server.queueing.entries import Entry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
+from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
 from yurt.server.queueing.order import adjusted_order, ordered
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
@@ -29,15 +29,15 @@ LIKELY, BY = 50, 80
 HISTORY_MAX: Final = 5_000
 """Ended allocations from which run times are learned, the newest."""
 UNLIMITED: Final = 365 * 24 * 3600 * 1_000_000_000
-"""The run time of what declares none and has no history, for forecasts."""
+"""The run time of jobs without a limit or a history, for forecasts."""
 FORECASTS_MAX: Final = 2_000
 """Jobs at the head of a queue for which a start is forecast."""
 
 
 class Place(NamedTuple):
-    """A waiting job as the queue shows it; times in unix nanoseconds, 0 where nobody can say."""
+    """A waiting job as the queue shows it; times in unix nanoseconds, 0 for unknown."""
 
-    entry: Entry
+    entry: QueueEntry
     position: int
     status: str
     """queued, placing (the head, which the scheduler has or gets next) or blocked."""
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class TenantUse(NamedTuple):
-    """What a tenant has used, decayed, in hours of MHz, MiB and GPUs; for other types than fair_share what it holds."""
+    """A tenant's decayed usage in hours of MHz, MiB and GPUs; its present usage for types other than fair_share."""
 
     tenant: tuple[str, ...]
     used: Amounts
@@ -66,7 +66,7 @@ class _Forecast(NamedTuple):
 
 
 def places(state: Snapshot, pool: str, now: int) -> list[Place]:
-    """The jobs of a pool's queue in their order; none where the pool has no queue."""
+    """The jobs of a pool's queue in order; empty for a pool without a queue."""
     queue = _queue(state, pool)
     if queue is None:
         return []
@@ -101,7 +101,7 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
 
 
 def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
-    """When the jobs of a pool's queue would start, without correction; those of which nobody can say are missing."""
+    """The uncorrected expected starts of the jobs in a pool's queue; unknown ones are missing."""
     queue = _queue(state, pool)
     if queue is None:
         return {}
@@ -115,7 +115,7 @@ def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
 
 def _order(
     state: Snapshot, pool: str, queue: BatchQueue, now: int
-) -> tuple[dict[JobKey, Entry], PoolView, list[Waiting]]:
+) -> tuple[dict[JobKey, QueueEntry], PoolView, list[Waiting]]:
     """The jobs that wait, and their order."""
     waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
     line = Line()
@@ -159,7 +159,7 @@ def _queue(state: Snapshot, pool: str) -> BatchQueue | None:
     return None if row is None else row.batch_queue
 
 
-def _reason(room: PoolRoom, entry: Entry, position: int) -> tuple[str, str]:
+def _reason(room: PoolRoom, entry: QueueEntry, position: int) -> tuple[str, str]:
     """The status of a job and the first cause of its wait."""
     evaluation = entry.evaluation
     if evaluation.quota_limit_reached:

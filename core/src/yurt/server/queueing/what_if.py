@@ -1,4 +1,4 @@
-"""What a cluster would do if something were otherwise: nodes lost or added, quotas changed, jobs submitted.
+"""Simulates a changed cluster: nodes lost or added, quotas changed, jobs submitted.
 
 The changes are laid over a copy of the state. Then everything that they concern, and everything that waits, is
 scheduled by the real scheduler on that state, jobs of queued pools in the order of their queue, until nothing more is
@@ -32,19 +32,19 @@ from yurt.structs.quota import QuotaSpec
 from yurt.structs.status import Trigger
 
 ROUNDS_MAX: Final = 100_000
-"""Evaluations until an answer is given up: each job is evaluated a few times at most."""
+"""Evaluations after which a simulation is aborted: each job is evaluated a few times at most."""
 SEED: Final = 1
 NODES_MAX: Final = 10_000
 _PER_NODE_JOBS: Final = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
 
 class Scenario(NamedTuple):
-    """What is otherwise."""
+    """The assumed changes."""
 
     lost: tuple[str, ...] = ()
     """Ids of nodes that are down."""
     added: tuple[tuple[str, int], ...] = ()
-    """So many nodes more that are like this one."""
+    """The number of additional nodes like this one."""
     jobs: tuple[Job, ...] = ()
     quotas: tuple[QuotaSpec, ...] = ()
 
@@ -65,7 +65,7 @@ class JobOutlook(NamedTuple):
     reason: str
     """Why some of it waits."""
     expected_start: int
-    """Unix nanoseconds; 0: nobody can say."""
+    """Unix nanoseconds; 0: unknown."""
 
     @property
     def is_worse(self) -> bool:
@@ -82,7 +82,7 @@ def what_if(state: Snapshot, scenario: Scenario, *, now: UnixNano, region: str) 
 
 
 class _Simulation:
-    """A state on which nothing but the scheduler acts."""
+    """A state on which only the scheduler acts."""
 
     def __init__(self, state: Snapshot, *, now: UnixNano, region: str) -> None:
         self.state = state
@@ -96,7 +96,7 @@ class _Simulation:
         self._number = 0
 
     def lay(self, scenario: Scenario) -> None:
-        """Lay the changes over the state, and find what has to be evaluated."""
+        """Apply the changes to the state, and find the evaluations that they trigger."""
         concerned: dict[JobKey, Trigger] = {}
         for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
             for waiting in self.state.evals.where("status", name):
@@ -260,7 +260,7 @@ def _running(state: Snapshot) -> Counter[JobKey]:
 
 
 def _missing(state: Snapshot, job: Job) -> int:
-    """The allocations that a job wants and has not got; 0 for jobs that run on every node that suits them."""
+    """The number of a job's missing allocations; 0 for jobs that run on every suitable node."""
     if job.stop or job.is_template or job.type in _PER_NODE_JOBS:
         return 0
     present: Counter[str] = Counter()

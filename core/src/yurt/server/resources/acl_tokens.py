@@ -36,11 +36,11 @@ from yurt.structs.commands import (
 ONE_TIME_S: Final = 600.0
 """How long a one-time token may be exchanged."""
 RESET_FILE: Final = "acl-bootstrap-reset"
-"""In the server's folder of the data directory: holds the reset index that permits another bootstrap."""
+"""A file in the server's folder of the data directory, with the reset index that permits another bootstrap."""
 UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 INDEX_DIGITS_MAX: Final = 19
 _NONCE: Final = b"one-time-key"
-"""A fixed nonce: each one-time secret gives a key of its own, which seals one text."""
+"""A fixed nonce: each one-time secret derives a key of its own, which encrypts one text."""
 
 
 class MadeToken(NamedTuple):

@@ -97,7 +97,7 @@ def unregistered_services(job: Job, offered: frozenset[str]) -> Iterator[str]:
 
 
 def _services(job: Job) -> Iterator[tuple[str, Service]]:
-    """Each service and where it stands, in the words of a warning."""
+    """Each service and its location, as worded in a warning."""
     for group in job.task_groups:
         place = f'Group "{group.name}"'
         yield from ((place, service) for service in group.services)
@@ -123,7 +123,7 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
 
 
 def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
-    """The job with what it inherits from the known one: its parent, and the counts and resources to keep.
+    """The job with what it inherits from the stored one: its parent, and the counts and resources to keep.
 
     Raises Invalid for a payload that is not the known one's.
     """
@@ -141,7 +141,7 @@ def in_pool(state: Snapshot, job: Job) -> Job:
 
 
 def with_descent_of(job: Job, known: Job | None) -> Job:
-    """The job with the parent of the known one, or none: only launches and dispatches create children.
+    """The job with the parent of the stored one, or none: only launches and dispatches create children.
 
     What a caller says about a token is dropped, because it may be the secret.
     Raises Invalid for a payload that is not the known one's.
@@ -167,14 +167,14 @@ def _descent(job: Job) -> tuple[str, bool, str, bytes]:
 
 
 def with_counts_of(job: Job, known: Job) -> Job:
-    """The job with the present counts of the known one's groups."""
+    """The job with the present counts of the stored one's groups."""
     counts = {group.name: group.count for group in known.task_groups}
     groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
     return replace(job, task_groups=groups)
 
 
 def with_resources_of(job: Job, known: Job) -> Job:
-    """The job with the present resources of the known one's tasks, matched by group and task name."""
+    """The job with the present resources of the stored one's tasks, matched by group and task name."""
     resources = {(group.name, task.name): task.resources for group in known.task_groups for task in group.tasks}
 
     def kept(group: TaskGroup) -> TaskGroup:

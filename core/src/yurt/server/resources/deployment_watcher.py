@@ -27,7 +27,7 @@ GATHER_S: Final = 0.25
 """After a look at a deployment of more than `SMALL` allocations, changes gather this long before the next."""
 
 THREAD_COUNT: Final = 500
-"""Deployments of more allocations are looked at beside the loop, not in it."""
+"""Deployments with more allocations than this are processed in a thread."""
 
 
 class DeploymentWatcher:

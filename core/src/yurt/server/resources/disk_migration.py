@@ -14,7 +14,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_client_terminal
 
 WAIT_LIMIT_S: Final = 600.0
-"""How long a successor waits for the end of its predecessor; stopping it has limits of its own."""
+"""How long a successor waits for its predecessor to end; stopping that one has limits of its own."""
 WAIT_STEP_S: Final = 30.0
 
 

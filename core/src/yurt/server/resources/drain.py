@@ -20,7 +20,7 @@ from yurt.structs.commands import AnyCommand
 from yurt.structs.node import Node
 
 RETRY_S: Final = 5.0
-"""A forced drain looks again this often at what has not stopped yet."""
+"""The interval at which a forced drain checks what has not stopped yet."""
 THREAD_COUNT: Final = 5_000
 """Jobs of more allocations together are counted beside the loop, not in it."""
 

@@ -54,7 +54,7 @@ MARKED_TOGETHER: Final = 200
 
 
 def allow_any(job: Job) -> None:
-    """The check of who registers without a caller: anything may be in the job."""
+    """The check for registrations without a caller: every content is permitted."""
 
 
 class Jobs:

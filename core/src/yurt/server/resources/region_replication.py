@@ -80,7 +80,7 @@ class AuthoritativeRegion(Protocol):
         ...
 
     async def rows(self, table: str, keys: Sequence[str]) -> ReplicationPage:
-        """The rows with these keys, at most `KEYS_MAX`; those that are gone are missing."""
+        """The rows with these keys, at most `KEYS_MAX`; deleted ones are missing."""
         ...
 
 
@@ -158,7 +158,7 @@ def difference(theirs: SharedDigests, ours: dict[str, str], kind: ReplicatedKind
 
 
 def is_new(theirs: SharedDigests, kind: ReplicatedKind) -> bool:
-    """Whether nobody has ever written to the table: a new state has built-in rows at most."""
+    """Whether the table was never written: a new state has only built-in rows."""
     return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.never_deleted
 
 

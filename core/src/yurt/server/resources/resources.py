@@ -37,4 +37,4 @@ class ServerResources:
     acl_policies: AclPolicies
     system: System
     replication: Replication | None
-    """The copies of another region's decisions; None in the region that decides."""
+    """The replication from another region; None in the authoritative region."""

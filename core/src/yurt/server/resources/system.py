@@ -20,7 +20,7 @@ from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSche
 
 NANO = 1_000_000_000
 STEPS_A_SLICE: Final = 500
-"""Rows that garbage collection looks at before others get the loop: a few milliseconds."""
+"""Rows that garbage collection examines before the loop gets a turn: a few milliseconds."""
 
 
 class System:

@@ -118,7 +118,7 @@ def _index(state: Snapshot, table: str, asked: int) -> int:
 
 
 def _scope(query: TemplateQuery) -> Scope:
-    """What a query is about; a list of variables is decided row by row."""
+    """The scope of a query; lists of variables are decided row by row."""
     if query.kind == "variables":
         return ANYWHERE
     return Scope(namespace=query.namespace, variable=query.name if query.kind == "variable" else None)

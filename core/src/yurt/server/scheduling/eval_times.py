@@ -24,7 +24,7 @@ class EvalTimes:
         """By token: when it was delivered (unix ns), and how many seconds it had waited."""
 
     def taken(self, delivery: Delivery) -> None:
-        """A worker has an evaluation, which could be taken since it was stored or its time came."""
+        """A worker received an evaluation, which was available since it was stored or its time came."""
         if len(self._taken) >= TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
         now, evaluation = self._now(), delivery.evaluation

@@ -71,7 +71,7 @@ class _Submission(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """A checked plan: what was accepted, its parts, and the future of its commands."""
+    """A checked plan: its accepted part, the parts' commands, and the future of their results."""
 
     result: PlanResult
     parts: tuple[Plan, ...]
@@ -125,7 +125,7 @@ class PlanApplier:
         return len(self._queue)
 
     def rejection_scores(self) -> dict[str, int]:
-        """Recent refusals by node; empty while nobody counts them."""
+        """Recent refusals by node; empty while they are not counted."""
         return {} if self._rejections is None else self._rejections.scores(self._env.now())
 
     async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:

@@ -1,4 +1,4 @@
-"""Runs the gate of queued node pools: it exists only while a pool has a queue, and costs nothing without one."""
+"""Runs the gate of node pools with a queue: it exists only while a pool has one, and costs nothing otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from yurt.server.queueing.gate import QueueGate
 
 FORECAST_S = 30.0
-"""How often starts are forecast, whoever asks: of the jobs that came since, what is found first is measured."""
+"""The interval of forecasts, with or without readers: the first forecast of each new job is measured later."""
 FOLLOWED = frozenset({"allocs", "nodes", "namespaces", "quotas", "queue_usages"})
 """Tables on which the decision depends besides jobs, evaluations and pools."""
 
@@ -34,7 +34,7 @@ class PoolQueues:
         has_news: Callable[[], bool],
         release: Callable[[Iterable[Evaluation]], None],
     ) -> None:
-        """`release` passes evaluations to the broker; nothing is decided while `has_news` of blocked evaluations."""
+        """`release` passes evaluations to the broker; it pauses while `has_news` of blocked evaluations."""
         self.gate: QueueGate | None = None
         self.forecasts: Forecasts | None = None
         self._env = env
@@ -72,7 +72,7 @@ class PoolQueues:
             self._wanted.set()
 
     def done(self, eval_id: str) -> None:
-        """The broker has an evaluation no more."""
+        """The broker has completed or dropped an evaluation."""
         if self.gate is not None:
             self.gate.done(eval_id)
             self._wanted.set()
@@ -95,7 +95,7 @@ class PoolQueues:
             self._wanted.set()
 
     def _follow_pools(self, state: Snapshot) -> None:
-        """A pool changed: who waits in no queue any more goes on, and who is blocked gets a place in a new one."""
+        """A pool changed: release the jobs of a removed queue, and queue the blocked jobs of a new one."""
         self.start(state)
         if self.gate is None:
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 STATES_KEPT: Final = 3
 BATCHES_APART: Final = 128
-"""Together they reach as far back as the memory log keeps its entries."""
+"""Together they reach back as far as the memory log keeps its entries."""
 ATTEMPTS_KEPT: Final = 8
 """Of one evaluation; the newest ones."""
 
@@ -75,7 +75,7 @@ class _Wanted(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the log contains of an attempt."""
+    """The records of an attempt in the log."""
 
     states: dict[int, Snapshot]
     plans: list[tuple[int, Plan]]

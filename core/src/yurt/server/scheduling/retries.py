@@ -13,7 +13,7 @@ T = TypeVar("T")
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 """Pauses between tries of a worker's call."""
 RETRY_LIMIT_S: Final = 60.0
-"""How long a worker tries: then its delivery is no longer its own."""
+"""How long a worker retries: after that its delivery has expired."""
 
 
 async def repeated(call: Callable[[], Awaitable[T]], env: Env, *, while_: Callable[[Exception], bool]) -> T:

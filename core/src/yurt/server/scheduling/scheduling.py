@@ -72,12 +72,12 @@ class WorkerSettings:
 
     @property
     def count(self) -> int:
-        """How many workers there are to be."""
+        """The desired number of workers."""
         return self._count
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """What they schedule, `_core` included, in the order of `SCHEDULERS`."""
+        """The job types that they schedule, `_core` included, in the order of `SCHEDULERS`."""
         return self._schedulers
 
     @property
@@ -105,7 +105,7 @@ class WorkerSettings:
 
 
 class PooledWorker:
-    """One running worker: its task, and the lock that it holds while evaluations are with it."""
+    """One running worker: its task, and the lock that it holds while it processes evaluations."""
 
     def __init__(self, serving: asyncio.Lock, task: asyncio.Task[None]) -> None:
         self._serving = serving
@@ -119,11 +119,11 @@ class PooledWorker:
 
 
 StartWorker = Callable[[], tuple[asyncio.Lock, Callable[[], Coroutine[Any, Any, None]]]]
-"""Makes a worker: the lock that it holds while it serves, and its loop."""
+"""Creates a worker: the lock that it holds while it processes, and its loop."""
 
 
 async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -> None:
-    """Keep as many workers as the settings say, until cancelled."""
+    """Keep the desired number of workers running until cancelled."""
     workers: list[PooledWorker] = []
     queues = settings.queues
     async with asyncio.TaskGroup() as group:
@@ -145,7 +145,7 @@ async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -
 
 
 class Scheduling:
-    """Creates workers, for the leader's queues here or elsewhere, and the queues of a term."""
+    """Creates workers, for the leader's queues here or on another server, and the queues of a term."""
 
     def __init__(
         self, replica: Replica, leader: CurrentLeader, command_log: CommandLog, *, config: ServerConfig,

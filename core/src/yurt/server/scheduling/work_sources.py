@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 QUEUES: Final = status.JOB_TYPES
 BATCH: Final = 64
 BATCH_COUNT: Final = 2_000
-"""A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
+"""A batch is closed by the evaluation that brings it to this many allocations, so that none waits long."""
 SCHEDULER_VERSION: Final = 1
 """Raised when servers that schedule the old way may not make plans for a leader that does it the new way."""
 OTHER_SCHEDULER: Final = "scheduler version mismatch"
 POLL_S: Final = 0.5
-"""How long a worker elsewhere waits at the leader for something to do."""
+"""How long another server's worker waits at the leader for evaluations."""
 
 
 class SchedulingView(NamedTuple):
@@ -63,7 +63,7 @@ class Work(Protocol):
     """A worker's source of evaluations."""
 
     async def take(self) -> list[Delivery]:
-        """Evaluations of different jobs, once there are some."""
+        """Evaluations of different jobs, as soon as there are some."""
         ...
 
     async def ack(self, *deliveries: Delivery) -> None:
@@ -92,7 +92,7 @@ class WorkersHere(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of workers."""
         ...
 
     @property
@@ -123,7 +123,7 @@ class LeaderWork:
         return self._batch(await self._queue.dequeue(queues), queues)
 
     async def take_spare(self, timeout_s: float, queues: tuple[str, ...] = QUEUES) -> list[Delivery]:
-        """A batch for a worker elsewhere; empty when this server's workers will soon take all that are ready."""
+        """A batch for another server's worker; empty when this server's workers will soon take all that are ready."""
         workers = self._workers
         unserved = tuple(name for name in queues if not workers.count or name not in workers.queues)
         first = await self._queue.dequeue_above(BATCH * workers.count, queues, unserved=unserved, timeout_s=timeout_s)

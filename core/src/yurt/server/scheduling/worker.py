@@ -40,16 +40,16 @@ INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
 TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
 OTHER_SCHEDULER_WAIT_S: Final = 30.0
-"""How long a worker stays away from a leader whose scheduler is of another version."""
+"""How long a worker avoids a leader whose scheduler has another version."""
 NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
-"""Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
+"""Plans of a batch submitted at once: enough to share an append, few enough not to delay the first."""
 THREAD_COUNT: Final = 500
 """Attempts for jobs of more allocations are made beside the loop, not in it."""
 
 
 class _Tried(NamedTuple):
-    """A delivery with its first attempt, or why there is none, and the start time."""
+    """A delivery with its first attempt or the error, and its start time."""
 
     delivery: Delivery
     first: scheduler.Attempt | Exception
@@ -84,7 +84,7 @@ class Worker:
                 await self._serve(batch)
 
     async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
-        """Process another server's evaluations until cancelled: whenever `may_take` returns and it is reachable."""
+        """Process another server's evaluations until cancelled, whenever `may_take` returns and it is reachable."""
         pause_s = TAKE_RETRY_FIRST_S
         while True:
             await may_take()

@@ -22,7 +22,7 @@ class NamespaceRows(Rows[str, Namespace]):
 
 
 class QuotaRows(Rows[str, QuotaSpec]):
-    """Quotas by name; whoever may read quotas sees all."""
+    """Quotas by name; callers who may read quotas see all."""
 
     __slots__ = ()
     name = "quotas"

@@ -22,7 +22,7 @@ from yurt.state.schema import Topic
 T = TypeVar("T")
 
 CHANGES_A_SLICE: Final = 50
-"""Rows that are looked at before others get the loop: with what is made of them, a few milliseconds."""
+"""Rows examined before the loop gets a turn: with their conversion, a few milliseconds."""
 ALL: Final = "*"
 _OF_TABLES: Final[Mapping[str, Need]] = {
     table.topic.name: table.topic.needs for table in TABLES.values() if table.topic is not None
@@ -60,7 +60,7 @@ class Told(NamedTuple):
     topic: Topic[Any]
     type: str
     namespace: str
-    """"" for a row that lies in none."""
+    """"" for a row without a namespace."""
     row: Any
     """As it is now, or was last."""
     is_deleted: bool

@@ -9,7 +9,7 @@ from yurt.structs.job import Job
 from yurt.structs.task import Task
 
 _OF_CONFIG: Final = {"image": "images", "command": "commands", "class": "classes"}
-"""Options of drivers by which tasks are found."""
+"""Driver options by which tasks are found."""
 PARTS: Final = ("groups", "tasks", "services", *_OF_CONFIG.values())
 """The kinds of parts, as answers name them."""
 

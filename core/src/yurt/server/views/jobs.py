@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from yurt.access import Scope
-from yurt.server.views.rows import InNamespace
+from yurt.server.views.rows import NamespacedRow
 from yurt.state.tables import JobKey, VersionKey
 from yurt.state.watch import WatchKey
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission
 from yurt.structs.summary import JobSummary
 
 
-class JobRows(InNamespace[JobKey, Job]):
+class JobRows(NamespacedRow[JobKey, Job]):
     """Jobs by namespace and id; indexed by `parent`."""
 
     __slots__ = ()
@@ -32,7 +32,7 @@ class JobRows(InNamespace[JobKey, Job]):
         return ("job_submissions", key)
 
 
-class JobVersionRows(InNamespace[VersionKey, Job]):
+class JobVersionRows(NamespacedRow[VersionKey, Job]):
     """Retained versions of jobs; indexed by `job`."""
 
     __slots__ = ()
@@ -47,14 +47,14 @@ class JobVersionRows(InNamespace[VersionKey, Job]):
         return max((job.modify_index for job in self.newest_first(key)), default=self.index)
 
 
-class JobSummaryRows(InNamespace[JobKey, JobSummary]):
+class JobSummaryRows(NamespacedRow[JobKey, JobSummary]):
     """The number of allocations by group and status."""
 
     __slots__ = ()
     name = "job_summaries"
 
 
-class ScalingEventRows(InNamespace[JobKey, JobScalingEvents]):
+class ScalingEventRows(NamespacedRow[JobKey, JobScalingEvents]):
     """Attempts to scale the groups of jobs."""
 
     __slots__ = ()

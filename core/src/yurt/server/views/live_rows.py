@@ -20,7 +20,7 @@ NEEDS: Final[Mapping[str, Need]] = {
     ALLOCATIONS.name: needs.namespace(Capability.READ_JOB),
     NODES.name: needs.NODE_READ,
 }
-"""What the rows of each kind need."""
+"""The needs of each kind's rows."""
 
 
 class RowPosition(NamedTuple):
@@ -29,7 +29,7 @@ class RowPosition(NamedTuple):
     kind: str
     namespace: str = ALL
     parent: str | None = None
-    """Jobs: children of this job; "" for jobs that are no children."""
+    """Jobs: children of this job; "" for jobs without a parent."""
     job: str = ""
     """Allocations: of this job of the namespace."""
     node: str = ""
@@ -37,7 +37,7 @@ class RowPosition(NamedTuple):
 
 
 class SeenRow(NamedTuple):
-    """Rows, of which those that `is_wanted` says no to do not exist for the caller; None: all do."""
+    """Rows as a caller sees them: those that `is_wanted` rejects do not exist; None: all exist."""
 
     index: int  # type: ignore[assignment]
     rows: Iterable[Any]
@@ -53,7 +53,7 @@ class Delta(NamedTuple):
 
     index: int  # type: ignore[assignment]
     pairs: Iterable[tuple[Hashable, Any, Any]]
-    """Key, and the row before and after, each None where it was or is not in the place, or is not seen."""
+    """Key, and the row before and after, each None where it is not in the place or not visible."""
 
 
 class LiveRows:
@@ -65,7 +65,7 @@ class LiveRows:
         self._by_kind = {kind: access.narrowed(need) for kind, need in NEEDS.items()}
 
     def require(self, place: RowPosition) -> None:
-        """Raises PermissionDenied where the caller may see nothing of a place."""
+        """Raises PermissionDenied when the caller may see nothing in a place."""
         access = self._by_kind[place.kind]
         is_named = place.kind != NODES.name and place.namespace != ALL
         access.require(Scope(namespace=place.namespace) if is_named else ANYWHERE)
@@ -77,7 +77,7 @@ class LiveRows:
         return access.allows(Scope(namespace=place.namespace) if is_named else ANYWHERE)
 
     def renew(self) -> None:
-        """Forget what was decided: the rights of the caller may have changed."""
+        """Forget earlier decisions: the caller's rights may have changed."""
         for access in self._by_kind.values():
             access.renew()
 
@@ -100,7 +100,7 @@ class LiveRows:
         return SeenRow(state.index, state.allocs.values(), is_wanted)
 
     async def card_lists(self, node_ids: Iterable[str]) -> list[list[dict[str, Any]]]:
-        """The devices of nodes with those who hold them."""
+        """The devices of nodes with their users."""
         state = await self._models.refreshed()
         sees = self._by_kind[ALLOCATIONS.name]
         found = []
@@ -129,7 +129,7 @@ class LiveRows:
         return (await self._models.refreshed()).index
 
     async def changes(self, places: Mapping[str, RowPosition], after: int) -> AsyncGenerator[dict[str, Delta] | int]:
-        """What changes in places, by their names, for ever; an index where changes up to it are not known."""
+        """Changes in places, by their names, without end; yields an index when earlier changes are unavailable."""
         with self._models as models:
             while True:
                 batches = await models.after(after)
@@ -155,7 +155,7 @@ class LiveRows:
                 yield key, was, now
 
     def _wanted(self, place: RowPosition) -> Callable[[Any], bool] | None:
-        """Whether a row lies in the place and may be seen; None: each does."""
+        """Whether a row lies in the place and may be seen; None: every row."""
         if place.kind == NODES.name:
             return None if self.may_see(place) else _nothing
         access, tests = self._by_kind[place.kind], list[Callable[[Any], bool]]()

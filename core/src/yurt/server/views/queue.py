@@ -54,5 +54,5 @@ class PoolQueueRows:
         ]
 
     def tenants(self, pool: str, now: int) -> list[TenantUse]:
-        """What the tenants of a queue have used."""
+        """The usage of a queue's tenants."""
         return tenants(self._state, pool, now)

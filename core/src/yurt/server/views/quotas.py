@@ -1,4 +1,4 @@
-"""What is used of quotas."""
+"""The usage of quotas."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Amounts(NamedTuple):
 
 
 class QuotaUsages:
-    """What is used of each quota in this region, counted from allocations, variables and host volumes."""
+    """The usage of each quota in this region, computed from allocations, variables and host volumes."""
 
     __slots__ = ("_access", "_state")
 
@@ -69,7 +69,7 @@ class QuotaUsages:
         return sorted(name for name in self._state.quotas.keys() if name.startswith(prefix))  # noqa: SIM118 - a Table
 
     def dimensions(self, region: str) -> Iterator[tuple[str, str, float, float | None]]:
-        """(quota, dimension, used, allowed) of the region as a whole; None where there is no limit. For metrics."""
+        """(quota, dimension, used, allowed) of the whole region, for metrics; None for no limit."""
         for usage in self.named(self.names(), region=region):
             spec = self._state.quotas[usage.name]
             limit = spec.limit_of(region)

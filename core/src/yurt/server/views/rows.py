@@ -158,7 +158,7 @@ class Rows(Generic[K, R]):
         return self._access.sees_all or self._access.allows(self.scope_of(row))
 
 
-class InNamespace(Rows[K, N]):
+class NamespacedRow(Rows[K, N]):
     """Rows with a namespace."""
 
     __slots__ = ()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from yurt.access import Scope
 from yurt.fsm.evals import why_evaluation_stays
-from yurt.server.views.rows import InNamespace
+from yurt.server.views.rows import NamespacedRow
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 
 
-class AllocationRows(InNamespace[str, Allocation]):
+class AllocationRows(NamespacedRow[str, Allocation]):
     """Allocations; indexed by `job`, `node` and `eval`."""
 
     __slots__ = ()
@@ -22,7 +22,7 @@ class AllocationRows(InNamespace[str, Allocation]):
         return self._table.count_where("job", key) if self._access.allows(Scope(namespace=key[0])) else 0
 
 
-class EvaluationRows(InNamespace[str, Evaluation]):
+class EvaluationRows(NamespacedRow[str, Evaluation]):
     """Evaluations; indexed by `job`."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class EvaluationRows(InNamespace[str, Evaluation]):
         return why_evaluation_stays(self._state, row)
 
 
-class DeploymentRows(InNamespace[str, Deployment]):
+class DeploymentRows(NamespacedRow[str, Deployment]):
     """Deployments; indexed by `job`."""
 
     __slots__ = ()

@@ -21,7 +21,7 @@ _TABLES: Final = {table.search.name: name for name, table in TABLES.items() if t
 _SEARCHED: Final = {table.search.name: table.search for table in TABLES.values() if table.search is not None}
 """How the rows of a context are found."""
 SCALING_POLICIES: Final = "scaling_policy"
-"""Another one: scaling policies follow from jobs."""
+"""A special context: scaling policies are derived from jobs."""
 CONTEXTS: Final = (*_SEARCHED, PLUGINS, SCALING_POLICIES)
 WITH_UUIDS: Final = frozenset((*(name for name, each in _SEARCHED.items() if each.has_uuids), SCALING_POLICIES))
 SHOWN_BY_NAME: Final = frozenset(name for name, each in _SEARCHED.items() if each.is_shown_by_name)
@@ -44,7 +44,7 @@ _NEEDS: Final[Mapping[str, Need]] = {
     "vars": needs.variable(VariableCapability.LIST),
     "volumes": needs.namespace(Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME),
 }
-"""What each context needs; the route's need only lets through who may search in one of them."""
+"""The need of each context; the route's need only admits callers who may search in one of them."""
 
 
 class SearchView:
@@ -57,7 +57,7 @@ class SearchView:
         self._access = access
 
     def of_context(self, context: str) -> Listing[Entry]:
-        """The objects of a context; one without a need of its own is for management tokens."""
+        """The objects of a context; one without a declared need requires a management token."""
         access = self._access.narrowed(_NEEDS.get(context, needs.MANAGEMENT))
         if access.sees_all:
             return Listing(self._entries(context))

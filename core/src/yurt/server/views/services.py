@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from yurt.server.views.rows import InNamespace
+from yurt.server.views.rows import NamespacedRow
 from yurt.structs.service import ServiceRegistration
 
 
-class ServiceRows(InNamespace[str, ServiceRegistration]):
+class ServiceRows(NamespacedRow[str, ServiceRegistration]):
     """Registered instances of services; indexed by `name`, `job`, `alloc` and `node`."""
 
     __slots__ = ()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from yurt.access import Scope
-from yurt.server.views.rows import InNamespace, Listing
+from yurt.server.views.rows import Listing, NamespacedRow
 from yurt.structs.variable import EncryptedVariable
 
 
-class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
+class VariableRows(NamespacedRow[tuple[str, str], EncryptedVariable]):
     """Variables by namespace and path; a policy may grant single paths."""
 
     __slots__ = ()
@@ -19,7 +19,7 @@ class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
         return Scope(namespace=row.namespace, variable=row.path)
 
     def all(self) -> Listing[EncryptedVariable]:
-        """All visible rows. Anybody may ask, and each path is decided about: not for those who may see none."""
+        """All visible rows. Every caller may ask and each path is decided; not for callers who see none."""
         return super().all() if self._access.sees_some else Listing(())
 
     def _sees(self, row: EncryptedVariable) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from yurt.access import Access, Capability, Scope, needs
-from yurt.server.views.rows import InNamespace, Listing
+from yurt.server.views.rows import Listing, NamespacedRow
 from yurt.state.claims import Claim, claims
 from yurt.state.csi_plugins import csi_plugin, csi_plugins, plugin_allocs
 from yurt.state.host_volumes import users
@@ -24,14 +24,14 @@ LIST_CSI_VOLUMES: Final = needs.namespace(
 READ_JOB: Final = needs.namespace(Capability.READ_JOB)
 
 
-class HostVolumeRows(InNamespace[str, HostVolume]):
+class HostVolumeRows(NamespacedRow[str, HostVolume]):
     """Dynamic host volumes; indexed by `node` and `name`."""
 
     __slots__ = ()
     name = "host_volumes"
 
     def listed(self, namespace: str) -> Listing[HostVolume]:
-        """Those of a namespace in the list of both types, whose need does not say which type it permits."""
+        """The rows of a namespace in the list of both types, whose need does not say which type it permits."""
         return HostVolumeRows(self._state, self._access.narrowed(LIST_HOST_VOLUMES)).of_namespace(namespace)
 
     def allocations(self, volume: HostVolume) -> list[Allocation]:
@@ -39,14 +39,14 @@ class HostVolumeRows(InNamespace[str, HostVolume]):
         return list({alloc.id: alloc for alloc, _ in users(self._state, volume)}.values())
 
 
-class HostVolumeClaimRows(InNamespace[str, TaskGroupHostVolumeClaim]):
+class HostVolumeClaimRows(NamespacedRow[str, TaskGroupHostVolumeClaim]):
     """Claims of sticky host volumes."""
 
     __slots__ = ()
     name = "host_volume_claims"
 
 
-class CsiVolumeRows(InNamespace[tuple[str, str], CSIVolume]):
+class CsiVolumeRows(NamespacedRow[tuple[str, str], CSIVolume]):
     """CSI volumes by namespace and id, with derived claims and plugins."""
 
     __slots__ = ("_claims",)
@@ -57,7 +57,7 @@ class CsiVolumeRows(InNamespace[tuple[str, str], CSIVolume]):
         self._claims: dict[str, dict[str, list[Claim]]] = {}
 
     def listed(self, namespace: str) -> Listing[CSIVolume]:
-        """Those of a namespace in the list of both types, whose need does not say which type it permits."""
+        """The rows of a namespace in the list of both types, whose need does not say which type it permits."""
         return CsiVolumeRows(self._state, self._access.narrowed(LIST_CSI_VOLUMES)).of_namespace(namespace)
 
     def claims(self, volume: CSIVolume) -> list[Claim]:

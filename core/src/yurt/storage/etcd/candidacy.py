@@ -24,7 +24,7 @@ SILENCE_S: Final = 0.6
 OWN_SILENCE_S: Final = 1.0
 SILENCE_JITTER: Final = 0.5
 HEARD_S: Final = 0.3
-"""A leader that was heard of within this is taken to be alive: it speaks every 0.2 s."""
+"""A leader heard within this time counts as alive; it sends every 0.2 s."""
 SETTLED_S: Final = 1.0
 STEADY_TERM_S: Final = 10.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0

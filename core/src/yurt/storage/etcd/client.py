@@ -26,7 +26,7 @@ LONG_CALL_LIMIT_S: Final = 120.0
 ATTEMPT_LIMIT_MIN_S: Final = 0.5
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 KEEPALIVE_MS: Final = 10_000
-"""Silence after which the connection is asked whether it is there; etcd allows 5 s."""
+"""Silence after which the connection is probed; etcd allows 5 s."""
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -43,7 +43,7 @@ NO_SPACE: Final = "database space exceeded"
 ALARM_NOSPACE: Final = 1
 RESTORED: Final = "etcd has lost data, or was restored to an older state under this server"
 Connect = Callable[[str], Any]
-"""A `grpc.aio.Channel`, or what is used as one, to an endpoint."""
+"""Returns a `grpc.aio.Channel`, or an equivalent, to an endpoint."""
 REMEDY: Final = "restore what etcd had, or restart all servers, which then go on from what etcd has"
 
 
@@ -56,7 +56,7 @@ class Compacted(Conflict):
 
 
 class WentBack(Conflict):
-    """etcd lost data that it had: it was restored to an older state, or is another cluster."""
+    """etcd lost data: it was restored to an older state, or belongs to another cluster."""
 
 
 class EtcdClient:

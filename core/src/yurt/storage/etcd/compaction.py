@@ -10,7 +10,7 @@ from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.keys import KeyLayout, remove
 from yurt.storage.etcd.leading import EtcdTerm, Leading
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
-from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Compaction:
         client: EtcdClient,
         keys: KeyLayout,
         *,
-        reader: LogReader,
+        reader: EntryReader,
         leading: Leading,
         reports: SnapshotReports,
         quota_usage: EtcdQuotaUsage,

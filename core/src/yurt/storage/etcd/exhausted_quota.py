@@ -19,7 +19,7 @@ from yurt.storage.etcd.members import defragment, no_space_alarms
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 15.0
-"""Seconds between two attempts to make room."""
+"""Seconds between two attempts to free space."""
 
 
 class ExhaustedQuota:

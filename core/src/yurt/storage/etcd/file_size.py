@@ -24,7 +24,7 @@ from yurt.storage.etcd.turns import ExclusiveTurns
 log = logging.getLogger(__name__)
 
 LAST_WAIT_S: Final = 10.0
-"""For so long at most a leading server lets the others go first with rewriting their files."""
+"""The longest time that a leading server lets the others defragment first."""
 TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
 """How long a rewriting may take: some seconds, and as the quota is large."""
 

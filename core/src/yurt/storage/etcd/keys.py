@@ -25,7 +25,7 @@ from yurt.structs.commands import AnyCommand, decode_commands
 
 LAYOUT: Final = "yurt log 1"
 COMMAND_VERSION: Final = 1
-"""Grows when commands are encoded in another way."""
+"""Incremented when the encoding of commands changes."""
 INDEX_DIGITS: Final = 20
 ENTRY_BYTES_MAX: Final = 1_400_000
 """An entry, encoded: COMMAND_BYTES_MAX with what the log adds, below what etcd takes in a request."""

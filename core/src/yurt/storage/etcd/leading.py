@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 ALIVE_S: Final = 0.2
-"""A leader that stored nothing for this long gives a sign of life."""
+"""A leader that stored nothing for this long writes a sign of life."""
 ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
-"""A leader whom etcd has not answered for this long leads no more."""
+"""A leader loses its term when etcd has not answered it for this long."""
 STATUS_LIMIT_S: Final = 1.0
 FORGOTTEN_S: Final = 2.0
-"""A leader silent for this long is no longer told as one."""
+"""A leader silent for this long is no longer reported."""
 RETRY_PAUSE_S: Final = 0.2
 NO_LEADER: Final = "this server does not lead"
 CLOSED: Final = "the command log is closed"
@@ -275,7 +275,7 @@ class Leading:
         return status.is_leader
 
     def _tell(self) -> None:
-        """Compute the level: who leads, as far as this server knows."""
+        """Compute the level: the leader as far as this server knows."""
         epoch = self.seen.epoch
         if self.term is not None:
             level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)

@@ -22,7 +22,7 @@ from yurt.storage.etcd import witness
 from yurt.storage.etcd.client import Connect, EtcdClient, NoSpace
 from yurt.storage.etcd.keys import LAYOUT, Format, KeyLayout, LogMark, is_at, put
 from yurt.storage.etcd.leading import CLOSED, Candidate
-from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.server_folder import ServerFolder
 from yurt.storage.etcd.session import EtcdSession, SessionSettings, start_session
 from yurt.storage.etcd.settings import EtcdSecurity
@@ -136,7 +136,7 @@ class EtcdLog:
         return True
 
     async def confirm(self) -> None:
-        """Return once this server is known to lead still; raises Unavailable otherwise."""
+        """Return once this server is confirmed to lead still; raises Unavailable otherwise."""
         await self._session.confirmation.confirm()
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
@@ -260,7 +260,7 @@ async def _read_format(client: EtcdClient, keys: KeyLayout, env: Env) -> Format:
     return form
 
 
-async def _check_history(folder: ServerFolder, reader: LogReader, env: Env) -> None:
+async def _check_history(folder: ServerFolder, reader: EntryReader, env: Env) -> None:
     """Raises Conflict when the snapshot in the folder belongs to another history than the log in etcd."""
     known = await env.in_thread(folder.read_history)
     if known is None:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 2.0
-"""etcd tries to hand its leadership over, also to members that are ending too; killing it loses nothing."""
+"""etcd first tries to transfer its leadership, even to members that are stopping; killing it loses nothing."""
 VERSION_LIMIT_S: Final = 10.0
 PROBE_PAUSE_S: Final = 0.02
 RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0
@@ -37,7 +37,7 @@ STEADY_S: Final = 60.0
 """A member that ran this long is restarted without a growing pause."""
 LINE_BYTES_MAX: Final = 16 * 1024
 SAME_LINE_PAUSE_S: Final = 30.0
-"""Seconds in which etcd's same message is told once."""
+"""Seconds during which a repeated message of etcd is logged once."""
 SAME_LINES_MAX: Final = 256
 LAST_LINES: Final = 5
 LAUNCH: Final = (
@@ -50,7 +50,7 @@ FLOOR_34, FLOOR_35 = (3, 4, 22), (3, 5, 6)
 NOISE: Final = frozenset(
     {"simple token is not cryptographically signed", "established TCP streaming connection with remote peer"}
 )
-"""Warnings about what is not in use, or is well."""
+"""Warnings that concern unused features or normal conditions."""
 GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
 """Lines of etcd's own client inside itself."""
 LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}

@@ -29,22 +29,22 @@ DENSE: Final = 0.75
 GROWTH: Final = 2
 """Bytes that an entry's byte may take in a file until it is looked at again."""
 ASK_PART: Final = 1 / 64
-"""The others are asked again when so much of the quota may have been taken since."""
+"""The other servers are queried again when this part of the quota may have been used since."""
 ASK_S, ASK_MAX_S = 0.2, 2.0
 """Seconds between two questions while files are large: when something was or is to be appended, and else."""
 SILENT_S: Final = 2.0
-"""Of a server that has not answered for so long only its last word counts: a member that is away does not grow."""
+"""A server silent for this long counts with its last report: an absent member does not grow."""
 FORGOTTEN_S: Final = 10.0
-"""After this not even that: an absent member must not keep the others from writing."""
+"""After this long not even that counts: an absent member must not block writes."""
 STEP_PART: Final = 1 / 32
 """etcd forgets old revisions whenever so much of the quota was appended."""
 COMPACT_FULL_S: Final = 2.0
-"""And so often while there is no room, for entries may be deleted that are not forgotten yet."""
+"""The interval while space is exhausted; entries not released yet may be deletable by then."""
 SETTLE_S: Final = 0.6
 """After this a compaction shows in the sizes of the files."""
 MARKS_MAX: Final = 4_096
 LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
-"""Seconds between two looks at the member beside: usually, and when room may run short."""
+"""Seconds between two checks of the own member: usually, and when space runs short."""
 
 
 class Appended:
@@ -122,7 +122,7 @@ class EtcdQuotaUsage:
         self._looked_revision = status.revision
 
     def rewrite(self) -> None:
-        """Record that this server's member is being defragmented: its free space is gone, and growth starts there."""
+        """Record that this server's member is being defragmented: its free space is 0, and growth counts from there."""
         self.own = DatabaseSize(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
 
     def hear(self, server: str, room: DatabaseSize) -> None:
@@ -138,7 +138,7 @@ class EtcdQuotaUsage:
         return self.is_near(now) and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
 
     def asked(self, now: float) -> None:
-        """Record that the others are being queried."""
+        """Record that the other servers are being queried."""
         self._asked_revision, self._asked_at = self.appended.newest, now
         for server, told in self._others.items():
             if told.asked_at is None:

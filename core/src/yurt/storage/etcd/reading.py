@@ -41,7 +41,7 @@ class Cursor:
         self.revision = 0
 
 
-class LogReader:
+class EntryReader:
     """Reads the log for this server and tracks how far its state has advanced."""
 
     def __init__(

@@ -19,7 +19,7 @@ from yurt.storage.etcd.handover import Handover
 from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
-from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 from yurt.storage.etcd.waits import Interrupt
@@ -42,7 +42,7 @@ class EtcdSession:
 
     client: EtcdClient
     closing: Interrupt
-    reader: LogReader
+    reader: EntryReader
     leading: Leading
     confirmation: Confirmation
     appender: Appender
@@ -80,7 +80,7 @@ def start_session(settings: SessionSettings, keys: KeyLayout, *, env: Env, witne
     candidate = settings.candidate
     quota_usage = EtcdQuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
     closing, alarm = Interrupt(), asyncio.Event()
-    reader = LogReader(
+    reader = EntryReader(
         client, keys, env=env, closing=closing, on_read=quota_usage.appended.add, on_applied=witness.record
     )
     leading = Leading(

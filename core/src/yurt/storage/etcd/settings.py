@@ -19,7 +19,7 @@ REQUEST_BYTES_MAX: Final = 1_572_864
 SOCKET_NAME: Final = "etcd:0"
 """etcd names a socket `<host>:<port>`, in the folder where it was started."""
 SOCKET_PATH_MAX: Final = 107
-"""Bytes that the system has room for in the path of a socket."""
+"""The longest path of a Unix socket that the system permits, in bytes."""
 
 
 def peer_url(address: str, *, is_tls: bool) -> str:

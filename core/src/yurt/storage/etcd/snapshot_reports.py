@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 REPORT_PAUSE_S: Final = 1.0
 REPORT_EVERY_S: Final = 600.0
 GONE_S: Final = 24 * 3600
-"""A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
+"""A server silent for this long is no longer waited for where the set of servers is unknown."""
 
 
 class SnapshotReports:

@@ -15,7 +15,7 @@ from yurt.sdk.errors import Conflict
 from yurt.storage import commit_index
 from yurt.storage.commit_index import CommitIndex
 from yurt.storage.etcd.keys import LogMark
-from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.reading import EntryReader
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Witness:
             self._file = None
 
 
-async def check(known: LogMark, reader: LogReader, *, last: int, folder: Path) -> None:
+async def check(known: LogMark, reader: EntryReader, *, last: int, folder: Path) -> None:
     """Raises Conflict when etcd lacks entries that this server knew, or holds another history."""
     advice = (
         "Restore the data of etcd, or restore a snapshot into a new cluster (`yurt operator snapshot restore`). To go "

@@ -56,7 +56,7 @@ class NearMiss(Value):
     shortfalls: tuple[Shortfall, ...] = ()
 
 
-class Edit(Value):
+class SuggestedEdit(Value):
     """One change of the job, or of a node (`node_id`): a number from `before` to `after`, or something left out."""
 
     kind: EditKind
@@ -78,7 +78,7 @@ class SmallestChange(Value):
     text: str
     node_id: str
     node_name: str = ""
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[SuggestedEdit, ...] = ()
     places: int = 0
     is_proved: bool = False
 

@@ -13,7 +13,7 @@ from typing import Final
 from yurt.access import Capability, Origin
 from yurt.access.needs import (
     Area,
-    HostVolumeCapability,
+    HostVolumeMountCapability,
     Level,
     NodePoolCapability,
     OperatorCapability,
@@ -97,7 +97,7 @@ def rights() -> tuple[str, ...]:
         *Capability,
         *(f"variables:{each}" for each in VariableCapability),
         *(f"node_pool:{each}" for each in NodePoolCapability),
-        *(f"host_volume:{each}" for each in HostVolumeCapability),
+        *(f"host_volume:{each}" for each in HostVolumeMountCapability),
         *(f"operator:{each}" for each in OperatorCapability),
         *(f"{area}:{level}" for area in Area for level in levels.get(area, (Level.READ, Level.WRITE))),
     )

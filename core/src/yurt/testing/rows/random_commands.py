@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 from typing import TypeVar
 
-from yurt.fsm import Step, apply
+from yurt.fsm import ApplyResult, apply
 from yurt.fsm.basis import expectation
 from yurt.fsm.restore import framed
 from yurt.fsm.snapshot import encode
@@ -79,7 +79,7 @@ DEPLOYMENT_STATUSES: tuple[DeploymentStatus, ...] = (
 )  # fmt: skip
 
 
-def random_history(random: Random, length: int) -> Iterator[Step]:
+def random_history(random: Random, length: int) -> Iterator[ApplyResult]:
     """Apply random commands from the empty state on; every step as it is made."""
     maker, state = CommandMaker(random), Snapshot.empty()
     for _ in range(length):

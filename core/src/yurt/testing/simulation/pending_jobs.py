@@ -14,7 +14,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint, Spread
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.explain.explanation import Edit
+from yurt.structs.explain.explanation import SuggestedEdit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
@@ -129,7 +129,7 @@ def random_job(random: Random, name: str, *, groups: int = 1, **changes: Any) ->
     return factories.job(id=name, name=name, task_groups=made, constraints=rules, **changes)
 
 
-def placed_with(state: Snapshot, job: Job, edits: tuple[Edit, ...], *, group: str = "web") -> dict[str, int]:
+def placed_with(state: Snapshot, job: Job, edits: tuple[SuggestedEdit, ...], *, group: str = "web") -> dict[str, int]:
     """How many of each group are placed with the edits, nodes being changed as operators change them: by commands."""
     for edit in edits:
         if edit.node_id:
@@ -147,7 +147,7 @@ def placed_with(state: Snapshot, job: Job, edits: tuple[Edit, ...], *, group: st
     return placed
 
 
-def _edited(made: Node, edit: Edit) -> Node:
+def _edited(made: Node, edit: SuggestedEdit) -> Node:
     if edit.kind == "driver":
         return replace(made, drivers={**made.drivers, edit.name: DriverInfo(detected=True, healthy=True)})
     if edit.kind == "volume":
@@ -156,7 +156,7 @@ def _edited(made: Node, edit: Edit) -> Node:
     return replace(made, scheduling_eligibility="eligible")
 
 
-def smaller_than(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
+def smaller_than(edits: tuple[SuggestedEdit, ...]) -> Iterator[tuple[SuggestedEdit, ...]]:
     """Every change that is smaller by one edit, or by 1 of one number."""
     for at, edit in enumerate(edits):
         yield (*edits[:at], *edits[at + 1 :])

@@ -1,4 +1,4 @@
-"""Reading the arguments of functions: what they must be, with an error that says so."""
+"""Validates the arguments of functions, with errors that say what they must be."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def bounded(count: int) -> int:
 
 
 def plain(value: object, depth: int = 0) -> Any:
-    """A value as JSON knows it."""
+    """A value that JSON can represent."""
     if depth > 60:
         raise EvaluationFailure("the value is nested deeper than 60")
     match value:

@@ -27,19 +27,19 @@ QUESTIONS_MAX = 256
 
 
 class VariableItem(str):
-    """The value of one item of a variable, which knows its key."""
+    """The value of one item of a variable, with its key."""
 
     __slots__ = ("go_fields",)
     go_fields: Mapping[str, object]
 
 
 class Items(dict[str, Any]):
-    """The items of a variable by key, with what else is known of it."""
+    """The items of a variable by key, with the variable's metadata."""
 
     go_fields: Mapping[str, object]
 
 
-class Record(str):
+class TemplateRecord(str):
     """A value with named fields; on its own it prints as its name."""
 
     __slots__ = ("go_fields",)
@@ -56,7 +56,7 @@ class Tags(list[str]):
 
 
 class Asking:
-    """The questions of one rendering, and their answers as far as they are known."""
+    """The questions of one rendering, and the answers known so far."""
 
     def __init__(self, answers: Mapping[Question, QuestionAnswer], namespace: str) -> None:
         self.asked: dict[Question, None] = {}
@@ -65,7 +65,7 @@ class Asking:
         self._namespace = namespace
 
     def ask(self, question: Question, *, is_needed: bool = True) -> QuestionAnswer:
-        """The answer; one that is needed and absent holds the rendering back."""
+        """The answer; a missing one delays the rendering."""
         self.asked[question] = None
         if len(self.asked) > QUESTIONS_MAX:
             raise EvaluationFailure(f"the template asks for more than {QUESTIONS_MAX} variables, services and files")
@@ -128,18 +128,18 @@ def _items(variable: Mapping[str, Any]) -> Items:
     return made
 
 
-def _metadata(variable: Mapping[str, Any]) -> Record:
+def _metadata(variable: Mapping[str, Any]) -> TemplateRecord:
     names = ("Namespace", "Path", "CreateIndex", "ModifyIndex", "CreateTime", "ModifyTime")
     return _record(variable.get("Path", ""), {name: variable.get(name) for name in names})
 
 
-def _record(shown: str, fields: Mapping[str, object]) -> Record:
-    record = Record(shown)
+def _record(shown: str, fields: Mapping[str, object]) -> TemplateRecord:
+    record = TemplateRecord(shown)
     record.go_fields = fields
     return record
 
 
-def _variables(asking: Asking, prefix: tuple[object, ...], *, is_safe: bool = False) -> list[Record]:
+def _variables(asking: Asking, prefix: tuple[object, ...], *, is_safe: bool = False) -> list[TemplateRecord]:
     question = asking.question(VARIABLES, prefix[0] if prefix else "")
     found = asking.ask(question).data or ()
     if is_safe and not found:
@@ -147,14 +147,14 @@ def _variables(asking: Asking, prefix: tuple[object, ...], *, is_safe: bool = Fa
     return [_metadata(each) for each in found]
 
 
-def _services(asking: Asking) -> list[Record]:
+def _services(asking: Asking) -> list[TemplateRecord]:
     found = asking.ask(asking.question(SERVICES, "")).data or ()
     return [
         _record(each["ServiceName"], {"Name": each["ServiceName"], "Tags": Tags(each["Tags"] or ())}) for each in found
     ]
 
 
-def _service(asking: Asking, given: tuple[object, ...]) -> list[Record]:
+def _service(asking: Asking, given: tuple[object, ...]) -> list[TemplateRecord]:
     if len(given) == 2:
         raise EvaluationFailure("nomadService wants a name, or a number, a key and a name")
     question = asking.question(SERVICE, given[-1])
@@ -174,7 +174,7 @@ def _chosen(found: Any, count: int, key: str) -> list[Any]:
     return sorted(found, key=weight)[: max(count, 0)]
 
 
-def _instance(each: Mapping[str, Any]) -> Record:
+def _instance(each: Mapping[str, Any]) -> TemplateRecord:
     fields = {
         "ID": each["ID"], "Name": each["ServiceName"], "Node": each["NodeID"], "Datacenter": each["Datacenter"],
         "Tags": Tags(each["Tags"] or ()), "JobID": each["JobID"], "AllocID": each["AllocID"],
@@ -189,7 +189,7 @@ def _file(asking: Asking, path: object) -> str:
 
 
 def products(asking: Asking, provided: Collection[str]) -> dict[str, TemplateFunction]:
-    """The functions that ask other products, and those of other names that somebody provides."""
+    """Functions that query other products, and those provided by packages."""
     table = {name: TemplateFunction(_provided(asking, name)) for name in provided}
     for product, names in PRODUCT_FUNCTIONS.items():
         reason = f"not available: no {product} provider on this node; a plugin may be one"
@@ -205,7 +205,7 @@ def _provided(asking: Asking, name: str) -> Callable[..., object]:
 
 
 def absent(reason: str) -> Callable[..., object]:
-    """A function that only says why it is not there."""
+    """A function that only raises the reason why it is missing."""
 
     def call(*_values: object) -> object:
         raise EvaluationFailure(reason)

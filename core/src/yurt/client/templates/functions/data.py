@@ -45,7 +45,7 @@ def to_json(value: object, *, indent: int = 0, is_escaped: bool = True) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Numbers as Go writes them: a float without a fraction has none."""
+    """Numbers in Go's format: a float without a fraction is printed without one."""
     match value:
         case float():
             if not math.isfinite(value):
@@ -140,7 +140,7 @@ def _yaml_text(value: str, indent: int) -> str:
 
 
 def _yaml_line(value: str) -> str:
-    """A text as it stands where that reads back as the same text, else in double quotes."""
+    """A text unquoted where that reads back as the same text, else in double quotes."""
     from yurt_jobspec.functions.yaml import YamlError, read_yaml
 
     is_plain = bool(value) and value == value.strip() and value.isprintable() and value != "<<"

@@ -53,7 +53,7 @@ def parse_bool(given: object) -> bool:
 
 
 def parse_int(given: object) -> int:
-    """A decimal whole number; nothing is 0."""
+    """A decimal whole number; an empty value is 0."""
     try:
         return int(text(given) or "0", 10)
     except ValueError:
@@ -69,7 +69,7 @@ def parse_uint(given: object) -> int:
 
 
 def parse_float(given: object) -> float:
-    """A number; nothing is 0."""
+    """A number; an empty value is 0."""
     try:
         return float(text(given) or "0")
     except ValueError:
@@ -77,7 +77,7 @@ def parse_float(given: object) -> float:
 
 
 def indent(spaces: object, given: object) -> str:
-    """Each line that holds something, moved to the right."""
+    """Each non-empty line, indented."""
     width = whole(spaces)
     if width < 0:
         raise EvaluationFailure(f"indent: {width} is negative")
@@ -87,7 +87,7 @@ def indent(spaces: object, given: object) -> str:
 
 
 def loop(first: object, *end: object) -> range | list[int]:
-    """The numbers below one, or from one to another."""
+    """The numbers from 0 up to one below a limit, or from one number to another."""
     start, stop = (whole(first), whole(end[0])) if end else (0, whole(first))
     bounded(stop - start)
     return list(range(start, stop))
@@ -99,7 +99,7 @@ def join(separator: object, given: object) -> str:
 
 
 def split(separator: object, given: object) -> list[str]:
-    """The pieces of a text; an empty one has none."""
+    """The parts of a text; an empty text has none."""
     body, between = text(given).strip(), text(separator)
     if not body:
         return []
@@ -191,7 +191,7 @@ def divide(by: object, of: object) -> int | float:
 
 
 def modulo(by: object, of: object) -> int | float:
-    """The rest of `of / by`, with the sign of `of`."""
+    """The remainder of `of / by`, with the sign of `of`."""
     one, two = numeric(of), numeric(by)
     if not two:
         raise EvaluationFailure("division by zero")

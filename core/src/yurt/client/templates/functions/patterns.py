@@ -55,7 +55,7 @@ def expand(match: re.Match[str], replacement: str) -> str:
 
 
 def regex_match(expression: object, given: object) -> bool:
-    """Whether the pattern is found."""
+    """Whether the pattern matches anywhere."""
     return pattern(text(expression)).search(text(given)) is not None
 
 
@@ -65,13 +65,13 @@ def replace_all(expression: object, replacement: object, given: object) -> str:
 
 
 def find(expression: object, given: object) -> str:
-    """The first match, or nothing."""
+    """The first match; empty for none."""
     found = pattern(text(expression)).search(text(given))
     return found[0] if found else ""
 
 
 def find_all(expression: object, given: object, most: object) -> list[str]:
-    """The matches, at most so many; -1 for all."""
+    """The matches, at most this many; -1 for all."""
     found = [match[0] for match in pattern(text(expression)).finditer(text(given))]
     return found if not isinstance(most, int) or most < 0 else found[:most]
 

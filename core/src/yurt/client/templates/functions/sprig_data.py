@@ -17,7 +17,7 @@ from yurt.gotemplate.values import is_true, kind_of
 
 
 def until(start: int, stop: int, step: int) -> list[int]:
-    """Numbers from one below another, by a step."""
+    """Numbers from one up to below another, by a step."""
     if not step or (stop > start) != (step > 0):
         return []
     bounded(abs(stop - start) // abs(step))
@@ -62,7 +62,7 @@ def remainder(first: object, second: object) -> int:
 
 
 def rounded(value: object, places: object, *at: object) -> float:
-    """To so many places; halves go up."""
+    """Rounded to this many places; halves go up."""
     scale = 10.0 ** min(max(whole(places), 0), 15)
     scaled = real(value) * scale
     fraction = abs(scaled) % 1
@@ -122,14 +122,14 @@ def unique(given: object) -> list[Any]:
 
 
 def chunks(size: object, given: object) -> list[list[Any]]:
-    """Lists of at most so many elements."""
+    """Lists of at most this many elements."""
     width = max(whole(size), 1)
     whole_list = list(items(given))
     return [whole_list[at : at + width] for at in range(0, len(whole_list), width)]
 
 
 def part(given: object, *bounds: object) -> list[Any]:
-    """`slice`: elements from one place up to another."""
+    """`slice`: elements from one index up to another."""
     whole_list = list(items(given))
     start = whole(bounds[0]) if bounds else 0
     return whole_list[start : whole(bounds[1]) if len(bounds) > 1 else len(whole_list)]

@@ -52,7 +52,7 @@ def substring(start: object, end: object, given: object) -> str:
 
 
 def abbreviated(width: object, given: object) -> str:
-    """At most so many characters, with an ellipsis."""
+    """At most this many characters, with an ellipsis."""
     size, body = whole(width), text(given)
     return body if size < 4 or len(body) <= size else f"{body[: size - 3]}..."
 
@@ -76,7 +76,7 @@ def camel(given: object) -> str:
 
 
 def wrapped(width: object, given: object, line_end: str = "\n") -> str:
-    """Lines of at most so many characters."""
+    """Lines of at most this many characters."""
     lines = textwrap.wrap(text(given), max(whole(width), 1), break_long_words=False, break_on_hyphens=False)
     return line_end.join(lines)
 
@@ -97,7 +97,7 @@ def digest(name: str) -> Callable[[object], str]:
 
 
 def url_parts(given: object) -> dict[str, Any]:
-    """What a URL consists of."""
+    """The parts of a URL."""
     parts = urlsplit(text(given))
     user, _, host = parts.netloc.rpartition("@")
     return {
@@ -124,7 +124,7 @@ def base32_decoded(given: object) -> str:
 
 
 def base64_decoded(given: object) -> str:
-    """The text of a base64 text; Sprig gives the error's text for another."""
+    """The decoded base64 text; Sprig returns the error's text for invalid input."""
     try:
         return base64.b64decode(raw(given), validate=True).decode("utf-8", "surrogateescape")
     except binascii.Error as error:
@@ -132,7 +132,7 @@ def base64_decoded(given: object) -> str:
 
 
 def replace_literally(expression: object, given: object, replacement: object) -> str:
-    """All matches replaced by a text as it stands."""
+    """All matches replaced by a literal text."""
     return patterns.pattern(text(expression)).sub(lambda _: text(replacement), text(given))
 
 

@@ -45,7 +45,7 @@ def table(request: RenderRequest, asking: Asking) -> dict[str, TemplateFunction]
 
 
 def _environment(request: RenderRequest) -> dict[str, TemplateFunction]:
-    """The task's own environment; the agent's is never seen."""
+    """The task's own environment; the agent's is not accessible."""
 
     def needed(name: object) -> str:
         if text(name) not in request.env:
@@ -72,7 +72,7 @@ def _sprig(request: RenderRequest) -> dict[str, TemplateFunction]:
 
 
 def _counted(call: Callable[..., object]) -> TemplateFunction:
-    """A function that takes as many arguments as its code says."""
+    """A function with exactly the arguments of its code."""
     code = getattr(call, "__code__", None)
     if code is None:
         return TemplateFunction(call)
@@ -81,7 +81,7 @@ def _counted(call: Callable[..., object]) -> TemplateFunction:
 
 
 class _Scratch(dict[str, object]):
-    """Values that a template keeps for later in the same rendering."""
+    """Values that a template stores during one rendering."""
 
     @property
     def go_fields(self) -> Mapping[str, object]:

@@ -47,7 +47,7 @@ class AuthMethodBody(Value):
 
 
 async def list_auth_methods(call: Call) -> web.Response:
-    """GET /v1/acl/auth-methods: for everybody, so that who wants to log in can choose."""
+    """GET /v1/acl/auth-methods: for everyone, so that users can choose a method before login."""
     call.need_acl()
 
     def stub(method: ACLAuthMethod) -> dict[str, Any]:

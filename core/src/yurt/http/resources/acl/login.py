@@ -38,7 +38,7 @@ class AuthURLBody(Value, rename=spelled(redirect_uri="RedirectURI")):
 
 
 class CompleteAuthBody(Value, rename=spelled(redirect_uri="RedirectURI")):
-    """What the provider's callback brought."""
+    """The parameters of the provider's callback."""
 
     auth_method_name: str = ""
     client_nonce: str = ""
@@ -62,7 +62,7 @@ async def by_jwt(call: Call, body: LoginBody) -> MadeToken:
 
 
 async def auth_url(call: Call) -> web.Response:
-    """PUT /v1/acl/oidc/auth-url: where the browser goes."""
+    """PUT /v1/acl/oidc/auth-url: the URL that the browser opens."""
     from yurt.server.login.requests import Parties
 
     call.need_acl()

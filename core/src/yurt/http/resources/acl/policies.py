@@ -39,7 +39,7 @@ async def list_policies(call: Call) -> web.Response:
 
 
 async def own_policies(call: Call) -> web.Response:
-    """GET /v1/acl/policy/self: the policies that the caller's rights follow from; a node has none."""
+    """GET /v1/acl/policy/self: the policies behind the caller's rights; a node has none."""
     call.need_acl()
     if isinstance(call.actor.caller, ShownNode):
         raise Refused(403, DENIED)
@@ -144,7 +144,7 @@ async def delete_role(call: Call) -> web.Response:
 
 
 OWN = needs.each_row(needs.MANAGEMENT)
-"""Anyone whose token is valid, or who shows none, may ask and sees his own; management sees all."""
+"""Anyone with a valid token, or without one, may read his own; management reads all."""
 
 ROUTES = (
     routes.get("/v1/acl/policies", list_policies, needs=OWN, from_nodes=True),

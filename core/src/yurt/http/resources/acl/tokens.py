@@ -40,7 +40,7 @@ MISSING = "ACL token not found"
 
 
 class BootstrapBody(Value):
-    """The first token's secret, where the operator wants to choose it."""
+    """The first token's secret, if the operator chooses it."""
 
     bootstrap_secret: str = ""
 
@@ -87,7 +87,7 @@ async def bootstrap(call: Call) -> web.Response:
 
 
 def _made(call: Call, made: MadeToken) -> web.Response:
-    """A token with its secret: the only time that it is told to somebody else than its holder."""
+    """A token with its secret: the only answer that shows it to anyone but its holder."""
     call.access.name_object("acl/token", made.token.accessor_id)
     wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
     return json_answer(call, wire, index=made.log_index)

@@ -1,4 +1,4 @@
-"""What the routes of access control share: bodies and answers."""
+"""Shared bodies and answers of access control routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANONYMOUS_TOKEN: Final = ACLToken(accessor_id=ANONYMOUS, name="Anonymous Token",
 
 
 async def refused(work: Awaitable[T]) -> T:
-    """Await an operation; what it refuses becomes 400 with its text."""
+    """Await an operation; its refusal becomes 400 with its text."""
     try:
         return await work
     except (Invalid, Conflict) as error:
@@ -28,7 +28,7 @@ async def refused(work: Awaitable[T]) -> T:
 
 
 def token_wire(token: ACLToken, roles: RoleRows, *, secret: str) -> dict[str, Any]:
-    """A token as the API shows it; links to roles that are gone are left out."""
+    """A token as the API shows it; links to deleted roles are omitted."""
     wire: dict[str, Any] = stub_wire(token, roles)
     wire["SecretID"] = secret
     if token.expiration_ttl:

@@ -29,7 +29,7 @@ ALWAYS_SHOWN: Final = {kind.name: 0.0 for kind in KINDS if kind.is_always_shown}
 """The zeros that every score table begins with; copied, never changed."""
 COUNTED_AT_ZERO: Final = frozenset(kind.name for kind in KINDS if kind.counts_at_zero)
 ALONE: Final = frozenset(kind.name for kind in KINDS if not kind.compares_nodes)
-"""Terms of one node without regard to others."""
+"""Terms of one node that do not depend on other nodes."""
 
 
 def terms_of(context: TermContext) -> tuple[ScoreTerm, ...]:

@@ -82,12 +82,12 @@ class TermKind(NamedTuple):
     """A term's name, when it counts, and how to make it for a group."""
 
     name: str
-    """Its key in `Scores`, as the API spells it."""
+    """The key in `Scores`, as the API spells it."""
     counts_at_zero: bool = False
     is_always_shown: bool = False
     """Whether score tables show a 0 where the term does not apply."""
     compares_nodes: bool = True
-    """Whether it needs other nodes to mean anything: system jobs, which choose no nodes, do not show it."""
+    """Whether it is meaningless without other nodes; score tables of system jobs, which choose no nodes, omit it."""
     make: Callable[[TermContext], ScoreTerm | None] | None = None
     """The term of a group; None when it does not apply to the group."""
 
@@ -107,5 +107,5 @@ class FixedTerm(NamedTuple):
         """No effect."""
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
-        """The same value for each number."""
+        """The same value for every number of placements."""
         return self.values[rows][:, None]
