@@ -9,15 +9,21 @@ from yurt import scheduler
 from yurt.fsm import apply
 from yurt.fsm.snapshot import decode, digest, encode
 from yurt.scheduler.attempts import Attempt
+from yurt.sdk.value import replace
 from yurt.state import Snapshot
+from yurt.state.host_volumes import users
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
+from yurt.structs.commands.base import HOST_VOLUME_RULES, RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.resources import Resources
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+
+TINY = Resources(cpu=10, memory_mb=10)
 
 
 def volume_id(number: int) -> str:
@@ -38,6 +44,11 @@ def volume(number: int, mode: str = "single-node-writer", **changes: Any) -> Hos
 def job_with(name: str = "web", **request: Any) -> Job:
     asked = VolumeRequest(**{"name": "data", "type": "host", "source": "data", **request})
     return factories.job(name, task_groups=(factories.group(count=1, volumes={"data": asked}, update=None),))
+
+
+def ruled(command: c.AnyCommand, rules_version: int = RULES_VERSION) -> c.AnyCommand:
+    """The command as the log writer stores it."""
+    return replace(command, rules_version=rules_version)
 
 
 def after(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
@@ -131,6 +142,73 @@ def test_two_plans_made_side_by_side_do_not_both_get_the_writer() -> None:
     state = after(state, c.ApplyPlan(plan=plans[0]))
     late = apply(state, c.ApplyPlan(plan=plans[1]), index=state.index + 1)
     assert isinstance(late.result, c.Rejected) and late.result.message == 'host volume "data" has its single writer'
+
+
+OPS = c.UpsertNamespaces(namespaces=(Namespace(name="ops"),))
+REPLACED: dict[str, tuple[c.AnyCommand, ...]] = {
+    'host volume "data" belongs to another namespace': (
+        c.DeleteHostVolume(namespace="default", id=volume_id(1)), OPS,
+        c.PutHostVolume(volume=volume(1, id=volume_id(9), namespace="ops")),
+        c.RegisterNode(node=replace(node(1), host_volumes={"data": HostVolumeInfo(path="/d", id=volume_id(9))})),
+    ),
+    'the node has no host volume "data"': (c.DeleteHostVolume(namespace="default", id=volume_id(1)),),
+    'host volume "data" has no record in the cluster': (
+        c.DeleteHostVolume(namespace="default", id=volume_id(1)), c.RegisterNode(node=node(1)),
+    ),
+    'host volume "data" is unavailable': (
+        c.PutHostVolume(volume=volume(1, state="unavailable"), keeps_state=True),  # somebody deletes it just now
+    ),
+    'host volume "data" is read-only': (
+        c.RegisterNode(node=replace(node(1), host_volumes={"data": HostVolumeInfo(path="/d", read_only=True)})),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REPLACED)
+def test_a_plan_gets_no_volume_that_was_withdrawn_after_it_was_made(reason: str) -> None:
+    """Two requests at once: one places a job that mounts a volume, the other takes the volume away."""
+    job = job_with()
+    state = after(Snapshot.empty(), c.RegisterNode(node=node(1)), c.PutHostVolume(volume=volume(1)))
+    state = after(state, c.RegisterJob(job=job))
+    plan, checked_at = attempt(state, job).plan, state.index
+    assert scheduler.check_plan(state, plan).is_full
+    state = after(state, *REPLACED[reason])
+    assert scheduler.check_plan(state, plan).rejected_nodes == {node(1).id: reason}
+    late = apply(state, ruled(c.ApplyPlan(plan=plan, checked_at=checked_at)), index=state.index + 1)
+    assert isinstance(late.result, c.Rejected)
+    assert (late.result.kind, late.result.message) == ("stale", f'node "{node(1).id}": {reason}')
+
+
+def test_a_deletion_that_comes_second_finds_the_volume_in_use() -> None:
+    job = job_with()
+    state = after(Snapshot.empty(), c.RegisterNode(node=node(1)), c.PutHostVolume(volume=volume(1)))
+    state = after(state, c.RegisterJob(job=job))
+    state = after(state, ruled(c.ApplyPlan(plan=attempt(state, job).plan, checked_at=state.index)))
+    assert [alloc.job_id for alloc, _ in users(state, state.host_volumes[volume_id(1)])] == [job.id]
+
+
+def test_a_large_plan_loses_the_nodes_alone_whose_volume_was_withdrawn() -> None:
+    """So many placements are told apart by sums first, which know nothing of volumes."""
+    group = factories.group(count=40, volumes=job_with().task_groups[0].volumes, update=None)
+    job = factories.job(task_groups=(replace(group, tasks=(factories.task(resources=TINY),)),))
+    multi = "single-node-multi-writer"
+    state = cluster(volume(1, multi), volume(2, multi), job=job)
+    plan = attempt(state, job).plan
+    assert len(plan.placements) == 40 and {each.node_id for each in plan.placements} == {node(1).id, node(2).id}
+    state = after(state, c.DeleteHostVolume(namespace="default", id=volume_id(1)))
+    result = scheduler.check_plan(state, plan)
+    assert result.rejected_nodes == {node(1).id: 'the node has no host volume "data"'}
+    assert {each.node_id for each in result.accepted.placements} == {node(2).id}
+
+
+def test_a_plan_of_an_earlier_version_is_applied_as_it_was() -> None:
+    job = job_with()
+    state = after(Snapshot.empty(), c.RegisterNode(node=node(1)), c.PutHostVolume(volume=volume(1)))
+    state = after(state, c.RegisterJob(job=job))
+    plan = attempt(state, job).plan
+    state = after(state, c.DeleteHostVolume(namespace="default", id=volume_id(1)))
+    stored = ruled(c.ApplyPlan(plan=plan), HOST_VOLUME_RULES)
+    assert len(after(state, stored).allocs) == 1
 
 
 def test_a_sticky_allocation_goes_back_to_its_volume_or_waits() -> None:

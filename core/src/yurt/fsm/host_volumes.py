@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
@@ -15,11 +16,11 @@ from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import source_of
-from yurt.state.host_volumes import access_mode, has_other_writer, host_requests
+from yurt.state.host_volumes import access_mode, has_other_writer, host_requests, refusal_of_node
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
-from yurt.structs.commands.base import HOST_VOLUME_RULES
+from yurt.structs.commands.base import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
@@ -126,6 +127,26 @@ def follow_node(edit: Edit, node_id: str) -> None:
         now = _state(node, volume)
         if now != volume.state:
             edit.tx.put(Tables.host_volumes, volume.id, replace(volume, state=now, modify_index=edit.index))
+
+
+def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
+    """Why a node no longer has a host volume for a placement of the group; empty when all nodes have theirs.
+
+    Between the scheduler's look and this one a volume may have been deleted, may have another one of its name in its
+    place that belongs to another namespace, or may be about to be deleted: what lies there is for others to read.
+    """
+    requests = host_requests(group) if edit.rules_version >= PLACEMENT_VOLUME_RULES else ()
+    volume_of = partial(edit.tx.get, Tables.host_volumes)
+    for placement in plan.placements if requests else ():
+        node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
+        if node is None or (placement.job_version, placement.task_group) != (job.version, group.name):
+            continue
+        for request in requests:
+            source = source_of(request, alloc_index(placement.name))
+            reason = refusal_of_node(node, request, source=source, namespace=plan.namespace, volume_of=volume_of)
+            if reason:
+                return f'node "{placement.node_id}": {reason}'
+    return ""
 
 
 def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
 from yurt.fsm.edit import Edit
-from yurt.fsm.host_volumes import claim_volumes, taken_by_writer
+from yurt.fsm.host_volumes import claim_volumes, taken_by_writer, withdrawn_volume
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
@@ -97,6 +97,9 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
         if wanted is None:
             return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
         if csi_requests(wanted) or host_requests(wanted):
+            withdrawn = withdrawn_volume(edit, plan, job, wanted)
+            if withdrawn:
+                return stale(withdrawn)
             taken = _claimed(edit, plan, job, wanted) or taken_by_writer(edit, plan, job, wanted)
             if taken:
                 return conflict(taken)

@@ -19,15 +19,17 @@ from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.bookings import overbooked
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
+from yurt.state.claims import source_of
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
 from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.host_volumes import host_requests, refusal_of_node
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
-from yurt.structs.questions import is_ready
+from yurt.structs.questions import alloc_index, is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_UNKNOWN,
@@ -37,6 +39,7 @@ from yurt.structs.status import (
     NODE_READY,
     NODE_UNRESPONSIVE,
 )
+from yurt.structs.volumes.request import VolumeRequest
 
 CHECKED_EACH = 64
 """One of this many states has a node of the fast path checked exactly as well."""
@@ -151,7 +154,7 @@ class _Checker:
         touched = np.zeros(len(used), np.bool_)
         for usage, placements in self._by_usage():
             node_ids = [placement.node_id for placement in placements]
-            if usage.is_exclusive:
+            if usage.is_exclusive or self._host_requests(placements[0]):
                 doubtful.update(node_ids)
                 continue
             rows, times = tally(np.array([row for row in map(rows_of, node_ids) if row is not None], np.int64))
@@ -208,7 +211,7 @@ class _Checker:
             return ""
         if node.scheduling_eligibility != ELIGIBLE or not is_ready(node):
             return "node is not eligible"
-        return self._overflow(node, part)
+        return self._overflow(node, part) or self._withdrawn(node, part)
 
     def _stale(self, part: _NodePart) -> str:
         """Updates of deleted allocations, and placements with a duplicate id or an unknown job version."""
@@ -274,6 +277,25 @@ class _Checker:
         if _is_shared(held, coming, "volume"):
             return CLAIMED
         return ""
+
+    def _withdrawn(self, node: Node, part: _NodePart) -> str:
+        """Why the node no longer has a host volume for its placements; empty when it has them all.
+
+        `apply` decides the same again (`yurt.fsm.host_volumes`); here only this node is refused, not the whole plan.
+        """
+        namespace, volume_of = self.plan.namespace, self.snapshot.host_volumes.get
+        for placement in part.placements:
+            for request in self._host_requests(placement):
+                source = source_of(request, alloc_index(placement.name))
+                reason = refusal_of_node(node, request, source=source, namespace=namespace, volume_of=volume_of)
+                if reason:
+                    return reason
+        return ""
+
+    def _host_requests(self, placement: Placement) -> tuple[VolumeRequest, ...]:
+        job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
+        group = None if job is None else job.group(placement.task_group)
+        return () if group is None or not group.volumes else host_requests(group)
 
     def usage(self, placement: Placement) -> Usage:
         """The usage of a placement; cached for equal resources."""

@@ -6,13 +6,14 @@ readers only; a former allocation of the same name does not count, for its succe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from yurt.state.claims import source_of
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
 from yurt.structs.questions import alloc_index
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
@@ -48,6 +49,26 @@ def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
         asked = request.access_mode or ("a reading mode" if request.read_only else "a writing mode")
         return f'host volume "{name}" does not offer {asked} {request.attachment_mode}'.rstrip()
     return ""
+
+
+def refusal_of_node(
+    node: Node, request: VolumeRequest, *, source: str, namespace: str, volume_of: Callable[[str], HostVolume | None]
+) -> str:
+    """Why the node cannot serve the request with its host volume `source`; empty when it can.
+
+    `volume_of` finds a dynamic volume by its id: only its row says to which namespace it belongs.
+    """
+    offered = node.host_volumes.get(source)
+    if offered is None:
+        return f'the node has no host volume "{source}"'
+    if not offered.id:
+        return f'host volume "{source}" is read-only' if offered.read_only and not request.read_only else ""
+    volume = volume_of(offered.id)
+    return (
+        f'host volume "{source}" has no record in the cluster'
+        if volume is None
+        else refusal(volume, request, namespace)
+    )
 
 
 def has_other_writer(snapshot: Snapshot, volume: HostVolume, key: tuple[str, str], name: str) -> bool:

@@ -23,7 +23,9 @@ NAMESPACE_RULES: Final = 1
 """From here on `apply` refuses a job that its namespace forbids, and a namespace whose quota does not exist."""
 HOST_VOLUME_RULES: Final = 2
 """From here on `apply` takes a deleted host volume from the row of its node as well."""
-RULES_VERSION: Final = HOST_VOLUME_RULES
+PLACEMENT_VOLUME_RULES: Final = 3
+"""From here on `apply` refuses a placement whose node no longer offers its host volumes to the job's namespace."""
+RULES_VERSION: Final = PLACEMENT_VOLUME_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
 
 
