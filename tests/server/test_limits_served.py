@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
+from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands import AllocUpdate
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.resources import Resources
+from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.quotas import bound
+from yurt.testing.quotas import bound, quota
 from yurt.testing.replica import Replica
 
 
@@ -39,6 +44,45 @@ async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_
         assert (await bench.server.scheduling.replays.replay(first.id)).is_identical
         await bench.server.resources.jobs.deregister("default", "one")
         await bench.report("complete", "one")
+        await bench.until(lambda: len(bench.live("two")) == 1)
+
+
+@pytest.mark.parametrize(
+    "freed",
+    [
+        (c.UpsertQuotas(quotas=(quota(memory_mb=1300),)),),
+        (c.UpsertNamespaces(namespaces=(Namespace(name="default"),)),),
+        bound(spec=quota("large", memory_mb=1300)),
+        (c.UpsertQuotas(quotas=(quota(region="elsewhere", memory_mb=1),)),),
+    ],
+    ids=["raised", "taken away", "another quota", "a limit of another region alone"],
+)
+async def test_what_waits_for_a_quota_is_placed_once_it_fits(run_server: Any, freed: tuple[c.AnyCommand, ...]) -> None:
+    async with run_server() as bench:
+        await bench.add_node()
+        await _bind(bench)
+        await bench.server.resources.jobs.register(_job("web", 4))
+        await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals("web"))
+        assert len(bench.live("web")) == 3
+        for command in freed:
+            await bench.server.replica.propose(command)
+        await bench.until(lambda: len(bench.live("web")) == 4)
+
+
+async def test_the_allocations_of_a_purged_job_give_their_quota_back_when_they_end(run_server: Any) -> None:
+    async with run_server() as bench:
+        await bench.add_node()
+        await _bind(bench)
+        await bench.server.resources.jobs.register(_job("one", 3))
+        await bench.until(lambda: len(bench.live("one")) == 3)
+        await bench.server.resources.jobs.deregister("default", "one", purge=True)
+        await bench.server.resources.jobs.register(_job("two", 1))
+        await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals("two"))
+        await bench.until(lambda: not bench.live("one"))
+        assert not bench.live("two"), "what is to stop counts until its client has ended it"
+        for alloc in bench.server.state.allocs_of_job("default", "one"):
+            ended = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete")
+            await bench.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=alloc.node_id, updates=(ended,)))
         await bench.until(lambda: len(bench.live("two")) == 1)
 
 

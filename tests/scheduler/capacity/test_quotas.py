@@ -298,13 +298,13 @@ def oracle(allocs: Sequence[Allocation]) -> NamespaceUsage:
 @settings(max_examples=cases(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int) -> None:
-    random = Random(seed)
+    random, limit, before = Random(seed), LIMIT, NOTHING_USED
     state = cluster(quota("team", cpu=LIMIT, memory_mb=LIMIT), *NAMES, "free", nodes=3)
     state = after(state, c.UpsertNamespaces(namespaces=(replace(state.namespaces["free"], quota=""),)))
     writing, late = scheduler.InFlightPlans(), list[tuple[Plan, int]]()
     ready: list[Plan] = []
     for _ in range(80):
-        move = random.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 5))
+        move = random.choice((1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 6))
         if move == 1:
             job = job_of(
                 f"job-{random.randrange(4)}", random.randrange(1, 8),
@@ -329,20 +329,51 @@ def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int)
             writing.remove((plan,))
         elif move == 4 and state.jobs:
             key = random.choice(sorted(state.jobs.keys()))
-            state = after(state, c.DeregisterJob(namespace=key[0], job_id=key[1]))
-            ready.append(attempt(writing.view(state), state.jobs[key]).plan)
+            stopped = replace(state.jobs[key], stop=True)
+            state = after(state, c.DeregisterJob(namespace=key[0], job_id=key[1], purge=random.random() < 0.5))
+            ready.append(attempt(writing.view(state), state.jobs.get(key, stopped)).plan)
         elif move == 5:
             live = sorted(alloc.id for alloc in state.allocs.values() if is_using(alloc))
             chosen = random.sample(live, min(2, len(live)))
             status = random.choice(("complete", "failed"))
             updates = tuple(ended(state, alloc_id, status) for alloc_id in chosen)
             state = after(state, c.UpdateAllocsFromClient(updates=updates)) if updates else state
+        elif move == 6:  # raised or lowered, also below what is used
+            limit = random.choice((300, 600, LIMIT, 2 * LIMIT))
+            state = after(state, c.UpsertQuotas(quotas=(quota("team", cpu=limit, memory_mb=limit),)))
         wanted = oracle([a for a in state.allocs.values() if a.namespace in NAMES and not is_terminal(a)])
-        assert wanted.cpu <= LIMIT and wanted.memory <= LIMIT, (seed, wanted)
+        # A lowered quota stops nothing; above it nothing may grow.
+        assert wanted.cpu <= max(limit, before.cpu) and wanted.memory <= max(limit, before.memory), (seed, wanted)
+        before = wanted
         using = oracle([a for a in state.allocs.values() if a.namespace in NAMES and is_using(a)])
         assert used_by(state, NAMES) == using
         kept = {namespace: dict(pools) for namespace, pools in state.columns.by_namespace.items()}
         assert kept == summed(state.allocs.values())
+
+
+def test_the_allocations_of_a_purged_job_count_until_their_clients_have_ended_them() -> None:
+    state, made = run(cluster(quota("team", cpu=800)), job_of("one", 2, CPU))
+    stopped = replace(state.jobs["default", "one"], stop=True)
+    state = after(state, c.DeregisterJob(namespace="default", job_id="one", purge=True))
+    assert state.jobs.get(("default", "one")) is None
+    state = after(state, c.ApplyPlan(plan=attempt(state, stopped).plan))
+    _, waits = run(state, job_of("two", 1, CPU))
+    assert not waits.plan.placements and waits.outcome.created[0].quota_limit_reached == "team"
+    updates = tuple(ended(state, placement.id) for placement in made.plan.placements)
+    _, placed = run(after(state, c.UpdateAllocsFromClient(updates=updates)), job_of("two", 1, CPU))
+    assert len(placed.plan.placements) == 1
+
+
+def test_a_plan_of_a_job_that_was_purged_after_its_check_places_nothing() -> None:
+    """Without the job nobody knows under which quota its placements would count."""
+    job = job_of("one", 2, CPU)
+    state = after(cluster(quota("team", cpu=800)), c.RegisterJob(job=job))
+    accepted, checked_at = scheduler.check_plan(state, attempt(state, job).plan, QUOTAS).accepted, state.index
+    assert len(accepted.placements) == 2
+    state = after(state, c.DeregisterJob(namespace="default", job_id="one", purge=True))
+    late = apply(state, c.ApplyPlan(plan=accepted, checked_at=checked_at), index=state.index + 1)
+    assert isinstance(late.result, c.Rejected) and late.result.kind == "stale"
+    assert not scheduler.check_plan(state, accepted, QUOTAS).accepted.placements
 
 
 def test_a_gang_larger_than_its_quota_places_nothing_and_takes_nothing() -> None:
