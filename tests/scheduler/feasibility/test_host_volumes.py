@@ -18,6 +18,7 @@ from yurt.structs.commands.base import HOST_VOLUME_RULES, RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.plan import Plan
 from yurt.structs.resources import Resources
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
@@ -172,7 +173,7 @@ def test_a_plan_gets_no_volume_that_was_withdrawn_after_it_was_made(reason: str)
     state = after(state, c.RegisterJob(job=job))
     plan, checked_at = attempt(state, job).plan, state.index
     assert scheduler.check_plan(state, plan).is_full
-    state = after(state, *REPLACED[reason])
+    state = after(state, *map(ruled, REPLACED[reason]))
     assert scheduler.check_plan(state, plan).rejected_nodes == {node(1).id: reason}
     late = apply(state, ruled(c.ApplyPlan(plan=plan, checked_at=checked_at)), index=state.index + 1)
     assert isinstance(late.result, c.Rejected)
@@ -189,13 +190,15 @@ def test_a_deletion_that_comes_second_finds_the_volume_in_use() -> None:
 
 def test_a_large_plan_loses_the_nodes_alone_whose_volume_was_withdrawn() -> None:
     """So many placements are told apart by sums first, which know nothing of volumes."""
-    group = factories.group(count=40, volumes=job_with().task_groups[0].volumes, update=None)
-    job = factories.job(task_groups=(replace(group, tasks=(factories.task(resources=TINY),)),))
+    asked = job_with().task_groups[0].volumes
+    group = factories.group(count=40, volumes=asked, update=None, tasks=(factories.task(resources=TINY),))
+    job = factories.job(task_groups=(group,))
     multi = "single-node-multi-writer"
     state = cluster(volume(1, multi), volume(2, multi), job=job)
-    plan = attempt(state, job).plan
-    assert len(plan.placements) == 40 and {each.node_id for each in plan.placements} == {node(1).id, node(2).id}
-    state = after(state, c.DeleteHostVolume(namespace="default", id=volume_id(1)))
+    placements = tuple(factories.placement(job, on=node(1 + index % 2), index=index) for index in range(40))
+    plan = Plan(eval_id="e", namespace="default", job_id=job.id, now=factories.NOW, placements=placements)
+    assert scheduler.check_plan(state, plan).is_full
+    state = after(state, ruled(c.DeleteHostVolume(namespace="default", id=volume_id(1))))
     result = scheduler.check_plan(state, plan)
     assert result.rejected_nodes == {node(1).id: 'the node has no host volume "data"'}
     assert {each.node_id for each in result.accepted.placements} == {node(2).id}

@@ -135,6 +135,7 @@ class _Checker:
         self._usages: dict[tuple[int, int, str], Usage] = {}
         """By identity of the granted resources, which the placements of a group share; the plan keeps them alive."""
         self._known_versions: dict[int, bool] = {}
+        self._mounted: dict[tuple[int, str], tuple[VolumeRequest, ...]] = {}
 
     def roomy(self) -> frozenset[str]:
         """Nodes that can take all of the plan's placements in any case: nothing exclusive, and sufficient capacity.
@@ -293,9 +294,14 @@ class _Checker:
         return ""
 
     def _host_requests(self, placement: Placement) -> tuple[VolumeRequest, ...]:
-        job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
-        group = None if job is None else job.group(placement.task_group)
-        return () if group is None or not group.volumes else host_requests(group)
+        """The host volumes that the placement mounts; cached for its group."""
+        key = (placement.job_version, placement.task_group)
+        known = self._mounted.get(key)
+        if known is None:
+            job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
+            group = None if job is None else job.group(placement.task_group)
+            known = self._mounted[key] = () if group is None else host_requests(group)
+        return known
 
     def usage(self, placement: Placement) -> Usage:
         """The usage of a placement; cached for equal resources."""
