@@ -301,7 +301,7 @@ def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int)
     random, limit, before = Random(seed), LIMIT, NOTHING_USED
     state = cluster(quota("team", cpu=LIMIT, memory_mb=LIMIT), *NAMES, "free", nodes=3)
     state = after(state, c.UpsertNamespaces(namespaces=(replace(state.namespaces["free"], quota=""),)))
-    writing, late = scheduler.InFlightPlans(), list[tuple[Plan, int]]()
+    writing, late = scheduler.InFlightPlans(), list[tuple[Plan, int, NamespaceUsage]]()
     ready: list[Plan] = []
     for _ in range(80):
         move = random.choice((1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 6))
@@ -322,9 +322,10 @@ def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int)
             ).accepted
             if not accepted.is_empty:
                 writing.add(state, (accepted,))
-                late.append((accepted, state.index))
+                late.append((accepted, state.index, before))
         elif move == 3 and late:
-            plan, checked_at = late.pop(0)
+            plan, checked_at, seen = late.pop(0)
+            before = NamespaceUsage(cpu=max(before.cpu, seen.cpu), memory=max(before.memory, seen.memory))
             state = apply(state, c.ApplyPlan(plan=plan, checked_at=checked_at), index=state.index + 1).state
             writing.remove((plan,))
         elif move == 4 and state.jobs:
@@ -342,7 +343,7 @@ def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int)
             limit = random.choice((300, 600, LIMIT, 2 * LIMIT))
             state = after(state, c.UpsertQuotas(quotas=(quota("team", cpu=limit, memory_mb=limit),)))
         wanted = oracle([a for a in state.allocs.values() if a.namespace in NAMES and not is_terminal(a)])
-        # A lowered quota stops nothing; above it nothing may grow.
+        # A lowered quota stops nothing. Above it nothing grows beyond what was there when the plan was checked.
         assert wanted.cpu <= max(limit, before.cpu) and wanted.memory <= max(limit, before.memory), (seed, wanted)
         before = wanted
         using = oracle([a for a in state.allocs.values() if a.namespace in NAMES and is_using(a)])
