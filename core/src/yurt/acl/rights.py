@@ -99,8 +99,10 @@ class Rights:
         self.node_id = node_id
         """The node whose identity was shown; "" for any other caller."""
         self.own_paths = frozenset[str]() if workload is None else workload.paths
-        self._everywhere: dict[Need, bool] = {}
-        """Answers of `allows_everywhere`: each request asks for one, and routes need few different things."""
+        self._everywhere: dict[int, tuple[bool, Need]] = {}
+        """Answers of `allows_everywhere`, by the `id()` of the need, which the value keeps alive: each request asks for
+        one, routes need few different things, and the hash of a need costs more than the look-up.
+        """
 
     def allows(self, need: Need, scope: Scope) -> bool:
         """Whether the need is satisfied in the scope."""
@@ -112,12 +114,12 @@ class Rights:
         """Whether `allows` says yes in every scope."""
         if self.kind is AuthenticationLevel.MANAGEMENT:
             return True
-        known = self._everywhere.get(need)
+        known = self._everywhere.get(id(need))
         if known is None:
             if len(self._everywhere) >= NEEDS_MAX:
                 self._everywhere.clear()
-            known = self._everywhere[need] = self._found_everywhere(need)
-        return known
+            known = self._everywhere[id(need)] = (self._found_everywhere(need), need)
+        return known[0]
 
     def _found_everywhere(self, need: Need) -> bool:
         match need:

@@ -9,8 +9,8 @@ that strangers cannot push out what is remembered.
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
@@ -63,8 +63,9 @@ class Callers:
         self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
         self._tokens: object = None
         """The table of tokens that `_of_secrets` is about."""
-        self._of_secrets: dict[str, ShownToken] = {}
-        """What stored tokens show, by the hash of their secrets."""
+        self._of_secrets: dict[bytes, ShownToken] = {}
+        """What stored tokens show, by the digest of their secrets as they were spelled: its hexadecimal form and the
+        one spelling that is stored cost as much again, for each request."""
 
     def secret(self, token: str) -> Caller | None:
         """The caller of a text that is not an identity; identities are checked first."""
@@ -72,8 +73,8 @@ class Callers:
             return NO_TOKEN
         if len(token) != SECRET_LENGTH:
             return None
-        # Looked up before its form is checked, which costs more: nothing else has the hash of a stored secret.
-        digest = hash_of_secret(token)
+        # Looked up before its form is checked, which costs more: nothing else has the digest of a stored secret.
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         state = self._replica.state
         if state.acl_tokens is not self._tokens or len(self._of_secrets) >= KNOWN_MAX:
             self._tokens = state.acl_tokens
@@ -84,7 +85,7 @@ class Callers:
         if not SECRET.fullmatch(token):
             return None
         caller = shown_secret(state, token)
-        if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", digest):
+        if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", caller.secret_hash):
             self._of_secrets[digest] = caller
         return caller
 
@@ -103,7 +104,7 @@ class Callers:
         if not is_key_id(key_id):
             return InvalidToken(problem="the token is neither a secret nor a signed identity")
         await self._wait_key(key_id)
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         signed = self._known.get(digest)
         if signed is None:
             try:
