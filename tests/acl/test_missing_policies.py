@@ -69,7 +69,9 @@ def test_policies_that_are_deleted_under_a_live_token_grant_nothing_from_then_on
 
 def test_a_role_that_names_missing_policies_or_itself_grants_nothing() -> None:
     replica = Replica()
-    links = tuple(acl.ACLRolePolicyLink(name=name) for name in ("empty", *(f"gone-{number}" for number in range(1_000))))
+    links = tuple(
+        acl.ACLRolePolicyLink(name=name) for name in ("empty", *(f"gone-{number}" for number in range(1_000)))
+    )
     role = acl.ACLRole(id=number_id(5), name="empty", policies=links)
     replica.apply(c.ReplicateACLRoles(roles=(role,)), token(1, role=role.id))
     rights = Resolver().resolve(replica.state, shown(1), NOW).rights
