@@ -16,7 +16,11 @@ from yurt.testing.page_package import lay_package, page_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "e2e" / "site_tools"
-FILES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.*") if path.is_file()}
+FILES = {
+    path.relative_to(PACKAGE).as_posix(): path.read_text()
+    for path in PACKAGE.rglob("*.*")
+    if path.is_file() and "__pycache__" not in path.parts  # the e2e tests have compiled it
+}
 PAGES = ("a-hook", "a-fingerprint", "a-command", "an-artifact-getter", "a-log-engine")
 SOURCES = {name: text for name, text in FILES.items() if name.endswith((".toml", ".py"))}
 
