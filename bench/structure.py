@@ -251,9 +251,9 @@ def comment_share(code: Code, package: str) -> str:
     return f"{100 * prose / len(lines):.1f} ({100 * comments / len(lines):.1f})"
 
 
-def assertion_share(code: Code, package: str = "") -> str:
-    """Assertions in 1,000 lines of a package, or of all that is shipped."""
-    paths = list(code.shipped(package))
+def assertion_share(code: Code, *packages: str) -> str:
+    """Assertions in 1,000 lines of packages together, or of all that is shipped."""
+    paths = [path for package in packages or ("",) for path in code.shipped(package)]
     lines = sum(len(code.lines[path]) for path in paths)
     asserts = sum(isinstance(node, ast.Assert) for path in paths for node in ast.walk(code.trees[path]))
     return f"{1000 * asserts / lines:.1f}" if lines else "-"
@@ -290,11 +290,15 @@ def rows(code: Code) -> Iterator[tuple[str, object]]:
     yield "most attributes of a class", "{2} ({0})".format(*max(widths, key=lambda row: row[2]))
     yield "classes with more than 25 methods or 15 attributes", sum(row[1] > 25 or row[2] > 15 for row in widths)
     yield "class names of several modules", len(shared_class_names(code.root.parents[2]))
-    yield "`Any`", count_any(code)
+    lines = sum(len(code.lines[path]) for path in code.shipped())
+    yield "`Any`; in 1,000 lines", f"{count_any(code)}; {1000 * count_any(code) / lines:.1f}"
     yield "decisions by the text of an error", sum(decisions_by_text(code.trees[path]) for path in code.shipped())
-    yield "raw reads in http", sum(raw_reads(code.trees[path]) for path in code.shipped("http"))
+    reads = {path: raw_reads(code.trees[path]) for path in code.shipped("http")}
+    yield "raw reads in http", sum(reads.values())
+    yield "modules of http with raw reads", ", ".join(sorted({path.stem for path, count in reads.items() if count}))
     yield "files of the command line, empty", f"{len(cli)}, {sum(len(code.lines[path]) <= 1 for path in cli)}"
     yield "assertions in 1,000 lines", assertion_share(code)
+    yield "assertions in 1,000 lines of pure packages", assertion_share(code, *PURE)
     for package in PURE:
         yield f"assertions in 1,000 lines of {package}", assertion_share(code, package)
     yield "parts set after construction", sum(len(list(late_parts(tree))) for tree in code.trees.values())

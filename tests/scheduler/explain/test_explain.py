@@ -295,6 +295,12 @@ def test_a_port_that_a_node_keeps_for_itself_is_called_so() -> None:
     assert _near(found) == {"node-1": ["reserved port collision http=80 (the node keeps it for itself)"]}
 
 
+def test_a_host_volume_is_none_of_csi_whatever_its_name() -> None:
+    asked = VolumeRequest(name="v", type="host", source="CSI", per_alloc=True)
+    (blocker,) = _why_not(_state(_node(1)), _job(volumes={"v": asked})).blockers
+    assert (blocker.kind, blocker.text) == ("volume_claim", 'missing host volume "CSI[0]"')
+
+
 def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:
     state = _state(_node(1, host_volumes={"data": HostVolumeInfo(path="/data")}))
     alone = VolumeRequest(name="data", type="host", source="data", access_mode="single-node-single-writer")

@@ -1,4 +1,4 @@
-"""A small state with rows in every table, the same in every process: what is compared with files of bytes.
+"""A small state with rows in every table of the first versions, the same in every process: what is compared with files.
 
 Tables that are written in the order of their hash have one row, so that the bytes do not depend on the process.
 """
