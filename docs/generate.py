@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from docs import sdk_reference  # noqa: E402
 from docs.generator import (  # noqa: E402
     access,
     agent_configuration,
@@ -38,6 +39,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "http-api.md": http_api.page_text,
     "job-files.md": job_files.page_,
     "metrics.md": metrics.page_text,
+    "sdk.md": sdk_reference.page_text,
     UI_SCHEMA: ui_schema.module_text,
     "../howto/common-mistakes.md": mistakes.page_text,
 }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from inspect import isclass, isfunction
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
+import yurt.sdk
 from yurt_jobspec import parse_job
 
 from docs.generate import PAGES, REFERENCE
@@ -18,6 +22,18 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reference_page_is_what_the_code_says(name: str) -> None:
     assert (REFERENCE / name).read_text() == PAGES[name](), f"docs/reference/{name} is stale: run `make docs`"
+
+
+def test_every_public_name_of_the_sdk_is_told() -> None:
+    page = (REFERENCE / "sdk.md").read_text()
+    names = {
+        name
+        for module in map(import_module, (each.name for each in walk_packages(yurt.sdk.__path__, "yurt.sdk.")))
+        for name, value in vars(module).items()
+        if not name.startswith("_") and (isclass(value) or isfunction(value)) and value.__module__ == module.__name__
+    }
+    untold = {name for name in names if f"`{name}`" not in page and f"`{name}(" not in page}
+    assert len(names) > 200 and {name for name in untold if f"`async {name}(" not in page} == set()
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(DOCS).as_posix())
