@@ -271,6 +271,14 @@ keyring.name.token_file   `transit`: a file with the token, read for each call.
 keyring.name.tls_ca_cert  `transit`: a PEM file with the authority to trust, instead of those of the system.
 keyring.name.tls_client_cert  `transit`: a PEM file with a certificate to show.
 keyring.name.tls_client_key  `transit`: its key.
+keyring.name.lib          `pkcs11`: the token's PKCS#11 module, a shared library.
+keyring.name.token_label  `pkcs11`: the label of the token.
+keyring.name.slot         `pkcs11`: the number of the token's slot, where labels do not tell tokens apart.
+keyring.name.pin_file     `pkcs11`: the file with the user PIN, which only the agent's user may read.
+keyring.name.key_label    `pkcs11`: the label of the key.
+keyring.name.key_id       `pkcs11`: the id of the key in hexadecimal digits.
+keyring.name.mechanism    `pkcs11`: how the key encrypts: `AES_GCM` (an AES key), or `RSA_PKCS_OAEP` (an RSA key pair).
+keyring.name.rsa_oaep_hash  `pkcs11`: the hash of OAEP, `sha256` or `sha1`.
 limits.https_handshake_timeout  How long a handshake of TLS may take at the HTTP API; 0: without limit.
 limits.http_max_conns_per_client  Connections of one address to the HTTP API; a further one
                           is answered with 429. 0: without limit.
@@ -326,6 +334,8 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("server", "bootstrap_expect"): "`1`",
     ("keyring", "name", "active"): "`true` for the only block",
     ("keyring", "name", "mount_path"): '`"transit"`',
+    ("keyring", "name", "mechanism"): '`"AES_GCM"`',
+    ("keyring", "name", "rsa_oaep_hash"): '`"sha256"`',
     ("audit", "enabled"): "`false`",
     ("audit", "sink", "name", "type"): '`"file"`',
     ("audit", "sink", "name", "format"): '`"json"`',

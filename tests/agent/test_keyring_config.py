@@ -22,7 +22,10 @@ def config(keyring: Any) -> AgentConfig:
 @pytest.mark.parametrize(
     ("keyring", "told"),
     [
-        ({"awskms": {}}, 'keyring "awskms" is not available in this version; there are: aead, passphrase, transit.'),
+        (
+            {"awskms": {}},
+            'keyring "awskms" is not available in this version; there are: aead, passphrase, pkcs11, transit.',
+        ),
         ({"passphrase": {}}, 'keyring "passphrase": passphrase_file is required.'),
         (
             {"passphrase": {"passphrase_file": "secret"}},
@@ -48,6 +51,35 @@ def test_a_block_that_cannot_work_is_refused(keyring: dict[str, Any], told: str)
     with pytest.raises(Invalid) as caught:
         config(keyring)
     assert told in str(caught.value).splitlines()
+
+
+GOOD_TOKEN = {"lib": "/m.so", "token_label": "t", "key_label": "k", "pin_file": "/pin"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"lib": "", "pin_file": ""}, "lib is required."),
+        ({"lib": "", "pin_file": ""}, "pin_file is required."),
+        ({"lib": "m.so"}, 'lib "m.so" must be an absolute path.'),
+        ({"token_label": ""}, "give token_label, slot or both."),
+        ({"key_label": ""}, "give key_label, key_id or both."),
+        ({"slot": "one"}, 'slot "one" must be a number such as "0" or "0x1a".'),
+        ({"key_id": "abc"}, 'key_id "abc" must be hexadecimal digits in pairs, such as "01a0".'),
+        ({"mechanism": "AES_CBC"}, 'mechanism "AES_CBC" is not available; there are: AES_GCM, RSA_PKCS_OAEP.'),
+        ({"rsa_oaep_hash": "md5"}, 'rsa_oaep_hash "md5" is not available; there are: sha1, sha256.'),
+        ({"rsa_oaep_hash": "sha1"}, 'rsa_oaep_hash needs mechanism = "RSA_PKCS_OAEP".'),
+    ],
+)
+def test_a_block_for_a_token_that_cannot_work_is_refused(changed: dict[str, str], told: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        config({"pkcs11": {**GOOD_TOKEN, **changed}})
+    assert f'keyring "pkcs11": {told}' in str(caught.value).splitlines()
+
+
+def test_a_block_for_a_token_keeps_its_settings() -> None:
+    (made,) = keyring_configs(config({"pkcs11": {**GOOD_TOKEN, "slot": "0x1a"}}).raw["keyring"])
+    assert (made.kind, dict(made.settings)) == ("pkcs11", {**GOOD_TOKEN, "slot": "0x1a"})
 
 
 def test_blocks_of_one_kind_are_told_apart_by_their_names() -> None:

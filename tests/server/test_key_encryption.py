@@ -126,7 +126,7 @@ def test_a_passphrase_that_protects_nothing_is_refused(tmp_path: Path, text: str
 def test_a_missing_passphrase_is_told_with_its_path(tmp_path: Path) -> None:
     config = passphrase(tmp_path)
     (tmp_path / "passphrase").unlink()
-    with pytest.raises(Invalid, match="passphrase cannot be read: No such file or directory"):
+    with pytest.raises(Invalid, match=r'keyring "passphrase": .*passphrase cannot be read: No such file or directory'):
         made(tmp_path, config)
 
 

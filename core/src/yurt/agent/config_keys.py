@@ -258,7 +258,8 @@ ROOT = block(
         {"active": key("bool")} | dict.fromkeys(
             (
                 "name", "passphrase_file", "address", "key_name", "mount_path", "namespace", "token", "token_file",
-                "tls_ca_cert", "tls_client_cert", "tls_client_key",
+                "tls_ca_cert", "tls_client_cert", "tls_client_key", "lib", "token_label", "slot", "pin_file",
+                "key_label", "key_id", "mechanism", "rsa_oaep_hash",
             ),
             key("string"),
         ),

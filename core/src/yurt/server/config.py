@@ -52,7 +52,7 @@ class AclConfig(Value):
     token_max_expiration_ttl_s: float = 24 * HOUR_S
 
 
-AEAD, PASSPHRASE, TRANSIT = "aead", "passphrase", "transit"
+AEAD, PASSPHRASE, PKCS11, TRANSIT = "aead", "passphrase", "pkcs11", "transit"
 """Kinds of key encryption keys; with `aead` root keys are written as they are."""
 
 

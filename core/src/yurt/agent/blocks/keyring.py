@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from yurt.server.config import AEAD, PASSPHRASE, TRANSIT, KeyProviderConfig
+from yurt.server.config import AEAD, PASSPHRASE, PKCS11, TRANSIT, KeyProviderConfig
 
-KINDS: Final = (AEAD, PASSPHRASE, TRANSIT)
+KINDS: Final = (AEAD, PASSPHRASE, PKCS11, TRANSIT)
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    AEAD: (), PASSPHRASE: ("passphrase_file",), TRANSIT: ("address", "key_name"),
+    AEAD: (), PASSPHRASE: ("passphrase_file",), PKCS11: ("lib", "pin_file"), TRANSIT: ("address", "key_name"),
 }  # fmt: skip
 POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
     AEAD: (),
     PASSPHRASE: ("passphrase_file",),
+    PKCS11: ("lib", "token_label", "slot", "pin_file", "key_label", "key_id", "mechanism", "rsa_oaep_hash"),
     TRANSIT: (
         "address", "key_name", "mount_path", "namespace", "token", "token_file", "tls_ca_cert", "tls_client_cert",
         "tls_client_key",
     ),
 }  # fmt: skip
 COMMON: Final = ("name", "active")
-FILES: Final = ("passphrase_file", "token_file", "tls_ca_cert", "tls_client_cert", "tls_client_key")
+FILES: Final = ("passphrase_file", "lib", "pin_file", "token_file", "tls_ca_cert", "tls_client_cert", "tls_client_key")
+SLOT: Final = re.compile(r"[0-9]{1,10}|0x[0-9a-fA-F]{1,8}")
+KEY_ID: Final = re.compile(r"([0-9a-fA-F]{2}){1,32}")
+OAEP: Final = "RSA_PKCS_OAEP"
+MECHANISMS: Final = ("AES_GCM", OAEP)
+HASHES: Final = ("sha1", "sha256")
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -52,6 +59,27 @@ def _block_problems(block_id: str, body: Mapping[str, Any]) -> Iterator[str]:
             yield f'{where}: {key} "{path}" must be an absolute path.'
     if kind == TRANSIT:
         yield from _transit_problems(where, body)
+    if kind == PKCS11:
+        yield from _pkcs11_problems(where, body)
+
+
+def _pkcs11_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
+    if not body.get("token_label") and not body.get("slot"):
+        yield f"{where}: give token_label, slot or both."
+    if not body.get("key_label") and not body.get("key_id"):
+        yield f"{where}: give key_label, key_id or both."
+    if (slot := body.get("slot", "")) and not SLOT.fullmatch(slot):
+        yield f'{where}: slot "{slot}" must be a number such as "0" or "0x1a".'
+    if (key_id := body.get("key_id", "")) and not KEY_ID.fullmatch(key_id):
+        yield f'{where}: key_id "{key_id}" must be hexadecimal digits in pairs, such as "01a0".'
+    mechanism = body.get("mechanism") or MECHANISMS[0]
+    if mechanism not in MECHANISMS:
+        yield f'{where}: mechanism "{mechanism}" is not available; there are: {", ".join(MECHANISMS)}.'
+    if hashed := body.get("rsa_oaep_hash", ""):
+        if hashed not in HASHES:
+            yield f'{where}: rsa_oaep_hash "{hashed}" is not available; there are: {", ".join(HASHES)}.'
+        if mechanism != OAEP:
+            yield f'{where}: rsa_oaep_hash needs mechanism = "{OAEP}".'
 
 
 def _transit_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:

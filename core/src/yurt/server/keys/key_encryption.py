@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import os
-import stat
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,9 +21,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from yurt.sdk.errors import Invalid
+from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value
-from yurt.server.config import AEAD, PASSPHRASE, TRANSIT, KeyProviderConfig
+from yurt.server.config import AEAD, PASSPHRASE, PKCS11, TRANSIT, KeyProviderConfig
+from yurt.server.keys.secret_file import read_secret
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -34,7 +34,8 @@ PASSPHRASE_MIN: Final = 16
 PASSPHRASE_BYTES_MAX: Final = 4_096
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
 """RFC 7914: 32 MiB and about 0.1 s for each passphrase that is tried."""
-GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+CHECKED: Final = "check"
+"""The id under which a start tries whether the active provider wraps and unwraps."""
 
 
 class SealedKey(Value):
@@ -87,6 +88,14 @@ class KeyProviders:
         except (InvalidTag, ValueError):
             raise Invalid("its file has been changed; restore it") from None
 
+    def check(self) -> None:
+        """Wrap and unwrap once with the active provider; raises Invalid or Unavailable.
+
+        A setting that cannot work is told at the start, and not when a root key is made weeks later.
+        """
+        if self.active and self.open(self.seal(CHECKED, CHECKED.encode())) != CHECKED.encode():
+            raise Unavailable(f'the keyring "{self.active}" does not give back what it has wrapped')
+
     def _provider(self, provider_id: str) -> KeyProvider:
         config = self._configs.get(provider_id)
         if config is None:
@@ -108,6 +117,10 @@ def _made(config: KeyProviderConfig) -> KeyProvider:
         from yurt.server.keys.transit import TransitProvider
 
         return TransitProvider(config.id, config.settings)
+    if config.kind == PKCS11:
+        from yurt.server.keys.pkcs11 import Pkcs11Provider
+
+        return Pkcs11Provider(config.id, config.settings)
     raise Invalid(f'the keyring "{config.id}" wraps nothing: it stands for root keys that are written as they are')
 
 
@@ -147,18 +160,13 @@ class PassphraseProvider:
         return Scrypt(salt=salt, length=KEY_BYTES, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P).derive(self._passphrase())
 
     def _passphrase(self) -> bytes:
-        where = f'keyring "{self._id}": {self._path}'
-        try:
-            with self._path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                text = file.read(PASSPHRASE_BYTES_MAX + 1).rstrip(b"\r\n")
-        except OSError as error:
-            raise Invalid(f"{where} cannot be read: {error.strerror or error}") from None
-        if stat.S_ISREG(mode) and mode & GROUP_AND_OTHERS:
-            raise Invalid(f"{where} can be read by others; chmod 600 {self._path}")
-        if not PASSPHRASE_MIN <= len(text) <= PASSPHRASE_BYTES_MAX:
-            raise Invalid(f"{where} must hold a passphrase of {PASSPHRASE_MIN} to {PASSPHRASE_BYTES_MAX} characters")
-        return text
+        return read_secret(
+            f'keyring "{self._id}"',
+            self._path,
+            shortest=PASSPHRASE_MIN,
+            longest=PASSPHRASE_BYTES_MAX,
+            noun="passphrase",
+        )
 
 
 SEALED: Final = msgspec.json.Decoder(SealedKey)

@@ -71,6 +71,8 @@ class Keyring:
         self._damaged: dict[str, str] = {}
         self._locked: dict[str, str] = {}
         """Keys whose files are whole and cannot be opened now, with the reason."""
+        self._opened_by: set[str] = set()
+        """The providers that have opened a file."""
         self._unsealed = False
         """Some file is not sealed by the active key encryption key."""
         self._is_loaded = data_dir is None
@@ -80,13 +82,25 @@ class Keyring:
         return key_id in self._keys
 
     def open(self) -> None:
-        """Read all keys at the start; raises Invalid with every key that these key encryption keys cannot open.
+        """Read all keys at the start; raises Invalid with every key that these key encryption keys cannot open, and
+        for an active one that cannot wrap.
 
         A key of a server that does not answer now is tried again later (`retry`).
         """
         refused = self._load()
         if refused:
             raise Invalid("\n".join(f"root key {key_id} cannot be opened: {why}" for key_id, why in refused.items()))
+        self._check_active()
+
+    def _check_active(self) -> None:
+        """Try the active key encryption key where it has opened no file yet; raises Invalid where it cannot work."""
+        providers = self._key_providers() if self._folder is not None else None
+        if providers is None or providers.active in self._opened_by:
+            return
+        try:
+            providers.check()
+        except Unavailable as error:
+            log.error("active keyring does not work yet: keyring=%s error=%s", providers.active, error)
 
     def retry(self) -> None:
         """Try the locked keys again, and seal those that are not sealed by the active key encryption key yet."""
@@ -250,6 +264,7 @@ class Keyring:
                 data = (self._key_providers() or KeyProviders(())).open(sealed)
             except (Invalid, Unavailable) as error:
                 raise _Locked(str(error), is_final=isinstance(error, Invalid)) from None
+            self._opened_by.add(provider)
         key = msgspec.json.decode(data, type=RootKey)
         check_key_id(key.key_id)
         if key.key_id != key_id:
