@@ -44,6 +44,7 @@ def settings(token: SoftHsm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """The settings of a block that works."""
     for name, value in token.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pkcs11, "TIMEOUT_S", 240.0)  # Only the test of a module that hangs is about time.
     return {"lib": str(token.module), "token_label": "cluster", "key_label": "root-keys",
             "pin_file": str(pin_file(tmp_path))}  # fmt: skip
 
