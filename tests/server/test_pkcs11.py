@@ -15,7 +15,7 @@ from yurt.server.keys import pkcs11
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.pkcs11 import Pkcs11Provider
 from yurt.testing import factories
-from yurt.testing.softhsm import PIN, SoftHsm, softhsm_missing, softhsm_module
+from yurt.testing.login.softhsm import PIN, SoftHsm, softhsm_missing, softhsm_module
 
 KEY_ID = factories.number_id(1, kind=8)
 KEY = bytes(range(32))

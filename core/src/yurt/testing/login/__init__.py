@@ -1,1 +1,1 @@
-"""Tests of logins: a provider that may lie, and an API that trusts it."""
+"""Tests of logins and keys: a provider that may lie, an API that trusts it, and tokens of SoftHSM."""
