@@ -24,7 +24,7 @@ AES_GCM: Final = "AES_GCM"
 TRIAL: Final = b"yurt tries whether this key works"[:32]
 
 
-class Failed(Exception):
+class TokenFailure(Exception):
     """A failure that an operator can act on."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -33,11 +33,11 @@ class Failed(Exception):
 
 
 def fail(text: str, kind: str = "refused") -> NoReturn:
-    raise Failed(kind, text)
+    raise TokenFailure(kind, text)
 
 
 def answer(request: dict[str, Any]) -> bytes:
-    """The encrypted or decrypted data; raises Failed."""
+    """The encrypted or decrypted data; raises TokenFailure."""
     try:
         import pkcs11
     except ImportError:
@@ -191,7 +191,7 @@ def main() -> None:
     try:
         data = answer(json.loads(sys.stdin.buffer.read()))
         document = {"data": base64.b64encode(data).decode()}
-    except Failed as error:
+    except TokenFailure as error:
         document = {"error": str(error), "kind": error.kind}
     os.write(output, json.dumps(document).encode())
     os.close(output)
