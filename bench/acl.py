@@ -1,30 +1,41 @@
 """Measures the cost of access control: HTTP reads and registrations with it off and on, in one run.
 
-Two servers hold the same nodes and jobs; the one with access control also holds 1,000 policies. Blocks of requests go
-to the one and the other in turn, so that what else the machine does meets both. Each figure is the median over the
-rounds; the loss is the median of the rounds' ratios, once by the clock and once by the processor time of the server,
-which other processes disturb less. Run it with `python -m bench acl`.
+    python -m bench acl [--runs 2] [--rounds 8]
+
+Three servers hold the same nodes and jobs: one without access control, one with it and 1,000 policies, and one more
+without it, the control. A slice is a few requests to the first and to another one in turn, request by request, so that
+what else the machine does meets both; registrations go in blocks, each server first every other time. Rates are those
+of one connection, and of eight for registrations.
+
+The loss is the median of the slices' ratios, with its quartiles: by the clock, and by the processor time of the
+server, which other processes disturb less. What the control loses is what two equal servers differ by on this machine,
+so a smaller loss cannot be told from none. Each run starts new servers, since some processes are faster for their whole
+life by where their memory lies.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import queue
 import statistics
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from bench.server import BenchedServer, Connection, running, service_job
+from bench.table import lost
 
-NODES, JOBS, TEAMS = 200, 1000, 10
+NODES, JOBS, TEAMS = 200, 500, 10
 POLICIES = 1000
 TEAM_TOKENS, TEAM_POLICIES, MANY_POLICIES = 50, 10, 300
-ROUNDS = 15
 SENDERS = 8
 TARGET = "5 %"
+CONTROL: Final = "control: no access control either"
 
 
 class Case(NamedTuple):
@@ -43,18 +54,29 @@ class Side(NamedTuple):
     secrets: tuple[str, ...] = ("",)
 
 
-class Block(NamedTuple):
+class Sample(NamedTuple):
     """Seconds for one request: by the clock, and of the server's processor time."""
 
     wall_s: float
     cpu_s: float
 
 
-class Pair(NamedTuple):
-    """The same requests to both servers, one right after the other."""
+class Slice(NamedTuple):
+    """The same requests to two servers."""
 
-    off: Block
-    on: Block
+    off: Sample
+    on: Sample
+
+
+class Options(argparse.Namespace):
+    """The command line."""
+
+    runs: int
+    rounds: int
+
+
+Slices = dict[tuple[str, str], list[Slice]]
+"""By case and by the side that is compared."""
 
 
 def message(method: str, path: str, secret: str, body: bytes = b"") -> bytes:
@@ -91,12 +113,12 @@ def registration(name: str, number: int, secret: str) -> bytes:
 
 
 CASES = (
-    Case("one job", 400, read("/v1/job/job-NUMBER?namespace=TEAM")),
-    Case("allocations of a job", 400, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
-    Case("100 jobs of a namespace", 60, read("/v1/jobs?namespace=TEAM")),
-    Case("1,000 jobs of all namespaces", 8, read("/v1/jobs?namespace=*")),
-    Case("200 nodes", 40, read("/v1/nodes")),
-    Case("registrations, 8 at once", 64, register, is_write=True),
+    Case("one job", 150, read("/v1/job/job-NUMBER?namespace=TEAM")),
+    Case("allocations of a job", 150, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
+    Case("50 jobs of a namespace", 40, read("/v1/jobs?namespace=TEAM")),
+    Case("500 jobs of all namespaces", 10, read("/v1/jobs?namespace=*")),
+    Case("200 nodes", 30, read("/v1/nodes")),
+    Case("registrations, 8 at once", 32, register, is_write=True),
 )
 RULES = """
 namespace "NAME" {
@@ -119,17 +141,33 @@ host_volume "data-NUMBER" { policy = "read" }
 
 def main() -> None:
     """Measure and print."""
-    with running(NODES, "") as off, running(NODES, "", has_acl=True) as on:
+    parser = argparse.ArgumentParser(prog="python -m bench acl")
+    parser.add_argument("--runs", type=int, default=2, help="with new servers (default 2)")
+    parser.add_argument("--rounds", type=int, default=8, help="slices of each case in a run (default 8)")
+    options = parser.parse_args(namespace=Options())
+    found: Slices = defaultdict(list)
+    for _ in range(options.runs):
+        with sides_running() as (off, others):
+            for case, (name, side) in itertools.product(CASES, others.items()):
+                found[case.what, name] += measured(case, off, side, options.rounds)
+    print_results(found)
+
+
+@contextmanager
+def sides_running() -> Iterator[tuple[Side, Mapping[str, Side]]]:
+    """The side without access control, and those that are compared with it, by name."""
+    with running(NODES, "") as off, running(NODES, "") as control, running(NODES, "", has_acl=True) as on:
         root = json.loads(ask(on, message("PUT", "/v1/acl/bootstrap", "")))["SecretID"]
         add_policies(on, root)
         sides = {
+            CONTROL: Side(control),
             f"{TEAM_TOKENS} tokens of {TEAM_POLICIES} policies": Side(on, team_secrets(on, root)),
             f"one token of {MANY_POLICIES} policies": Side(on, (new_token(on, root, range(MANY_POLICIES)),)),
-            "management": Side(on, (root,)),
+            "management token": Side(on, (root,)),
         }
-        for side in (Side(off), Side(on, (root,))):
+        for side in (Side(off), Side(control), Side(on, (root,))):
             add_jobs(side)
-        print_results(list(measured(Side(off), sides)), list(sides))
+        yield Side(off), sides
 
 
 def ask(server: BenchedServer, request: bytes) -> bytes:
@@ -202,66 +240,64 @@ def send(server: BenchedServer, requests: Sequence[bytes]) -> None:
         raise RuntimeError(failures[0])
 
 
-def measured(off: Side, sides: Mapping[str, Side]) -> Iterator[tuple[Case, dict[str, list[Pair]]]]:
-    """For each case the pairs of blocks, by side, round after round."""
-    for case in CASES:
-        pairs: dict[str, list[Pair]] = {name: [] for name in sides}
-        numbers = itertools.count()
-        one_round = registered if case.is_write else alternated
-        for turn, (name, side) in itertools.product(range(ROUNDS + 1), sides.items()):
-            wanted = [next(numbers) for _ in range(case.block)]
-            pair = one_round(case, off, side, wanted)
-            if turn:  # The first round warms up.
-                pairs[name].append(pair)
-        yield case, pairs
+numbers: Final = itertools.count()
+"""Of requests: no two registrations of a run have the same name."""
 
 
-def alternated(case: Case, off: Side, on: Side, numbers: Sequence[int]) -> Pair:
-    """Reads over one connection, to the one server and the other in turn; the median of what each took."""
-    took: list[list[float]] = [[], []]
-    before = [side.server.figures()["cpu_ms"] for side in (off, on)]
+def measured(case: Case, off: Side, on: Side, rounds: int) -> list[Slice]:
+    """Slices of a case; the first one warms up and does not count."""
+    one_slice = registered if case.is_write else alternated
+    return [one_slice(case, off, on, [next(numbers) for _ in range(case.block)]) for _ in range(rounds + 1)][1:]
+
+
+def alternated(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:
+    """Reads over one connection to each server, in turn; by the clock the median."""
+    took: tuple[list[float], list[float]] = ([], [])
     with Connection(off.server.port) as first, Connection(on.server.port) as second:
-        for number in numbers:
-            for at, (side, connection) in enumerate(((off, first), (on, second))):
+        servers = ((off, first, took[0]), (on, second, took[1]))
+        before = [side.server.cpu_s for side in (off, on)]
+        for number in asked:
+            for side, connection, of_side in servers if number % 2 else servers[::-1]:
                 request = case.request(number, side.secrets[number % len(side.secrets)])
                 begin = time.perf_counter()
                 checked(*connection.ask(request))
-                took[at].append(time.perf_counter() - begin)
-    after = [side.server.figures()["cpu_ms"] for side in (off, on)]
-    cpu_s = [(late - early) / 1000 / len(numbers) for early, late in zip(before, after, strict=True)]
-    return Pair(*(Block(statistics.median(took[at]), cpu_s[at]) for at in (0, 1)))
+                of_side.append(time.perf_counter() - begin)
+        after = [side.server.cpu_s for side in (off, on)]
+    cpu_s = [(late - early) / len(asked) for early, late in zip(before, after, strict=True)]
+    return Slice(*(Sample(statistics.median(took[at]), cpu_s[at]) for at in (0, 1)))
 
 
-def registered(case: Case, off: Side, on: Side, numbers: Sequence[int]) -> Pair:
-    """Registrations over some connections, first to the one server, then to the other."""
-    order = (off, on) if numbers[0] // len(numbers) % 2 else (on, off)
-    blocks = {id(side): one_block(case, side, numbers) for side in order}
-    return Pair(blocks[id(off)], blocks[id(on)])
+def registered(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:
+    """Registrations over some connections, to the one server and then to the other."""
+    is_off_first = bool(asked[0] // len(asked) % 2)
+    samples = {id(side): one_block(case, side, asked) for side in ((off, on) if is_off_first else (on, off))}
+    return Slice(samples[id(off)], samples[id(on)])
 
 
-def one_block(case: Case, side: Side, numbers: Sequence[int]) -> Block:
+def one_block(case: Case, side: Side, asked: Sequence[int]) -> Sample:
     """Register jobs; the processor time is that until all are placed."""
-    requests = [case.request(number, side.secrets[number % len(side.secrets)]) for number in numbers]
-    before = side.server.figures()
+    requests = [case.request(number, side.secrets[number % len(side.secrets)]) for number in asked]
+    placed, before_s = int(side.server.figures()["allocs"]), side.server.cpu_s
     begin = time.perf_counter()
     send(side.server, requests)
     took = time.perf_counter() - begin
-    after = side.server.wait_placed(int(before["allocs"]) + len(numbers))
-    return Block(took / len(numbers), (after["cpu_ms"] - before["cpu_ms"]) / 1000 / len(numbers))
+    side.server.wait_placed(placed + len(asked))
+    return Sample(took / len(asked), (side.server.cpu_s - before_s) / len(asked))
 
 
-def print_results(results: Sequence[tuple[Case, dict[str, list[Pair]]]], names: Sequence[str]) -> None:
-    """One table for each kind of caller."""
-    for name in names:
-        print(f"access control, {POLICIES:,} policies, {name}; {ROUNDS} rounds in turn")
-        line = "{:<30} {:>12} {:>12} {:>10} {:>10} {:>8}".format
-        print(line("", "off, 1/s", "on, 1/s", "lost", "lost CPU", "target"))
-        for case, pairs in results:
-            off, on = [pair.off for pair in pairs[name]], [pair.on for pair in pairs[name]]
-            rates = [1 / statistics.median(block.wall_s for block in side) for side in (off, on)]
-            wall = statistics.median(1 - one.wall_s / other.wall_s for one, other in pairs[name])
-            cpu = 1 - statistics.median(b.cpu_s for b in off) / statistics.median(b.cpu_s for b in on)
-            print(line(case.what, f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{wall:.1%}", f"{cpu:.1%}", TARGET))
+def print_results(found: Slices) -> None:
+    """One table for each side."""
+    line = "{:<28} {:>9} {:>9}  {:>22}  {:>9} {:>9}  {:>22}  {:>6}".format
+    for name in dict.fromkeys(name for _, name in found):
+        count = max(len(slices) for (_, of), slices in found.items() if of == name)
+        print(f"{name}; {POLICIES:,} policies, medians of {count} slices (quartiles)")
+        print(line("", "off, 1/s", "on, 1/s", "rate lost", "off, us", "on, us", "CPU lost", "target"))
+        for case in CASES:
+            slices = found[case.what, name]
+            rates = [f"{1 / statistics.median(each[at].wall_s for each in slices):,.0f}" for at in (0, 1)]
+            cpu_us = [f"{statistics.median(each[at].cpu_s for each in slices) * 1e6:,.0f}" for at in (0, 1)]
+            wall, cpu = (lost([(each.off[at], each.on[at]) for each in slices]) for at in (0, 1))
+            print(line(case.what, *rates, wall, *cpu_us, cpu, TARGET if name != CONTROL else ""))
         print()
 
 

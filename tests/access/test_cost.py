@@ -14,8 +14,8 @@ from aiohttp.test_utils import make_mocked_request
 from yurt.testing.access import bootstrapped
 from yurt.testing.http_api import Api, job_document, serving
 
-ADDED_MAX = 20
-"""Calls, of some 250 for a read of one job."""
+ADDED_MAX = 14
+"""Calls, beside 283 for a read of one job without access control."""
 
 
 class Transport(asyncio.Transport):
