@@ -69,13 +69,17 @@ def main() -> None:
     found: Samples = defaultdict(list)
     with agents_running() as agents:
         for number in range(options.slices + 1):
-            for kind in ("register", "read"):
-                names = list(agents)
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    sample = asyncio.run(measured(agents[name], kind, number, options.requests))
-                    if number:  # The first slice warms up.
-                        found[name, kind].append(sample)
+            for name, kind, sample in one_slice(agents, number, options.requests):
+                found[name, kind] += [sample] if number else []  # The first slice warms up.
     print_results(found)
+
+
+def one_slice(agents: Mapping[str, Agent], number: int, count: int) -> Iterator[tuple[str, str, Sample]]:
+    """Requests of both kinds to every agent, each slice beginning with another one."""
+    names = list(agents)
+    for kind in ("register", "read"):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            yield name, kind, asyncio.run(measured(agents[name], kind, number, count))
 
 
 @contextmanager
