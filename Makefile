@@ -53,13 +53,11 @@ bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench
 
 FUZZ_SECONDS ?= 60
-fuzz: setup ## job files, and what agents read from strangers, against a coverage-guided fuzzer; FUZZ_SECONDS for each target
+fuzz: setup ## job files, and what agents read from strangers, against a coverage-guided fuzzer; FUZZ_SECONDS of CPU time for each target, added to docs/fuzz-ledger.md
 	@for target in job variables body lines format template expression; do \
 		$(UV) run --quiet --group fuzz python jobspec/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
-	@for target in $$($(RUN) python core/fuzz/harness.py --list); do \
-		$(UV) run --quiet --group fuzz python core/fuzz/harness.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	@$(UV) run --quiet --group fuzz python core/fuzz/campaign.py $(FUZZ_SECONDS)
 
 docs: setup ## the reference pages, from the code's own tables
 	$(RUN) python -m docs.generate

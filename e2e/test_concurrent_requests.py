@@ -16,6 +16,7 @@ from yurt.testing.agent import Agent, ApiFailure, wait_for
 from yurt.testing.histories.clients import LoadShape
 from yurt.testing.histories.deployment_requests import CanaryKind
 from yurt.testing.histories.drains import LoadedNodeKind
+from yurt.testing.histories.evaluations import BrokerKind
 from yurt.testing.histories.faults import leader_faults
 from yurt.testing.histories.programs import RequestProgram, run_program
 from yurt.testing.nightly import is_nightly, seed
@@ -25,11 +26,13 @@ IN_MEMORY = 50_000 if is_nightly() else 3_000
 ON_DISK = 200_000 if is_nightly() else 3_000
 ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
 WITH_NODES = 10_000 if is_nightly() else 1_000
+WITH_PAUSES = 2_000 if is_nightly() else 300
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
 FAULT_EVERY_S = 10.0
 WIDE = LoadShape(lanes=12, width=6, bursts=10)
 LONG = LoadShape(lanes=6, width=5, bursts=20)
 """It takes some requests until there is a canary."""
+ONE_OBJECT = LoadShape(lanes=2, width=6, bursts=20)
 UNLIMITED = {"limits": {"http_max_conns_per_client": 0}}
 """All requests come from one address, and those that a frozen server has pile up."""
 
@@ -64,6 +67,15 @@ def _leads(agent: Agent) -> bool:
 
 async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_agent: Agent) -> None:
     program = RequestProgram(seed=seed(17), operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
+
+    report = await run_program(program, [dev_agent.address])
+
+    print(report, report.outcomes, sep="\n")
+    assert report.is_clean, str(report)
+
+
+async def test_an_agent_deletes_evaluations_only_at_positions_where_its_broker_is_paused(dev_agent: Agent) -> None:
+    program = RequestProgram(seed=seed(21), operations=WITH_PAUSES, shape=ONE_OBJECT, kinds=(BrokerKind(),))
 
     report = await run_program(program, [dev_agent.address])
 

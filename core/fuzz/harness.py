@@ -3,7 +3,8 @@
 A target is a function of bytes in a module of this folder. It does with its input what the agent does, and asserts what
 the agent promises: only the package's own errors come out, and its invariants hold. The harness adds two promises of
 its own: no input takes more than `CPU_LIMIT_S` of CPU time, and memory does not grow without bound (-rss_limit_mb).
-Further arguments are libFuzzer's own, such as -max_total_time=60 or a file with an input to try again.
+`-max_cpu_time=60` ends after so many seconds of CPU time; further arguments are libFuzzer's own, such as
+-max_total_time=60 or a file with an input to try again. `campaign.py` runs all targets and keeps the ledger.
 
 To add a target: a module here with `TARGETS` (name -> function) and `SEEDS` (name -> first inputs), and a line in
 `TARGETS` below. `tests/test_fuzz.py` runs every target over its seeds without atheris; `make fuzz` runs them all.
@@ -12,6 +13,9 @@ To add a target: a module here with `TARGETS` (name -> function) and `SEEDS` (na
 from __future__ import annotations
 
 import importlib
+import math
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +29,7 @@ FOLDER = Path(__file__).parent
 FOUND = Path(tempfile.gettempdir(), "yurt-fuzz-found-")
 """The beginning of the names of files that hold an input that breaks something."""
 DEFAULTS = (f"-artifact_prefix={FOUND}", "-max_len=16384", "-timeout=30", "-rss_limit_mb=4096")
+MAX_CPU_TIME = "-max_cpu_time="
 USAGE = "usage: harness.py --list | TARGET [libFuzzer arguments]; TARGET is one of "
 
 
@@ -62,15 +67,17 @@ def load(name: str) -> tuple[Callable[[bytes], None], Iterable[bytes]]:
     return functions[name], seeds[name]
 
 
-def timed(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """The target with a limit on its CPU time."""
+def timed(target: Callable[[bytes], None], *, total_s: float = math.inf) -> Callable[[bytes], None]:
+    """The target with a limit on its CPU time; after `total_s` of all inputs libFuzzer is told to end."""
 
     def run(data: bytes) -> None:
         begun = time.process_time()
         target(data)
-        used_s = time.process_time() - begun
-        if used_s > CPU_LIMIT_S:
-            raise TimeoutError(f"one input of {len(data)} bytes took {used_s:.1f} s of CPU time")
+        ended = time.process_time()
+        if ended - begun > CPU_LIMIT_S:
+            raise TimeoutError(f"one input of {len(data)} bytes took {ended - begun:.1f} s of CPU time")
+        if ended > total_s:
+            os.kill(os.getpid(), signal.SIGUSR1)  # libFuzzer's graceful end, with its final figures
 
     return run
 
@@ -85,13 +92,17 @@ def main() -> None:
         sys.exit(USAGE + ", ".join(TARGETS))
     import atheris
 
+    limits = [argument for argument in arguments if argument.startswith(MAX_CPU_TIME)]
+    total_s = float(limits[-1].removeprefix(MAX_CPU_TIME)) if limits else math.inf
+    arguments = [argument for argument in arguments if argument not in limits]
     with atheris.instrument_imports(include=list(TARGETS[arguments[0]].instrumented)):
         target, seeds = load(arguments[0])
     with tempfile.TemporaryDirectory(prefix="yurt-fuzz-") as corpus:
         for number, data in enumerate(seeds):
             Path(corpus, f"seed{number}").write_bytes(data)
+        limited = timed(target, total_s=total_s)
         given = [argument for argument in arguments[1:] if not argument.startswith("-")]
-        atheris.Setup([sys.argv[0], *DEFAULTS, *arguments[1:], *([] if given else [corpus])], timed(target))
+        atheris.Setup([sys.argv[0], *DEFAULTS, *arguments[1:], *([] if given else [corpus])], limited)
         atheris.Fuzz()
 
 

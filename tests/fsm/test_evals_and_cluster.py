@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import status
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
@@ -21,6 +23,7 @@ from yurt.structs.commands import (
     UpsertNamespaces,
     UpsertNodePools,
 )
+from yurt.structs.commands.codec import decode_command
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.testing import factories
@@ -90,6 +93,29 @@ def test_a_strict_deletion_is_refused_as_a_whole(replica: Replica, eval_id: str,
     put(replica, ended, pending)
     assert replica.reject(DeleteEvaluations(eval_ids=(ended.id, eval_id), is_strict=True)).kind == kind
     assert len(replica.state.evals) == 2
+
+
+def test_a_deletion_by_hand_needs_a_paused_broker_at_its_position(replica: Replica) -> None:
+    ended = factories.evaluation(status=status.EVAL_COMPLETE)
+    put(replica, ended)
+    by_hand = DeleteEvaluations(eval_ids=(ended.id,), requires_pause=True)
+    for configuration in (None, SchedulerConfiguration(pause_eval_broker=False)):
+        if configuration is not None:
+            replica.apply(SetSchedulerConfiguration(configuration=configuration))
+        rejected = replica.reject(by_hand)
+        assert (rejected.kind, rejected.reason) == ("conflict", Reason.EVAL_BROKER_ENABLED)
+        assert rejected.message == "eval broker is enabled; eval broker must be paused to delete evals"
+    replica.apply(SetSchedulerConfiguration(configuration=SchedulerConfiguration(pause_eval_broker=True)))
+    replica.apply(by_hand)
+    assert not len(replica.state.evals)
+
+
+def test_a_deletion_of_an_earlier_version_has_no_condition_on_the_broker(replica: Replica) -> None:
+    ended = factories.evaluation(status=status.EVAL_COMPLETE)
+    put(replica, ended)
+    stored = {"$": "DeleteEvaluations", "EvalIDs": [ended.id], "IsStrict": True}
+    replica.apply(decode_command(msgspec.msgpack.encode(stored)))
+    assert not len(replica.state.evals)
 
 
 @pytest.mark.parametrize("changes", [{"id": ""}, {"status": "odd"}])

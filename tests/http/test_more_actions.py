@@ -67,23 +67,42 @@ async def test_scaling_can_ask_for_the_version_it_was_decided_on(api: Api) -> No
     assert (await api.put("/v1/job/web/scale", body)).status == 409
 
 
+async def pause_broker(api: Api, *, is_paused: bool = True) -> None:
+    answer = await api.put("/v1/operator/scheduler/configuration", {"PauseEvalBroker": is_paused})
+    assert answer.json["Updated"]
+
+
 async def test_ended_evaluations_can_be_deleted_and_others_not(api_with_node: Api) -> None:
     api = api_with_node
     await api.register()
     ended = await api.wait_until("/v1/job/web/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
+    await pause_broker(api)
     held = await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [ended[0]["ID"]]})
     assert (held.status, "is not safe to delete: its allocation" in held.text) == (400, True)
+    await pause_broker(api, is_paused=False)
     await api.register("empty", TaskGroups=NOTHING)
     path = "/v1/job/empty/evaluations"
     (row,) = await api.wait_until(path, lambda rows: rows and rows[0]["Status"] == "complete")
+    await pause_broker(api)
     answer = await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [row["ID"]]})
     assert (answer.status, answer.json) == (200, {"Count": 1})
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 404
 
 
+@pytest.mark.parametrize("body", [{"EvalIDs": [UNKNOWN_ID]}, {"Filter": 'JobID == "empty"'}, {"Filter": "ID == x"}])
+async def test_no_evaluation_is_deleted_while_the_broker_is_enabled(api: Api, body: Any) -> None:
+    await api.register("empty", TaskGroups=NOTHING)
+    (row,) = await api.wait_until("/v1/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
+    answer = await api.call("DELETE", "/v1/evaluations", body)
+    assert (answer.status, answer.headers["X-Yurt-Error"]) == (500, "eval-broker-enabled")
+    assert answer.text == "eval broker is enabled; eval broker must be paused to delete evals"
+    assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 200
+
+
 async def test_one_evaluation_that_must_stay_keeps_all_that_are_named(api: Api) -> None:
     await api.register("empty", TaskGroups=NOTHING)
     (row,) = await api.wait_until("/v1/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
+    await pause_broker(api)
     ids = [row["ID"], row["ID"]]
     assert (await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [*ids, UNKNOWN_ID]})).status == 404
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 200
@@ -95,6 +114,7 @@ async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) ->
     for name in ("a", "b"):
         await api.register(name, TaskGroups=NOTHING)
     await api.wait_until("/v1/evaluations", lambda rows: all(row["Status"] == "complete" for row in rows))
+    await pause_broker(api)
     answer = await api.call("DELETE", f"/v1/evaluations{query}", body)
     assert answer.json == {"Count": 1}
     assert [row["JobID"] for row in (await api.get("/v1/evaluations")).json] == ["b"]
@@ -110,6 +130,7 @@ async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) ->
     ],
 )
 async def test_deletions_that_name_nothing(api: Api, body: Any, status: int, text: str) -> None:
+    await pause_broker(api)
     answer = await api.call("DELETE", "/v1/evaluations", body)
     assert (answer.status, answer.text) == (status, text)
 

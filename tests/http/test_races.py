@@ -253,11 +253,35 @@ async def test_an_evaluation_is_deleted_once(api: Api) -> None:
             "EvalID"
         ]
         await api.wait_until(f"/v1/evaluation/{eval_id}", lambda row: row["Status"] == "complete")
+        await set_pause(api, is_paused=True)
         body = {"EvalIDs": [eval_id]}
 
         answers = await asyncio.gather(*(api.call("DELETE", "/v1/evaluations", body) for _ in range(2)))
 
         assert sorted(each.status for each in answers) == [200, 404], told(answers)
+        await set_pause(api, is_paused=False)
+
+
+async def test_no_evaluation_is_deleted_behind_the_end_of_the_brokers_pause(api: Api) -> None:
+    for number in range(ROUNDS):
+        made = await api.register(f"j{number}", TaskGroups=[job_document()["TaskGroups"][0] | {"Count": 0}])
+        path = f"/v1/evaluation/{made.json['EvalID']}"
+        await api.wait_until(path, lambda row: row["Status"] == "complete")
+        await set_pause(api, is_paused=True)
+
+        resumed, refused = await behind_a_write(
+            api,
+            set_pause(api, is_paused=False),
+            api.call("DELETE", "/v1/evaluations", {"EvalIDs": [made.json["EvalID"]]}),
+        )
+
+        assert (resumed.status, refused.status) == (200, 500), refused.text
+        assert (await api.get(path)).status == 200
+
+
+async def set_pause(api: Api, *, is_paused: bool) -> HttpAnswer:
+    """Pause the evaluation broker, or end the pause."""
+    return await api.put("/v1/operator/scheduler/configuration", {"PauseEvalBroker": is_paused})
 
 
 async def test_a_failed_deployment_does_not_bring_a_purged_job_back(api: Api) -> None:

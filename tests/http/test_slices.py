@@ -22,6 +22,7 @@ from yurt.server.views.events import CHANGES_A_SLICE
 from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.store import Change
 from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import ApplyPlan
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import ParameterizedJobConfig
@@ -57,6 +58,7 @@ def turns(api: Api) -> CountedTurns:
             (one, Allocation(id=one, namespace="default", name="web.web[0]", job_id=job.id, job=job, task_group="web"))
             for one in ids
         ],
+        "scheduler_config": [("", SchedulerConfiguration(pause_eval_broker=True))],
     }
     state = api.server.state
     tables = {table.name: table for table in state.tables()} | {

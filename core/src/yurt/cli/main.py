@@ -25,7 +25,12 @@ COMPLETION = frozenset({"autocomplete-install", "autocomplete-uninstall"})
 VERSION = frozenset({"-v", "-version", "--version"})
 EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
-NO_LEADER_HINT = "A majority of the servers must reach each other; which ones there are shows: yurt server members"
+HINTS = {
+    Reason.NO_LEADER: "A majority of the servers must reach each other; which ones there are shows: "
+    "yurt server members",
+    Reason.EVAL_BROKER_ENABLED: "Nothing is scheduled while the broker is paused, which is done with: "
+    "yurt operator scheduler set-config -pause-eval-broker=true",
+}
 NO_TOKEN_HINT = "No token was given; where access control is on, requests need one: see -token and NOMAD_TOKEN"
 WEAK_TOKEN_HINT = "The token lacks this right, has expired or was revoked; what it is shows: yurt acl token self"
 
@@ -115,8 +120,8 @@ def _run(command: CliCommand, words: list[str]) -> int:
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
         _tell(str(error), prefix="Error: ")
-        if error.reason is Reason.NO_LEADER:
-            print(NO_LEADER_HINT, file=sys.stderr)
+        if error.reason in HINTS:
+            print(HINTS[error.reason], file=sys.stderr)
         if error.reason is Reason.PERMISSION_DENIED and call is not None:
             print(WEAK_TOKEN_HINT if call.api.connection.token else NO_TOKEN_HINT, file=sys.stderr)
         return command.failure_code

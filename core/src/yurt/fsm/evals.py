@@ -7,19 +7,23 @@ A terminal evaluation stays as it is; a late write of an older state is left out
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+from typing import Final, assert_never
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.reject import invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.errors import Reason
 from yurt.sdk.value import replace
 from yurt.state import Snapshot, Tables
 from yurt.state.tables import JobKey
 from yurt.structs import status
+from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.questions import eval_type, is_eval_terminal, is_terminal
 
+BROKER_ENABLED: Final = "eval broker is enabled; eval broker must be paused to delete evals"
+"""Nomad's words."""
 STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
 
 
@@ -110,8 +114,16 @@ def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
     return f"its allocation {live.id[:8]} has not ended" if live is not None else ""
 
 
+def why_broker_forbids_deletion(configuration: SchedulerConfiguration | None) -> str:
+    """Why evaluations may not be deleted by hand under a scheduler configuration, or ''."""
+    return "" if configuration is not None and configuration.pause_eval_broker else BROKER_ENABLED
+
+
 def delete_evaluations(edit: Edit, command: DeleteEvaluations) -> Rejected | None:
     """Delete ended evaluations and allocations."""
+    configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
+    if command.requires_pause and (why := why_broker_forbids_deletion(configuration)):
+        return conflict(why, Reason.EVAL_BROKER_ENABLED)
     for eval_id in command.eval_ids:
         evaluation = edit.evaluation(eval_id)
         reason = why_evaluation_stays(edit.tx.base, evaluation) if evaluation is not None else ""

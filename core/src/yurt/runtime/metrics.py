@@ -7,7 +7,8 @@ whole agent begin with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from array import array
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -43,25 +44,41 @@ class Count(NamedTuple):
     labels: StrMap = NO_LABEL
 
 
+def _no_durations() -> array[float]:
+    return array("d", bytes(RECENT * array("d").itemsize))
+
+
 @dataclass(slots=True)
 class Timing:
-    """Durations in seconds: count, sum, extremes, sum of squares, and the last ones."""
+    """Durations in seconds: count, sum, extremes, sum of squares, and the last ones.
+
+    The last ones are numbers in one block, not objects: floats that stay for hours, among thousands that come and go
+    with each allocation, would each keep a megabyte of Python's heap from being given back.
+    """
 
     count: int = 0
     total_s: float = 0.0
     max_s: float = 0.0
     min_s: float = 0.0
     squares: float = 0.0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    _ring: array[float] = field(default_factory=_no_durations)
+    """The n-th duration, from 0 on, is at n % RECENT."""
+
+    @property
+    def recent(self) -> list[float]:
+        """The last `RECENT` durations, the oldest first."""
+        oldest = self.count % RECENT
+        newer = self._ring[:oldest].tolist()
+        return newer if self.count < RECENT else self._ring[oldest:].tolist() + newer
 
     def add(self, seconds: float) -> None:
         """Add a duration."""
         self.min_s = min(self.min_s, seconds) if self.count else seconds
+        self._ring[self.count % RECENT] = seconds
         self.count += 1
         self.total_s += seconds
         self.squares += seconds * seconds
         self.max_s = max(self.max_s, seconds)
-        self.recent.append(seconds)
 
     @property
     def mean_s(self) -> float:
@@ -78,14 +95,14 @@ class Timing:
 
     def quantile(self, share: float) -> float:
         """The duration that `share` of the recent ones do not exceed; NaN without any."""
-        if not self.recent:
+        if not self.count:
             return float("nan")
         ordered = sorted(self.recent)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
     def copy(self) -> Timing:
         """A copy that later durations do not change."""
-        return Timing(self.count, self.total_s, self.max_s, self.min_s, self.squares, deque(self.recent, RECENT))
+        return Timing(self.count, self.total_s, self.max_s, self.min_s, self.squares, self._ring[:])
 
 
 class Duration(NamedTuple):

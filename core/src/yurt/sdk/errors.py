@@ -106,6 +106,11 @@ class Reason(StrEnum):
         "The scheduler configuration forbids to register, dispatch and scale jobs.",
     )  # fmt: skip
 
+    EVAL_BROKER_ENABLED = (
+        "eval-broker-enabled", "Conflict", 500, False,
+        "Evaluations are deleted by hand only while the evaluation broker is paused.",
+    )  # fmt: skip
+
     # Container engines.
     IN_USE = "in-use", "Conflict", 409, True, "The engine has another container of this name, or still uses the object."
 

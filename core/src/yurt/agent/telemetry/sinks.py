@@ -62,7 +62,7 @@ class Differences:
         fresh, self._timed[key] = row.timing.count - self._timed.get(key, 0), row.timing.count
         if fresh <= 0:
             return
-        kept = list(row.timing.recent)[-fresh:]
+        kept = row.timing.recent[-fresh:]
         rate = "" if len(kept) == fresh else f"|@{len(kept) / fresh:.6g}"
         for seconds in kept:
             yield line(row.name, row.labels, seconds * row.scale, f"ms{rate}")

@@ -290,7 +290,10 @@ COMMANDS = (
         (0, 1),
         "[<evaluation>]",
         "at most one argument: <evaluation>",
-        details="An evaluation with an allocation that has not ended is kept.",
+        details=(
+            "An evaluation with an allocation that has not ended is kept. The evaluation broker must be paused "
+            "meanwhile: yurt operator scheduler set-config -pause-eval-broker=true"
+        ),
     ),
     CliCommand(
         "eval list",

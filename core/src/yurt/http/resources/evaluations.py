@@ -21,6 +21,7 @@ from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
 from yurt.http.routes import QUERY, ROW
 from yurt.runtime.turns import SLICE
+from yurt.sdk.errors import Conflict, Reason
 from yurt.sdk.value import Value, replace
 from yurt.server.views import Listing, View
 from yurt.server.views.scheduling import AllocationRows, EvaluationRows
@@ -88,9 +89,9 @@ class EvaluationsDeleteBody(Value):
 
 
 async def delete(call: Call) -> web.Response:
-    """DELETE /v1/evaluations: those that have ended and whose allocations have ended too.
+    """DELETE /v1/evaluations: those that have ended and whose allocations have ended too, while the broker is paused.
 
-    Nomad asks for a paused broker; here `apply` deletes only what has ended, so there is nothing to pause for.
+    `apply` decides both. Here they are looked at first, for answers before anything is deleted.
     """
     body = await call.body(EvaluationsDeleteBody, optional=True)
     expression = body.filter or call.options.filter
@@ -102,8 +103,12 @@ async def delete(call: Call) -> web.Response:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     if body.eval_ids:
         call.access.name_object("evaluation", ",".join(body.eval_ids))
-        return await _delete_ids(call, list(dict.fromkeys(check_uuid(text, "eval") for text in body.eval_ids)))
+    eval_ids = list(dict.fromkeys(check_uuid(text, "eval") for text in body.eval_ids))
     rows = call.view().of(EvaluationRows)
+    if why := rows.why_none_is_deletable:
+        raise Conflict(why, reason=Reason.EVAL_BROKER_ENABLED)
+    if eval_ids:
+        return await _delete_ids(call, eval_ids)
     deletable = rows.of_namespace(call.options.namespace).where(lambda row: not rows.why_it_stays(row))
     ended = await _filtered(call, deletable, expression)
     index, deleted = await call.operations.evaluations.delete([row.id for row in ended], is_strict=False)

@@ -85,10 +85,15 @@ class EvaluationOperations:
     async def delete(self, eval_ids: Sequence[str], *, is_strict: bool) -> tuple[int, int]:
         """Delete ended evaluations in batches; returns the last index and the number deleted.
 
-        With `is_strict` one that has come to life refuses what is left; without it `apply` leaves that one out.
+        With `is_strict` one that has come to life refuses what is left; without it `apply` leaves that one out. A
+        broker that is not paused, or not any more, refuses what is left as well. No evaluations are an empty command:
+        that nothing is deleted is decided in the log, too.
         """
+        if not eval_ids:
+            return (await self._writer.propose(DeleteEvaluations(requires_pause=True))).index, 0
         index, deleted = self._writer.state.index, 0
         async for part in self._writer.turns.slices(eval_ids, DELETE_BATCH):
-            done = await self._writer.propose(DeleteEvaluations(eval_ids=tuple(part), is_strict=is_strict))
+            command = DeleteEvaluations(eval_ids=tuple(part), is_strict=is_strict, requires_pause=True)
+            done = await self._writer.propose(command)
             index, deleted = done.index, deleted + sum(eval_id not in done.state.evals for eval_id in part)
         return index, deleted

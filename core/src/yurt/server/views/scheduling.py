@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.access import Scope
-from yurt.fsm.evals import why_evaluation_stays
+from yurt.fsm.evals import why_broker_forbids_deletion, why_evaluation_stays
 from yurt.server.views.rows import NamespacedRow
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
@@ -31,6 +31,11 @@ class EvaluationRows(NamespacedRow[str, Evaluation]):
     def why_it_stays(self, row: Evaluation) -> str:
         """Why an evaluation must not be deleted; "" when it may."""
         return why_evaluation_stays(self._state, row)
+
+    @property
+    def why_none_is_deletable(self) -> str:
+        """Why no evaluation may be deleted by hand now; "" while the evaluation broker is paused."""
+        return why_broker_forbids_deletion(self._state.scheduler_config)
 
 
 class DeploymentRows(NamespacedRow[str, Deployment]):

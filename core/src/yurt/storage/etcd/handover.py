@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import Final
 
 from yurt.sdk.errors import Invalid, YurtError
@@ -20,6 +21,7 @@ from yurt.storage.etcd.snapshot_reports import SnapshotReports
 log = logging.getLogger(__name__)
 
 MOVE_TRIES_MAX: Final = 2
+"""Of all members, or of the only one twice: an election that is under way refuses the first."""
 
 
 class Handover:
@@ -58,7 +60,7 @@ class Handover:
         except YurtError as error:
             log.debug("etcd's own leadership stays: %s", error)
             return
-        for name, peer_id in list(peers.items())[:MOVE_TRIES_MAX]:
+        for name, peer_id in islice(cycle(peers.items()), MOVE_TRIES_MAX):
             try:
                 await move_leader(self._client, peer_id)
             except YurtError as error:

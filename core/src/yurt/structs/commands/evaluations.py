@@ -17,12 +17,15 @@ class UpsertEvaluations(Command, tag=True):
 class DeleteEvaluations(Command, tag=True):
     """Forget evaluations and allocations that have ended.
 
-    What has not ended is left out; when `is_strict`, an evaluation that is gone or must stay rejects all.
+    What has not ended is left out; when `is_strict`, an evaluation that is gone or must stay rejects all. When
+    `requires_pause`, the command is rejected unless the evaluation broker is paused: that is the rule for deletions by
+    hand. Garbage collection, and entries of versions before this field, have no such condition.
     """
 
     eval_ids: tuple[str, ...] = ()
     alloc_ids: tuple[str, ...] = ()
     is_strict: bool = False
+    requires_pause: bool = False
 
 
 EvaluationCommand = UpsertEvaluations | DeleteEvaluations

@@ -2,6 +2,10 @@
 
 Whether an evaluation has ended yet is not modelled: one that exists may be called not safe to delete at any time. What
 was deleted does not come back, and is deleted once.
+
+Evaluations are deleted only while the broker is paused, for all jobs at once. `EvaluationKind` leaves the broker alone:
+any deletion may be refused for it. `BrokerKind` pauses it as well, so no program has both it and another kind that
+writes the scheduler's configuration or waits for the scheduler.
 """
 
 from __future__ import annotations
@@ -10,10 +14,14 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from yurt.testing.histories.configurations import SCHEDULER
 from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
 from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 from yurt.testing.histories.log_index import NEVER
+
+PAUSED_SHARE: Final = 0.6
+"""Changes of the broker that pause it: more are deleted then."""
 
 
 class RegisterEvaluated(Request, frozen=True):
@@ -38,6 +46,16 @@ class ReadEvaluation(Read, frozen=True):
     id: str
 
 
+class PauseBroker(Request, frozen=True):
+    """PUT of the scheduler's configuration that pauses the broker, or ends the pause."""
+
+    is_paused: bool
+
+
+class ReadBroker(Read, frozen=True):
+    """GET of the scheduler's configuration: whether the broker is paused."""
+
+
 class EvaluationBody(NamedTuple):
     """The body of a request that made an evaluation."""
 
@@ -50,14 +68,19 @@ class EvaluationState(NamedTuple):
     is_there: bool = False
     known: frozenset[str] = frozenset()
     last: int = NEVER
+    is_paused: bool | None = None
+    """None: others pause the broker, at any time."""
 
 
 class EvaluationModel:
-    """The sequential behaviour of evaluations."""
+    """The sequential behaviour of evaluations; with `owns_broker` of the broker's pause, too."""
+
+    def __init__(self, *, owns_broker: bool = False) -> None:
+        self._is_paused = False if owns_broker else None
 
     def initial(self) -> EvaluationState:
         """There is no job."""
-        return EvaluationState()
+        return EvaluationState(is_paused=self._is_paused)
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
@@ -67,30 +90,51 @@ class EvaluationModel:
         """See `Model.step`."""
         if answer is None:
             return state if request.is_read else _unknown(state, request)
-        exists = getattr(request, "id", "") in state.known
         if isinstance(request, ReadEvaluation):
-            return state if exists == (not answer.is_refusal) else None
+            return state if (request.id in state.known) == (not answer.is_refusal) else None
+        if isinstance(request, ReadBroker):
+            return state if answer.body == state.is_paused else None
         if answer.is_refusal:
-            return state if _is_reason(state, request, str(answer.body), exists=exists) else None
-        if answer.index <= state.last:
+            return state if _is_reason(state, request, str(answer.body)) else None
+        return _written(state, request, answer) if answer.index > state.last else None
+
+
+def _written(state: EvaluationState, request: Any, answer: Reply) -> EvaluationState | None:
+    after = state._replace(last=answer.index)
+    match request:
+        case DeleteEvaluation(id=found):
+            may_delete = state.is_paused is not False and found in state.known
+            return after._replace(known=state.known - {found}) if may_delete else None
+        case PauseBroker(is_paused=is_paused):
+            return after._replace(is_paused=is_paused)
+        case EvaluateRequest() if not state.is_there:
             return None
-        if isinstance(request, DeleteEvaluation):
-            return state._replace(known=state.known - {request.id}, last=answer.index) if exists else None
-        if isinstance(request, EvaluateRequest) and not state.is_there:
-            return None
-        return EvaluationState(True, state.known | {answer.body.id}, answer.index)
+        case _:
+            return after._replace(is_there=True, known=state.known | {answer.body.id})
 
 
 def _unknown(state: EvaluationState, request: Any) -> EvaluationState:
-    if isinstance(request, DeleteEvaluation):
-        return state._replace(known=state.known - {request.id})
-    return state._replace(is_there=True) if isinstance(request, RegisterEvaluated) else state
+    match request:
+        case DeleteEvaluation(id=found) if state.is_paused is not False:
+            return state._replace(known=state.known - {found})
+        case PauseBroker(is_paused=is_paused):
+            return state._replace(is_paused=is_paused)
+        case RegisterEvaluated():
+            return state._replace(is_there=True)
+        case _:
+            return state
 
 
-def _is_reason(state: EvaluationState, request: Any, text: str, *, exists: bool) -> bool:
-    if isinstance(request, DeleteEvaluation):
-        return ("not found" in text and not exists) or ("not safe to delete" in text and exists)
-    return isinstance(request, EvaluateRequest) and not state.is_there and "not found" in text
+def _is_reason(state: EvaluationState, request: Any, text: str) -> bool:
+    if isinstance(request, EvaluateRequest):
+        return not state.is_there and "not found" in text
+    if not isinstance(request, DeleteEvaluation):
+        return False
+    if "must be paused" in text:
+        return not state.is_paused
+    exists = request.id in state.known
+    is_fitting = ("not found" in text and not exists) or ("not safe to delete" in text and exists)
+    return is_fitting and state.is_paused is not False
 
 
 class EvaluationKind:
@@ -100,6 +144,7 @@ class EvaluationKind:
 
     def __init__(self) -> None:
         self.model = EvaluationModel()
+        self._weights = (1, 4, 7, 4, 0, 0)
 
     def key(self, number: int) -> str:
         """A job id."""
@@ -114,11 +159,17 @@ class EvaluationKind:
                 return put(f"/v1/job/{key}/evaluate", {"JobID": key})
             case DeleteEvaluation(id=found):
                 return put("/v1/evaluations", {"EvalIDs": [found]})._replace(method="DELETE")
+            case PauseBroker(is_paused=is_paused):
+                return put(SCHEDULER, {"PauseEvalBroker": is_paused})
+            case ReadBroker():
+                return PreparedRequest("GET", SCHEDULER)
             case _:
                 return PreparedRequest("GET", f"/v1/evaluation/{request.id}")
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
+        if isinstance(request, ReadBroker):
+            return document["SchedulerConfig"]["PauseEvalBroker"]
         return EvaluationBody(document["EvalID"]) if isinstance(request, RegisterEvaluated | EvaluateRequest) else None
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
@@ -128,8 +179,11 @@ class EvaluationKind:
         if not known:
             return RegisterEvaluated(mark)
         recent = rng.choice(known[-6:])
-        requests = (RegisterEvaluated(mark), EvaluateRequest(), DeleteEvaluation(recent), ReadEvaluation(recent))
-        return rng.choices(requests, _WEIGHTS)[0]
+        requests = (
+            RegisterEvaluated(mark), EvaluateRequest(), DeleteEvaluation(recent), ReadEvaluation(recent),
+            PauseBroker(rng.random() < PAUSED_SHARE), ReadBroker(),
+        )  # fmt: skip
+        return rng.choices(requests, self._weights)[0]
 
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
@@ -140,4 +194,20 @@ class EvaluationKind:
         return job_records(key)
 
 
-_WEIGHTS: Final = (1, 4, 7, 4)
+class BrokerKind(EvaluationKind):
+    """The evaluations of one job, and the pause of the cluster's broker: all its operations are one history."""
+
+    name = "paused broker"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = EvaluationModel(owns_broker=True)
+        self._weights = (1, 4, 7, 3, 5, 2)
+
+    def key(self, number: int) -> str:
+        """There is only one broker."""
+        return "evaluated-under-pause"
+
+    def last_reads(self) -> Sequence[Request]:
+        """See `Kind.last_reads`."""
+        return (ReadBroker(),)
