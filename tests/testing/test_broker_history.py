@@ -72,14 +72,15 @@ def test_where_others_pause_the_broker_any_deletion_may_be_refused_for_it() -> N
     assert check(EvaluationModel(), one_by_one(MADE, refused, DELETED)).is_linearizable
 
 
-@pytest.mark.parametrize("width", [1, 6])
-async def test_the_model_explains_a_server(width: int) -> None:
+@pytest.mark.parametrize("shape", [LoadShape(1, 1, 150), LoadShape(1, 6, 40)])
+async def test_the_model_explains_a_server(shape: LoadShape) -> None:
     async with serving() as api:
-        address, shape = str(api.client.make_url("")).rstrip("/"), LoadShape(1, width, 30)
+        address = str(api.client.make_url("")).rstrip("/")
         clients = Clients([address], [BrokerKind()], seed=11, shape=shape)
         await clients.run(150)
 
     report = report_on(clients.recorded)
 
     assert report.is_clean, report
-    assert {f"paused broker DeleteEvaluation {status}" for status in (200, 400, 404, 500)} <= set(clients.outcomes)
+    statuses = {name.rpartition(" ")[2] for name in clients.outcomes if "DeleteEvaluation" in name}
+    assert "500" in statuses and statuses & {"200", "400"}, "some deletions were under a pause, some not"
