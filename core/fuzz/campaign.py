@@ -48,7 +48,8 @@ class Row(NamedTuple):
 
 def read_rows(text: str) -> list[Row]:
     """The rows of a ledger."""
-    found = ROW.findall(_between(text))
+    begin, end = _place(text)
+    found = ROW.findall(text, begin, end)
     return [Row(target, code, int(inputs), float(cpu_h), broken) for target, code, inputs, cpu_h, broken in found]
 
 
@@ -60,7 +61,8 @@ def with_run(text: str, run: Row) -> str:
     after = Row(run.target, run.code, before.inputs + run.inputs, before.cpu_h + run.cpu_h, broken_by)
     kept = [row for row in rows if row[:2] != run[:2]]
     table = "\n".join([HEAD, *(row.text for row in sorted([*kept, after]))])
-    return text.replace(_between(text), f"\n{table}\n")
+    begin, end = _place(text)
+    return f"{text[:begin]}\n{table}\n{text[end:]}"
 
 
 def code_of(target: str) -> str:
@@ -111,9 +113,9 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _between(text: str) -> str:
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    return text[begin:end]
+def _place(text: str) -> tuple[int, int]:
+    """Where the table begins and ends."""
+    return text.index(BEGIN) + len(BEGIN), text.index(END)
 
 
 if __name__ == "__main__":
