@@ -117,16 +117,21 @@ async def wait_settled(etcd: LocalEtcd, servers: list[LogServer], *, wanted: Log
 
     With `wanted` wait until it is that one.
     """
-    client = EtcdClient(etcd.endpoints)
+    async with asyncio.timeout(60):
+        while True:
+            leader = await wait_leader(servers)
+            if wanted in (None, leader) and await leads_etcd(etcd, leader.name) and leader.is_ready:
+                return leader
+            await asyncio.sleep(0.02)
+
+
+async def leads_etcd(etcd: LocalEtcd, name: str) -> bool:
+    """Whether the member of a server leads etcd, as far as it answers."""
+    client = EtcdClient((etcd.member(name).endpoint,))
     try:
-        async with asyncio.timeout(60):
-            while True:
-                leader = await wait_leader(servers)
-                with contextlib.suppress(YurtError):
-                    status = await member_status(client, etcd.member(leader.name).endpoint)
-                    if status.is_leader and leader.is_ready and wanted in (None, leader):
-                        return leader
-                await asyncio.sleep(0.02)
+        return (await member_status(client)).is_leader
+    except YurtError:
+        return False
     finally:
         await client.close()
 
