@@ -15,7 +15,7 @@ from yurt.http.api_port import ApiPort, ApiRequest
 from yurt.http.app import make_app
 from yurt.http.callers import sealed_origin
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
-from yurt.http.marks import FORWARDED, FROM_NODE, FROM_REGION, ORIGIN
+from yurt.http.forwarding_headers import FORWARDED, FROM_NODE, FROM_REGION, ORIGIN
 from yurt.runtime.env import RealEnv
 from yurt.server.config import AclConfig
 from yurt.structs.commands import RegisterNode

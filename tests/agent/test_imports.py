@@ -26,7 +26,7 @@ UNNEEDED = (
     "yurt.agent.cluster.cluster",
     "yurt.agent.cluster.membership",
     "yurt.agent.cluster.own_etcd",
-    "yurt.agent.far",
+    "yurt.agent.remote_agents",
     "yurt.agent.peers",
     "yurt.agent.regions",
     "yurt.audit",

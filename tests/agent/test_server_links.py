@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_hello
 from yurt.agent.config import AgentConfig
-from yurt.agent.far import FarClients
 from yurt.agent.peers import PEER, ServerLinks
+from yurt.agent.remote_agents import FarClients
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler

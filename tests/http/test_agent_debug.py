@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-from yurt.runtime.insides import REDACTED, REFUSED, insides
+from yurt.runtime.diagnostics import REDACTED, REFUSED, agent_diagnostics
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
 
 SECRET = "s3cr3t-of-the-agent"
@@ -81,7 +81,7 @@ class Node:
     """A client of another machine whose operator has not set enable_debug."""
 
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-        return insides(what, options, is_debug=False)
+        return agent_diagnostics(what, options, is_debug=False)
 
 
 async def test_a_node_decides_by_its_own_configuration(debug_api: Api, journal: Path) -> None:

@@ -10,7 +10,7 @@ from yurt.access import Actor, Decision, Need, Origin, Scope, Through
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.callers import ADDRESS_MAX, sealed_origin
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
-from yurt.http.marks import BY_SERVER, FORWARDED, ORIGIN
+from yurt.http.forwarding_headers import BY_SERVER, FORWARDED, ORIGIN
 from yurt.sdk.value import replace
 from yurt.testing.http_api import Api, serving
 

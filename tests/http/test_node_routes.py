@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from yurt.agent.config import AgentConfig
-from yurt.agent.far import FarClients
+from yurt.agent.remote_agents import FarClients
 from yurt.agent.tls import TlsSettings
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort, ApiRequest
-from yurt.http.marks import FORWARDED, FROM_NODE
+from yurt.http.forwarding_headers import FORWARDED, FROM_NODE
 from yurt.http.table import ROUTES
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler

@@ -14,7 +14,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPort
 from yurt.http.app import make_app
 from yurt.http.forwarding.forward import OwnApi
-from yurt.http.marks import BY_SERVER, FORWARDED
+from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from yurt.access import AllowAll
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
-from yurt.http.marks import FROM_REGION
+from yurt.http.forwarding_headers import FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 from yurt.server.config import AclConfig

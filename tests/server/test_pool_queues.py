@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt.runtime.turns import Turns
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.queueing.gate import QueueGate
@@ -260,7 +260,7 @@ def test_a_gang_beyond_the_limits_of_a_node_blocks_nobody() -> None:
     job = batch_job("gang")
     state = replica_with(job, node_max_allocs=2).state
     ask = GroupAsk(job.task_groups[0], with_memory_max=False)
-    room = PoolRoom(state, POOL)
+    room = PoolCapacity(state, POOL)
     assert room.total_places(ask) == 2
     assert not room.has_room([PendingAllocs(ask, 3, 3)])
 

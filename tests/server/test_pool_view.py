@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.queueing.gate import QueueGate
 from yurt.server.queueing.pool_view import PoolView
@@ -165,7 +165,7 @@ def test_a_room_that_was_taken_from_counts_what_is_left(
         took = sum(room.take([PendingAllocs(kinds[size], number, 1)]).values())
         assert took == min(number, before)
         assert int(room.places(kinds[size]).sum()) == before - took
-    again = PoolRoom(world.replica.state, POOL)
+    again = PoolCapacity(world.replica.state, POOL)
     for size, number in taken:
         again.take([PendingAllocs(kinds[size], number, 1)])
     assert [room.places(ask).tolist() for ask in kinds] == [again.places(ask).tolist() for ask in kinds]

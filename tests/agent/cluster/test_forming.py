@@ -6,7 +6,7 @@ import dataclasses
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.agent.cluster.forming import Decision, Founds, Joins, Waits, decide, lost_majority, token_of
+from yurt.agent.cluster.formation import Decision, Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.records import News
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member

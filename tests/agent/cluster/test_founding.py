@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yurt.agent.cluster import memory, own_etcd, voters
 from yurt.agent.cluster.exchange import Exchange
-from yurt.agent.cluster.forming import decide
+from yurt.agent.cluster.formation import decide
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.records import FAILED_AFTER_S

@@ -10,11 +10,11 @@ import pytest
 from yurt.agent.banner import configuration_lines
 from yurt.agent.blocks.cluster import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.cluster.cluster import ServerCluster
+from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
-from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.voters import Voter
@@ -160,7 +160,7 @@ class Etcd:
 async def test_a_server_with_the_data_of_another_cluster_is_told(caplog: pytest.LogCaptureFixture) -> None:
     membership = Membership(member("a", has_data=True), env=RealEnv())
     membership.take_news(Membership(member("b", has_data=True), env=RealEnv()).news())
-    minder = Minder(
+    minder = DeadServerCleanup(
         membership=membership,
         etcd=Etcd(),  # type: ignore[arg-type]
         env=RealEnv(),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.client.templates.questions import RenderRequest
-from yurt.client.templates.rendering import render
+from yurt.client.templates.render_pass import render
 
 CORPUS = Path(__file__).resolve().parents[3].parent / "shared" / "corpus" / "jobspecs"
 NEEDS_OTHERS = ("no Consul provider", "no Vault provider", "error calling sockaddr")

@@ -1,4 +1,4 @@
-"""Who asks, and how the request reached this agent.
+"""The caller of a request, and how the request reached this agent.
 
 An actor is made where a request enters: from its token, its certificate or the connection of a node. It is never
 inferred from a loopback address or from a header that a stranger can set. A request that an agent passes on carries its
@@ -27,9 +27,9 @@ class Origin(Value):
     """Where a request came from."""
 
     address: str = ""
-    """The caller's IP address, where it reached the first agent; through a node it is what the node says."""
+    """The caller's IP address at the first agent; through a node it is the address that the node reports."""
     certificate_name: str = ""
-    """The common name of the caller's certificate, once TLS has verified it; "" for none."""
+    """The common name of the caller's certificate, verified by TLS; "" for none."""
     through: Through = Through.NOBODY
     relay: str = ""
     """The agent that `through` is about: a node's id, which its connection has proven, or a server's name."""
@@ -85,11 +85,11 @@ class InvalidToken(Value, tag=True):
 
 
 Caller = NoToken | ShownToken | ShownWorkload | ShownNode | InvalidToken
-"""What a caller showed. What it is worth is looked up for each decision."""
+"""The caller's credential. Its rights are looked up for each decision."""
 
 
 class Actor(Value):
-    """Who asks."""
+    """The caller of a request."""
 
     name: str = "everybody"
     origin: Origin = Origin()
@@ -97,4 +97,4 @@ class Actor(Value):
 
 
 EVERYBODY = Actor()
-"""The actor of a request about whose way nothing is known."""
+"""The actor of a request of unknown origin."""

@@ -17,11 +17,11 @@ from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value
 
 DECISIONS_MAX: Final = 32
-"""Decisions of one request that are kept for its record; further ones are counted."""
+"""Decisions of one request that are kept for its record; further ones are only counted."""
 
 
 class Scope(NamedTuple):
-    """Where the object of a request lies; None: anywhere, or not of that kind."""
+    """The location of a request's object; None: anywhere, or not of that kind."""
 
     namespace: str | None = None
     node_pool: str | None = None
@@ -31,7 +31,7 @@ class Scope(NamedTuple):
 
 
 ANYWHERE = Scope()
-"""No object is known yet."""
+"""The scope before an object is known."""
 
 
 class DecidingRule(Value):
@@ -54,7 +54,7 @@ class Decision(Value):
 
 
 class Identity(Value):
-    """Who a caller turned out to be, in words for people and records; it decides nothing."""
+    """The caller's identity in words, for people and records; it decides nothing."""
 
     resolved_by: str
     """What the caller showed, or why nothing was looked at: `token`, `workload identity`, `access control is off`."""
@@ -66,7 +66,7 @@ class Identity(Value):
     policies: tuple[str, ...] = ()
     """The policies that its rights follow from."""
     problem: str = ""
-    """Why the caller has no rights, or fewer than its policies' names say."""
+    """Why the caller has no rights, or fewer than its policies' names suggest."""
 
 
 Preparation = Callable[[], Callable[[], None]]
@@ -77,26 +77,26 @@ class Authority(Protocol):
     """Decides about requests."""
 
     def preparation(self, actor: Actor) -> Preparation | None:
-        """What takes too long for the event loop and comes before a decision about the actor; None mostly."""
+        """Work that is too slow for the event loop and precedes a decision about the actor; usually None."""
         ...
 
     def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether `allows` said yes to the same before, and nothing that this follows from has changed since.
+        """Whether `allows` was true for the same input before, and nothing that it depends on has changed.
 
         It costs a part of the decision, and needs no `preparation`. False says nothing.
         """
         ...
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether the actor may do what the need says to objects in the scope."""
+        """Whether the actor has the need's rights on objects in the scope."""
         ...
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
-        """As `allows`, with the reason, which costs several times as much: for those who show it."""
+        """As `allows`, with the reason, which costs several times as much: for display."""
         ...
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Whether `allows` says yes in every scope, so that lists need not look at their rows."""
+        """Whether `allows` is true in every scope, so that lists need not check their rows."""
         ...
 
     def standing(self, actor: Actor) -> Hashable | None:
@@ -107,11 +107,11 @@ class Authority(Protocol):
         ...
 
     def identify(self, actor: Actor) -> Identity:
-        """Who the actor is; for records."""
+        """The actor's identity, for records."""
         ...
 
     def is_secret(self, text: str) -> bool:
-        """Whether a text is the secret of a token or node that is known here, so that no record may hold it."""
+        """Whether a text is the secret of a known token or node, so that no record may contain it."""
         ...
 
 
@@ -139,11 +139,11 @@ class AllowAll:
         return True
 
     def standing(self, actor: Actor) -> Hashable | None:
-        """Unknown: nobody asks, since everybody sees everything."""
+        """Unknown: everyone sees everything."""
         return None
 
     def identify(self, actor: Actor) -> Identity:
-        """Nobody in particular: no token is looked at."""
+        """Anonymous: tokens are not read."""
         return Identity(resolved_by="access control is off")
 
     def is_secret(self, text: str) -> bool:
@@ -152,7 +152,7 @@ class AllowAll:
 
 
 class AllowNobody:
-    """Nothing is known of tokens and policies here: only what needs no caller is allowed."""
+    """Without tokens and policies, only what needs no caller is allowed."""
 
     def preparation(self, actor: Actor) -> Preparation | None:
         """Nothing."""
@@ -184,7 +184,7 @@ class AllowNobody:
         return Identity(resolved_by=shown, problem="this agent knows no tokens")
 
     def is_secret(self, text: str) -> bool:
-        """Not known here."""
+        """Unknown here."""
         return False
 
 
@@ -233,7 +233,7 @@ class Trace:
 
 
 class Access:
-    """What one request may do: an actor, what its route needs, and who decides. Views and operations are bound to it.
+    """The rights of one request: its actor, its route's need, and the authority. Views and operations are bound to it.
 
     Decisions are kept while the request lasts, because a list asks about the same few namespaces a million times. Those
     about a variable are not: each is asked for once, and a list may have a hundred thousand.
@@ -258,11 +258,11 @@ class Access:
 
     @property
     def is_unconditional(self) -> bool:
-        """Access control is off: nothing that changes can take these rights away."""
+        """Whether access control is off, so that no change can remove these rights."""
         return self._authority is ALLOW_ALL
 
     def allows(self, scope: Scope) -> bool:
-        """Whether the request may do what it is about in that scope."""
+        """Whether the request's need is satisfied in that scope."""
         known = self._kept.get(scope)
         if known is None:
             known = self._noted(scope, self._sees_all or self._authority.allows(self.actor, self.need, scope))
@@ -271,11 +271,11 @@ class Access:
         return known
 
     def keep(self, scope: Scope) -> None:
-        """Keep that the request may do what it is about in that scope, as the authority knows from another request."""
+        """Record that the request's need is satisfied in that scope, as the authority knows from another request."""
         self._kept[scope] = self._noted(scope, True)
 
     def allows_namespace(self, namespace: str) -> bool:
-        """`allows` where the scope is a namespace alone: for rows, of which a list asks about each."""
+        """`allows` for a scope with only a namespace: for rows, which a list checks one by one."""
         known = self._namespaces.get(namespace)
         if known is None:
             known = self._namespaces[namespace] = self.allows(Scope(namespace=namespace))
@@ -283,7 +283,7 @@ class Access:
 
     @property
     def sees_all(self) -> bool:
-        """Whether no row has to be looked at; asked for at most once until the rights are renewed."""
+        """Whether no row has to be checked; computed at most once until the rights are renewed."""
         known = self._sees_all
         if known is None:
             known = self._sees_all = self._authority.allows_everywhere(self.actor, self.need)
@@ -291,12 +291,12 @@ class Access:
 
     @property
     def sees_some(self) -> bool:
-        """Whether the request may do what it is about somewhere; where not, no row of a list has to be looked at."""
+        """Whether the need is satisfied in some scope; if not, no row of a list has to be checked."""
         need = self.need.need if isinstance(self.need, EachRow) else self.need
         return self.sees_all or self._authority.allows(self.actor, need, ANYWHERE)
 
     def sight(self, namespace: str = "*") -> Hashable | None:
-        """What decides which rows the request sees: two requests for which it is equal see the same ones.
+        """A key for the rows that the request sees: requests with equal keys see the same rows.
 
         In one namespace the decision about the namespace is enough, where the rows have no other scope. None where it
         is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
@@ -312,13 +312,13 @@ class Access:
 
     @property
     def is_management(self) -> bool:
-        """Whether the caller showed a management token; nobody does while access control is off."""
+        """Whether the caller showed a management token; false for all while access control is off."""
         is_controlled = not isinstance(self._authority, AllowAll)
         return is_controlled and self._authority.allows(self.actor, MANAGEMENT, ANYWHERE)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether decisions are noted, also those that are known before."""
+        """Whether decisions are recorded, cached ones included."""
         return self._trace is not None
 
     def _noted(self, scope: Scope, is_allowed: bool) -> bool:
@@ -327,12 +327,12 @@ class Access:
         return is_allowed
 
     def name_object(self, kind: str, id: str) -> None:
-        """Note for a record of the request which object it is about, where its path does not say so."""
+        """Record the request's object where its path does not name it."""
         if self._trace is not None:
             self._trace.object = ObjectName(kind, id)
 
     def narrowed(self, need: Need) -> Access:
-        """The same caller where the request turns out to need something else than its route says."""
+        """The same caller for a request with another need than its route declares."""
         return Access(self.actor, need, self._authority, self._trace)
 
     def renew(self) -> None:
@@ -342,6 +342,6 @@ class Access:
         self._namespaces: dict[str, bool] = {}
 
     def require(self, scope: Scope) -> None:
-        """Raises PermissionDenied where `allows` says no."""
+        """Raises PermissionDenied unless `allows` is true."""
         if not self.allows(scope):
             raise PermissionDenied(DENIED)

@@ -20,7 +20,7 @@ _ATTRIBUTE: Final = "needed_by_call"
 
 
 class CallerKind(StrEnum):
-    """Who is at the far end of a connection."""
+    """The kind of the far end of a connection."""
 
     NEW_NODE = "new node"
     """An agent that says which node it is and has that node's secret; no server knows the node yet, or the agent is not
@@ -41,13 +41,13 @@ def _none(request: Any) -> Iterable[str]:
 
 
 class CallNeed(NamedTuple):
-    """What a call needs."""
+    """The need of a call."""
 
     callers: frozenset[CallerKind]
     nodes: Names = _none
     """Nodes that the call is about: for a node only itself."""
     allocs: Names = _none
-    """Allocations that the call is about: for a node only those that are on it, as far as they are known."""
+    """Allocations that the call concerns: from a node only those that are on it, if known."""
 
 
 ANY_NODE: Final = (CallerKind.NEW_NODE, CallerKind.NODE)
@@ -67,7 +67,7 @@ def allowed(*callers: CallerKind, nodes: Names = _none, allocs: Names = _none) -
 
 
 def need_of(function: Callable[..., Any]) -> CallNeed:
-    """What a method declares; raises TypeError for one that declares nothing."""
+    """A method's declared need; raises TypeError without one."""
     found = getattr(function, _ATTRIBUTE, None)
     if not isinstance(found, CallNeed):
         raise TypeError(f"{function.__qualname__}: declare who may call it (yurt.access.calls.allowed)")
@@ -75,7 +75,7 @@ def need_of(function: Callable[..., Any]) -> CallNeed:
 
 
 class ProvenCaller(Value):
-    """A caller whose kind was proven when its connection was taken in, and does not change."""
+    """A caller whose kind was proven when its connection was accepted; it does not change."""
 
     kind: CallerKind
     name: str = ""

@@ -73,7 +73,7 @@ def parse_need(text: str) -> Need:
 
 
 class _NeedReader:
-    """Reads words from left to right; `or` and `and` are not mixed without parentheses."""
+    """Reads words from left to right; `or` and `and` cannot be mixed without parentheses."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -17,7 +17,7 @@ from yurt.sdk.value import Value
 
 
 class Capability(StrEnum):
-    """What a policy may grant in a namespace."""
+    """A capability that a policy may grant in a namespace."""
 
     LIST_JOBS = "list-jobs"
     PARSE_JOB = "parse-job"
@@ -66,7 +66,7 @@ class Capability(StrEnum):
 
 
 class VariableCapability(StrEnum):
-    """What a policy may grant on a path of variables."""
+    """A capability that a policy may grant on a path of variables."""
 
     LIST = "list"
     READ = "read"
@@ -75,7 +75,7 @@ class VariableCapability(StrEnum):
 
 
 class NodePoolCapability(StrEnum):
-    """What a policy may grant on a node pool."""
+    """A capability that a policy may grant on a node pool."""
 
     READ = "read"
     WRITE = "write"
@@ -83,14 +83,14 @@ class NodePoolCapability(StrEnum):
 
 
 class HostVolumeMountCapability(StrEnum):
-    """What a policy may grant on host volumes of a name."""
+    """A capability that a policy may grant on host volumes of a name."""
 
     MOUNT_READONLY = "mount-readonly"
     MOUNT_READWRITE = "mount-readwrite"
 
 
 class OperatorCapability(StrEnum):
-    """What a policy may grant to operators apart from the levels read and write."""
+    """A capability that a policy may grant to operators apart from the levels read and write."""
 
     SNAPSHOT_SAVE = "snapshot-save"
     LICENSE_READ = "license-read"
@@ -122,7 +122,7 @@ class Anonymous(Value):
 
 
 class Authenticated(Value):
-    """Any caller who has proved who he is."""
+    """Any authenticated caller."""
 
 
 class Management(Value):
@@ -266,13 +266,13 @@ def all_of(*needs: Need) -> AllOf:
 
 
 def each_row(need: Need) -> EachRow:
-    """A list that filters: each row needs this, asking needs nothing."""
+    """A list that filters: each row needs this, the request itself needs nothing."""
     assert not isinstance(need, EachRow), "a row is filtered once"
     return EachRow(need=need)
 
 
 def satisfied(need: Need, holds: Callable[[Leaf], bool], *, has_row: bool) -> bool:
-    """Whether a need is satisfied where `holds` says which leaves are; `has_row` is False before a row is known."""
+    """Whether a need is satisfied when `holds` decides its leaves; `has_row` is False before a row is known."""
     match need:
         case AnyOf(needs=parts):
             return any(satisfied(part, holds, has_row=has_row) for part in parts)

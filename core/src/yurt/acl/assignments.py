@@ -19,7 +19,7 @@ def token_of(state: Snapshot, secret_hash: str) -> ACLToken | None:
 
 
 def policies_of(state: Snapshot, token: ACLToken) -> tuple[str, ...]:
-    """The names of a token's policies and of those of its roles; roles that are gone give none."""
+    """The names of a token's policies and those of its roles; deleted roles contribute none."""
     roles = (state.acl_roles.get(link.id) for link in token.roles)
     by_roles = (link.name for role in roles if role is not None for link in role.policies)
     return tuple(dict.fromkeys((*token.policies, *by_roles)))

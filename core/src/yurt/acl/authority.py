@@ -1,4 +1,4 @@
-"""The authority of an agent with access control: who may do what, by the newest state."""
+"""The authority of an agent with access control: decides about callers by the newest state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GRANTED_MAX: Final = 16_384
 
 
 class AclAuthority:
-    """Decides by tokens and policies; looks them up for each decision, so that a revocation counts at once."""
+    """Decides by tokens and policies; looks them up for each decision, so that a revocation applies at once."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class AclAuthority:
         """The last answer that time does not end: a request asks a few times in a row about the same caller."""
 
     def resolve(self, actor: Actor) -> Resolved:
-        """What the actor may do."""
+        """The actor's rights."""
         return self._lasting(actor) or self._resolver.resolve(self._state(), actor.caller, self._now())
 
     def _lasting(self, actor: Actor) -> Resolved | None:
-        """As `resolve`, where that is known for the newest state and no time ends it."""
+        """As `resolve`, if the result holds for the newest state and no expiry ends it."""
         state, last = self._state(), self._last
         if last is not None and last[0] is state and last[1] is actor.caller:
             return last[2]
@@ -73,7 +73,7 @@ class AclAuthority:
         return self._resolver.preparation(self._state(), actor.caller)
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether the actor may do what the need says to objects in the scope."""
+        """Whether the actor has the need's rights on objects in the scope."""
         if self._state_age_s() > self._age_max_s:
             self._need_fresh_state(need)
         lasting = self._lasting(actor)
@@ -85,7 +85,7 @@ class AclAuthority:
         return is_allowed
 
     def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether `allows` said yes to the same before; tokens, roles and policies are the same objects since."""
+        """Whether `allows` was true for the same input before, with unchanged tokens, roles and policies."""
         state = self._state()
         if state is not self._granted_in:
             self._follow_tables(state)
@@ -106,7 +106,7 @@ class AclAuthority:
         self._granted_in = state
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
-        """Whether the actor may do what the need says to objects in the scope, and by which rule."""
+        """Whether the actor has the need's rights on objects in the scope, and by which rule."""
         self._need_fresh_state(need)
         resolved = self.resolve(actor)
         decision = decide(resolved.rights, need, scope)
@@ -115,7 +115,7 @@ class AclAuthority:
         return decision
 
     def identify(self, actor: Actor) -> Identity:
-        """Who the actor is: the token, workload or node that was shown, also where it gives no rights any more."""
+        """The actor's token, workload or node, even when it no longer has rights."""
         return identity_of(self._state(), actor.caller, self.resolve(actor))
 
     def is_secret(self, text: str) -> bool:
@@ -125,7 +125,7 @@ class AclAuthority:
         return is_node or token_of(state, secret_hash) is not None
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Whether `allows` says yes in every scope."""
+        """Whether `allows` is true in every scope."""
         if self._state_age_s() > self._age_max_s:
             self._need_fresh_state(need)
         return self.resolve(actor).rights.allows_everywhere(need)

@@ -1,4 +1,4 @@
-"""The rights of a caller for an agent that knows no policies (`yurt.structs.rpc`), and back."""
+"""Converts a caller's rights to the form for agents without policies (`yurt.structs.rpc`), and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_SERVER: Final = Rule(policy="", line=0, column=0, text="what a server says o
 
 
 def caller_rights(caller: Caller, resolved: Resolved, identity: Identity, now: UnixNano) -> CallerRights:
-    """The rights of a caller, for an agent without a server. Names of policies are left out."""
+    """The rights of a caller, for an agent without a server. Names of policies are omitted."""
     rights = resolved.rights
     levels: dict[str, str] = {
         area: rights.policies.areas[area].level for area in AREAS if area in rights.policies.areas
@@ -43,7 +43,7 @@ def caller_rights(caller: Caller, resolved: Resolved, identity: Identity, now: U
 
 
 def rights_of(found: CallerRights) -> Rights:
-    """The rights that a server tells of; a kind that this version does not know has none."""
+    """The rights received from a server; an unknown kind has none."""
     kinds = {kind.value: kind for kind in AuthenticationLevel}
     blocks = tuple(
         Block(each.label, dict.fromkeys(each.capabilities, _BY_SERVER), _BY_SERVER) for each in found.namespaces
@@ -54,7 +54,7 @@ def rights_of(found: CallerRights) -> Rights:
 
 
 def identity_in(found: CallerRights) -> Identity:
-    """Who the caller is, for records."""
+    """The caller's identity, for records."""
     return Identity(
         resolved_by=found.resolved_by,
         accessor_id=found.accessor_id,

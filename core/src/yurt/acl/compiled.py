@@ -20,7 +20,7 @@ from yurt.acl.vocabulary import DENY, RANKS
 
 
 class Grants(NamedTuple):
-    """What the policies say under one label."""
+    """What the policies grant under one label."""
 
     label: str
     capabilities: frozenset[str]
@@ -31,7 +31,7 @@ class Grants(NamedTuple):
 
 
 class CompiledPolicies:
-    """What a set of policies says; read-only."""
+    """A set of policies in a form for decisions; read-only."""
 
     __slots__ = ("areas", "host_volumes", "is_empty", "namespaces", "node_pools", "operator", "variables")
 
@@ -76,7 +76,7 @@ def _united(granted: Iterable[Granted]) -> Granted:
 
 
 def _highest(levels: Iterable[AreaLevel]) -> Mapping[Area, AreaLevel]:
-    """The level that holds in each area: a denial before the others."""
+    """The effective level of each area: a denial takes precedence."""
     found: dict[Area, AreaLevel] = {}
     for each in levels:
         if each.level not in RANKS or each.area not in set(Area):

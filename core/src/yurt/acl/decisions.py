@@ -45,7 +45,7 @@ class Why(NamedTuple):
 
 
 def decide(rights: Rights, need: Need, scope: Scope) -> Decision:
-    """Whether a caller may do what the need says in the scope, and by which rules."""
+    """Whether a caller's rights satisfy the need in the scope, and by which rules."""
     if rights.kind is AuthenticationLevel.MANAGEMENT:
         return _MANAGEMENT
     reasons = tuple(dict.fromkeys(_why(rights, need, scope)))
@@ -155,7 +155,7 @@ def _reason(labels: Labels[Grants], kind: str, name: str | None, wanted: tuple[s
 
 
 def _verdict(found: Grants | None, name: str, wanted: tuple[str, ...]) -> Why:
-    """What the rule that decides about a name says about the wanted capabilities."""
+    """What the rule that applies to a name grants of the wanted capabilities."""
     if found is None:
         return Why(f"no rule matches {name}")
     if DENY in found.by:

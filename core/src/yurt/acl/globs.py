@@ -44,7 +44,7 @@ def _nearest_first(glob: str) -> tuple[int, bytes]:
 
 
 class Labels(Generic[T]):
-    """What the labels of one kind of block stand for; `find` says which of them decides about a name."""
+    """The labels of one kind of block; `find` returns the one that applies to a name."""
 
     __slots__ = ("_exact", "_globs", "_remembered")
 
@@ -58,15 +58,15 @@ class Labels(Generic[T]):
         return len(self._exact) + len(self._globs)
 
     def exact(self, name: str) -> T | None:
-        """What stands under the name itself."""
+        """The entry of exactly this name."""
         return self._exact.get(name)
 
     def nearest(self, name: str) -> T | None:
-        """What the nearest glob stands for; the first that matches, as they are sorted."""
+        """The entry of the nearest glob: the first match in sorted order."""
         return next((value for matches, value in self._globs if matches(name)), None)
 
     def find(self, name: str) -> T | None:
-        """What decides about a name: its own label, else the nearest glob; None when nothing does."""
+        """The entry that applies to a name: its own label, else the nearest glob; None when there is none."""
         known = self._exact.get(name)
         if known is not None:
             return known

@@ -14,7 +14,7 @@ TOKEN, NO_TOKEN, WORKLOAD, NODE, INVALID = "token", "no token", "workload identi
 
 
 def identity_of(state: Snapshot, caller: Caller, resolved: Resolved) -> Identity:
-    """Who showed this, with the policies that the rights follow from; `resolved` says what it is worth."""
+    """The identity behind a credential, with its policies; `resolved` has the rights."""
     problem = resolved.problem
     match caller:
         case NoToken():
@@ -48,7 +48,7 @@ def identity_of(state: Snapshot, caller: Caller, resolved: Resolved) -> Identity
 
 
 def _missing(state: Snapshot, policies: tuple[str, ...]) -> str:
-    """Which policies of a token do not exist, so that it has fewer rights than it seems; "" for none."""
+    """A note on a token's missing policies, because of which it has fewer rights than it seems; "" for none."""
     missing = [f'"{name}"' for name in policies if name not in state.acl_policies]
     if len(missing) > 1:
         return f"its policies {', '.join(missing)} do not exist"

@@ -30,7 +30,7 @@ from yurt.acl.vocabulary import (
 
 NEVER, UNKNOWN, REDUNDANT = "never-matches", "unknown-name", "redundant"
 PATH_CHARACTERS: Final = re.compile(r"[a-zA-Z0-9\-_~/*]*")
-"""What the path of a variable may hold, and the star."""
+"""The permitted characters of a variable's path, and the star."""
 NAME_MAX: Final = 128
 """Characters of a namespace, node pool, host volume or path."""
 _WITHOUT_EFFECT: Final[Mapping[str, str]] = {
@@ -52,7 +52,7 @@ class LintFinding(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The names of a cluster; None for those that were not asked for."""
+    """The names of a cluster; None for those that were not requested."""
 
     namespaces: Collection[str] | None = None
     node_pools: Collection[str] | None = None
@@ -75,7 +75,7 @@ class _Label(NamedTuple):
 
 
 def lint(text: str, *, names: Names | None = None, filename: str = "rules") -> tuple[LintFinding, ...]:
-    """What is wrong with a policy, by place; raises PolicyError for a text that is none."""
+    """Problems of a policy, by position; raises PolicyError for an invalid text."""
     words: list[Written] = []
     policy = parse_policy(filename, text, filename=filename, words=words)
     labels = tuple(_labels(policy))
@@ -122,7 +122,7 @@ def _denied(words: Iterable[Written]) -> Iterator[LintFinding]:
 
 
 def _outranked(labels: Iterable[_Label]) -> Iterator[LintFinding]:
-    """Globs that never decide, because another one matches each of their names and comes before them."""
+    """Globs that never apply, because another one matches each of their names and precedes them."""
     globs = [each for each in labels if STAR in each.text]
     for one in globs:
         letters = one.text.replace(STAR, "")
@@ -137,7 +137,7 @@ def _outranked(labels: Iterable[_Label]) -> Iterator[LintFinding]:
 
 
 def _hiding(policy: Policy, labels: Iterable[_Label]) -> Iterator[LintFinding]:
-    """Labels without any right: they hide the glob that would decide otherwise, or stand for nothing."""
+    """Labels without rights: they hide the glob that would otherwise apply, or have no effect."""
     granting = {
         (kind, block.label)
         for kind, blocks in ((NAMESPACE, policy.namespaces), (NODE_POOL, policy.node_pools),
@@ -214,7 +214,7 @@ def _redundant(words: Iterable[Written]) -> Iterator[LintFinding]:
 
 
 def _giving(word: Written, kind: str, others: Iterable[Written]) -> Written | None:
-    """The word that gives all that another one gives."""
+    """The word that includes all that another one grants."""
     own = _closure(word)
     if not own and not word.is_level:
         return None
@@ -231,7 +231,7 @@ def _giving(word: Written, kind: str, others: Iterable[Written]) -> Written | No
 
 
 def _closure(word: Written) -> frozenset[str]:
-    """The capabilities that a word stands for."""
+    """The capabilities that a word includes."""
     if word.is_level:
         return frozenset(map(str, LEVELS.get(word.kind, {}).get(word.word, ())))
     return frozenset((word.word, *map(str, INCLUDED.get(word.kind, {}).get(word.word, ()))))

@@ -39,7 +39,7 @@ from yurt.acl.vocabulary import (
 )
 
 RULES_CHARACTERS_MAX: Final = 128 * 1024
-"""A policy longer than this is refused before it is read: it bounds how long a reading holds its thread (60 ms)."""
+"""A longer policy is refused unread, which bounds the time of reading (60 ms)."""
 _LABELS: Final = {
     NAMESPACE: r"[a-zA-Z0-9\-*]{1,128}",
     NODE_POOL: r"[a-zA-Z0-9\-_*]{1,128}",
@@ -238,7 +238,7 @@ class _PolicyParser:
     def _read_level(
         self, kind: str, members: Mapping[str, tuple[Label, JsonNode]], head: str, granted: dict[str, Rule]
     ) -> tuple[str, Rule]:
-        """The level of a block, "" without one; what it stands for goes into `granted`."""
+        """The level of a block, "" without one; its capabilities are added to `granted`."""
         if POLICY not in members:
             return "", _NOWHERE
         name, value = members[POLICY]
@@ -295,7 +295,7 @@ class _PolicyParser:
             self._words.append(Written(kind, self._label, self._block, word, is_level, rule))
 
     def _objects(self, value: JsonNode, name: str) -> Iterator[JsonObject]:
-        """The objects that a block's name stands for: one, or those of a list as JSON has it."""
+        """The objects under a block's name: one, or those of a list as in JSON."""
         if isinstance(value, JsonObject):
             yield value
         elif isinstance(value, JsonArray) and self._is_of_objects(value):
@@ -318,7 +318,7 @@ class _PolicyParser:
 
 
 def _closed(kind: str, granted: dict[str, Rule]) -> Granted:
-    """A denial leaves nothing beside it."""
+    """A denial excludes everything else."""
     return {DENY: granted[DENY]} if DENY in granted else granted
 
 

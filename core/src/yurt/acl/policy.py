@@ -1,4 +1,4 @@
-"""A policy as it was read: what it grants or denies where, each with the rule that says so."""
+"""A parsed policy: what it grants or denies where, each with its rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 SEPARATOR: Final = "\0"
-"""Between the namespace and the path in the label of a path: it stands in neither."""
+"""Separates the namespace and the path in the label of a path; neither contains it."""
 
 
 def path_label(namespace: str, path: str) -> str:
@@ -38,16 +38,16 @@ Granted = Mapping[str, Rule]
 
 
 class Block(NamedTuple):
-    """What a policy says about the objects of one label."""
+    """A policy's rules about the objects of one label."""
 
     label: str
     granted: Granted
     rule: Rule
-    """The block itself, which also counts where it grants nothing."""
+    """The block itself, which also counts when it grants nothing."""
 
 
 class PathBlock(NamedTuple):
-    """What a policy says about paths of variables in the namespaces of a label."""
+    """A policy's rules about paths of variables in the namespaces of a label."""
 
     namespace: str
     path: str
@@ -64,7 +64,7 @@ class AreaLevel(NamedTuple):
 
 
 class Written(NamedTuple):
-    """One word of a policy as it stands in the text: a level, or a capability in a list."""
+    """One word of a policy in its text: a level, or a capability in a list."""
 
     kind: str
     """The block: `namespace`, `path`, `node_pool`, `host_volume`, or an area."""

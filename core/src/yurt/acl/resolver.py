@@ -29,9 +29,9 @@ PARSED_MAX: Final = 16_384
 COMPILED_MAX: Final = 512
 CALLERS_MAX: Final = 4_096
 LONG_TEXT: Final = 16 * 1024
-"""Characters of policies that are read at once; more takes long, and comes as work for a thread (`preparation`)."""
+"""Characters of policies that are parsed at once; more is returned as work for a thread (`preparation`)."""
 CALLER_CHARACTERS_MAX: Final = 8 * 1024 * 1024
-"""Characters of all policies of one caller: 64 of the longest. Who has more has no rights."""
+"""The limit of characters of all policies of one caller: 64 of the longest. Beyond it a caller has no rights."""
 _WITH_POLICIES: Final = (NoToken, ShownToken, ShownWorkload)
 """Callers whose rights follow from policies; a tuple, because to make a union for each request costs more."""
 TOKEN_NOT_FOUND: Final = "ACL token not found"
@@ -40,7 +40,7 @@ IDENTITY_EXPIRED: Final = "the identity has expired"
 SIGNED_OUT: Final = "the session was signed out: sign in again"
 SESSION_OVER: Final = "the session is over: sign in again"
 _OF_NODES: Final = 'node { policy = "read" }\nagent { policy = "read" }'
-"""What the identity of a node may do as a token of the HTTP API."""
+"""The rights of a node's identity when used as a token of the HTTP API."""
 
 
 Read: TypeAlias = Callable[[Iterable[ACLPolicy]], CompiledPolicies]
@@ -57,16 +57,16 @@ class _TakesLong(Exception):
 
 
 class Resolved(NamedTuple):
-    """What a caller may do, and the token that it follows from."""
+    """A caller's rights, and the token that they come from."""
 
     rights: Rights
     token: ACLToken | None = None
     problem: str = ""
-    """Why a caller is nobody."""
+    """Why a caller is anonymous."""
 
 
 class _CachedRights(NamedTuple):
-    """An answer, and the tables that it holds for."""
+    """Cached rights, and the tables from which they were computed."""
 
     tables: tuple[object, ...]
     resolved: Resolved
@@ -86,7 +86,7 @@ class Resolver:
         self._of_nodes = CompiledPolicies((parse_policy("node", _OF_NODES),))
 
     def lasting(self, state: Snapshot, caller: Caller) -> Resolved | None:
-        """What `resolve` says in this state at any time; None where that is unknown yet, or time ends it.
+        """The result of `resolve` in this state at any time; None when unknown yet, or when an expiry limits it.
 
         Most requests show a token without an expiry that was looked up in the same state already.
         """
@@ -98,7 +98,7 @@ class Resolver:
         return None if isinstance(caller, ShownToken) and caller.session_id else found
 
     def resolve(self, state: Snapshot, caller: Caller, now: UnixNano) -> Resolved:
-        """What the caller may do in this state at this time."""
+        """The caller's rights in this state at this time."""
         match caller:
             case NoToken():
                 return self._by_tables(state, caller)
@@ -121,7 +121,7 @@ class Resolver:
                 assert_never(caller)
 
     def preparation(self, state: Snapshot, caller: Caller) -> Callable[[], Callable[[], None]] | None:
-        """What takes long and should be done in a thread before the caller is resolved; None where nothing does.
+        """Slow work to do in a thread before the caller is resolved; None when there is none.
 
         What the work returns is called on the resolver's own thread and keeps the result. Without it `resolve` reads
         the policies itself.
@@ -221,7 +221,7 @@ class Resolver:
         return found
 
     def _prepared(self, texts: Texts, known: Mapping[tuple[str, str], Policy]) -> Callable[[], None]:
-        """Read policies, in any thread; what is returned keeps the result."""
+        """Parse policies, in any thread; the returned value keeps the result."""
         parsed: list[Policy] = []
         try:
             for name, rules in texts:
@@ -258,7 +258,7 @@ def _problem_of_session(state: Snapshot, caller: ShownToken, now: UnixNano) -> s
 
 
 def _present(state: Snapshot, names: Iterable[str]) -> tuple[ACLPolicy, ...]:
-    """The policies that exist: a deleted one gives nothing to tokens that still name it."""
+    """The existing policies: deleted ones grant nothing to tokens that still name them."""
     found = (state.acl_policies.get(name) for name in names)
     return tuple(policy for policy in found if policy is not None)
 
@@ -272,7 +272,7 @@ def _characters(texts: Texts) -> int:
 
 
 def _tables(state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> tuple[object, ...]:
-    """What the rights of a caller follow from."""
+    """The tables from which a caller's rights are computed."""
     alloc = state.allocs.get(caller.alloc_id) if isinstance(caller, ShownWorkload) else None
     return (state.acl_tokens, state.acl_roles, state.acl_policies, alloc)
 

@@ -1,4 +1,4 @@
-"""What one caller may do: the compiled policies, and what follows from who the caller is.
+"""What one caller may do: the compiled policies, and rights that follow from the caller's identity.
 
 A part of the scope that is None means "anywhere": the answer is yes where some rule grants, and the view decides again
 about each row. `yurt.acl.decisions` says why.
@@ -39,7 +39,7 @@ from yurt.sdk.value import Value
 
 
 class Workload(Value):
-    """What a workload identity says of its holder: the job is the parent's for dispatched and periodic children."""
+    """The content of a workload identity: the job is the parent's for dispatched and periodic children."""
 
     namespace: str
     job: str
@@ -57,7 +57,7 @@ class Workload(Value):
 
 
 class AuthenticationLevel(StrEnum):
-    """How far a caller is known."""
+    """How far a caller is authenticated."""
 
     NOBODY = "nobody"
     """A token was shown that is unknown, revoked or expired: only what needs no caller is allowed."""
@@ -81,7 +81,7 @@ _PLUGIN_READ: Final = frozenset(("read",))
 
 
 class Rights:
-    """What one caller may do. Made for a caller once, and asked for every decision."""
+    """The rights of one caller: computed once, and consulted for every decision."""
 
     __slots__ = ("_everywhere", "kind", "node_id", "own_paths", "policies", "workload")
 
@@ -111,7 +111,7 @@ class Rights:
         return _DECIDED_BY[type(need)](self, need, scope)
 
     def allows_everywhere(self, need: Need) -> bool:
-        """Whether `allows` says yes in every scope."""
+        """Whether `allows` is true in every scope."""
         if self.kind is AuthenticationLevel.MANAGEMENT:
             return True
         known = self._everywhere.get(id(need))

@@ -40,7 +40,7 @@ from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.acl.vocabulary import HOST_VOLUME, INCLUDED, LEVELS, NAMESPACE, NODE_POOL, PASSES, PATH, RANKS
 
 WAYS_MAX: Final = 256
-"""Ways to satisfy one need that are looked at."""
+"""Alternatives examined for one need."""
 
 
 class Requirement(NamedTuple):
@@ -72,7 +72,7 @@ Way = frozenset[Right]
 
 
 def suggest(requirements: Iterable[Requirement]) -> Suggestion:
-    """A policy that satisfies the requirements, of which nothing can be left out."""
+    """A minimal policy that satisfies the requirements."""
     asked = tuple(dict.fromkeys(requirements))
     ways = {each: _ways(each.need, each.scope) for each in asked}
     grantable = [each for each in asked if ways[each]]
@@ -82,7 +82,7 @@ def suggest(requirements: Iterable[Requirement]) -> Suggestion:
 
 
 def rights_of(rights: Iterable[Right]) -> Rights:
-    """What a token with these rights may do."""
+    """The operations permitted by a token's rights."""
     return Rights(AuthenticationLevel.KNOWN, CompiledPolicies((_policy(rights),)))
 
 
@@ -109,7 +109,7 @@ def _chosen(asked: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Wa
 
 
 def _pruned(chosen: set[Right], asked: Sequence[Requirement]) -> set[Right]:
-    """Without what nothing asks for, the strongest first."""
+    """The rules without those that nothing requires, strongest first."""
     while True:
         for right in sorted(chosen, key=lambda right: (-_power(right), right)):
             rights = rights_of(chosen - {right})
@@ -128,7 +128,7 @@ def _power(right: Right) -> int:
 
 
 def _ways(need: Need, scope: Scope) -> tuple[Way, ...]:
-    """The sets of rights each of which satisfies a need; none where no policy does."""
+    """The alternative sets of rights that satisfy a need; none where no policy does."""
     match need:
         case AnyOf(needs=parts):
             return tuple(dict.fromkeys(way for part in parts for way in _ways(part, scope)))

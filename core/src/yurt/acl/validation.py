@@ -89,7 +89,7 @@ def check_token(token: ACLToken) -> None:
 
 
 def check_token_times(token: ACLToken, *, min_ttl: Duration, max_ttl: Duration) -> None:
-    """The expiry of a new token, which is between two bounds, or none."""
+    """The expiry of a new token, within two bounds, or none."""
     found = []
     if token.expiration_ttl < 0:
         found.append(f"token expiration TTL '{_go(token.expiration_ttl)}' should not be negative")
@@ -198,7 +198,7 @@ def url_problem(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name stands for this host itself."""
+    """Whether a host name refers to this host itself."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -206,7 +206,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _mapping_problems(mappings: Mapping[str, str]) -> Iterable[str]:
-    """Two claims of one name: which of them a rule sees would be chance."""
+    """Two claims mapped to one name: it would be undefined which one a rule sees."""
     claim_of: dict[str, str] = {}
     for claim, name in sorted(mappings.items()):
         if name in claim_of:
@@ -252,7 +252,7 @@ def _name_and_description(name: str, description: str) -> list[str]:
 
 
 def raise_problems(kind: str, found: list[str]) -> None:
-    """Raises Invalid with all of them, if there are any."""
+    """Raises Invalid with all problems, if there are any."""
     if found:
         count = f"{len(found)} error{'s' if len(found) > 1 else ''} occurred:\n"
         raise Invalid(f"{kind} 0 invalid: {count}" + "".join(f"\t* {text}\n" for text in found) + "\n")

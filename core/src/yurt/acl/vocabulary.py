@@ -36,7 +36,7 @@ AREAS: Final[Mapping[str, tuple[str, ...]]] = {
 and grants nothing."""
 BLOCKS: Final = (*LABELLED, *AREAS)
 RANKS: Final = {DENY: 4, "write": 3, "read": 2, "list": 1}
-"""Of several levels in an area the highest holds; `scale` counts as none."""
+"""Of several levels in an area the highest applies; `scale` counts as none."""
 
 _READ_NAMESPACE: Final = (
     Capability.LIST_JOBS, Capability.PARSE_JOB, Capability.READ_JOB, Capability.CSI_LIST_VOLUME,
@@ -80,7 +80,7 @@ LEVELS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     SENTINEL: {DENY: (), "read": (), "write": ()},
 }
-"""Which capabilities a level stands for, in blocks that have capabilities."""
+"""The capabilities that a level includes, in blocks that have capabilities."""
 
 GRANTABLE: Final[Mapping[str, tuple[str, ...]]] = {
     NAMESPACE: (DENY, *Capability),
@@ -103,7 +103,7 @@ INCLUDED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     PATH: {VariableCapability.READ: (VariableCapability.LIST,)},
 }  # fmt: skip
-"""Which capabilities another one brings with it."""
+"""The capabilities that another one includes."""
 
 PASSES: Final[Mapping[str, tuple[str, ...]]] = {
     Capability.SUBMIT_JOB: (
@@ -118,4 +118,4 @@ PASSES: Final[Mapping[str, tuple[str, ...]]] = {
     Capability.READ_FS: (Capability.READ_LOGS,),
     Capability.CSI_READ_VOLUME: (Capability.CSI_LIST_VOLUME,),
 }  # fmt: skip
-"""Which capabilities are not needed beside another one: each route that takes one of them takes that one too."""
+"""Capabilities that another one makes unnecessary: each route that accepts one of them accepts that one too."""

@@ -58,9 +58,9 @@ from yurt.storage.client_db import ClientDatabase
 
 if TYPE_CHECKING:
     from yurt.agent.cluster.cluster import ServerCluster
-    from yurt.agent.far import FarClients, FarServers
     from yurt.agent.peers import ServerLinks
     from yurt.agent.regions import RegionLinks
+    from yurt.agent.remote_agents import FarClients, FarServers
     from yurt.audit.trail import AuditTrail
 
 log = logging.getLogger(__name__)
@@ -311,7 +311,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         if server is not None:
             port = server.clients.calls
         else:
-            from yurt.agent.far import FarServers
+            from yurt.agent.remote_agents import FarServers
 
             servers = FarServers(config, identity=identity, env=env, tls=tls)
             port = servers.server
@@ -492,7 +492,7 @@ def _clients(
     """The listener for agents that connect; a dev agent's server has none."""
     if server is None or cluster is None:
         return None
-    from yurt.agent.far import FarClients
+    from yurt.agent.remote_agents import FarClients
 
     return FarClients(config, server.rpc, tls, run_of=cluster.run_of)
 

@@ -18,7 +18,7 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.peers import API
 from yurt.agent.tls import TlsSettings, dialling
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest, no_body
-from yurt.http.marks import BY_REGION, FORWARDED
+from yurt.http.forwarding_headers import BY_REGION, FORWARDED
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler

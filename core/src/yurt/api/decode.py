@@ -29,12 +29,12 @@ WARNINGS_MAX = 20
 BLOCKS_MAX = 25_000
 """Objects that a document may have where a type has structs; a job at its bounds (`api.bounds`) has 20,000."""
 VALUES_MAX = 500_000
-"""Commas of a body, so that reading it holds its thread for some 30 ms."""
+"""The limit of commas in a body, so that decoding blocks its thread for at most about 30 ms."""
 DEFAULT_NODE_POOL = "default"
-"""The pool of a job that names none; Nomad's servers fill it in, its clients do not."""
+"""The pool of a job without one; Nomad's servers fill it in, its clients do not."""
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
-"""Every integer that does not fit 64 bits has so many digits; what has a point or an exponent is none."""
+"""The number of digits of every integer beyond 64 bits; numbers with a point or an exponent are not integers."""
 
 RETIRED_KEYS = frozenset({"consultoken", "vaulttoken", "nomadtokenid", "authtoken", "secretid"})
 """Keys of older clients that are dropped without a warning."""
@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 
 class _ValueShape(NamedTuple):
-    """What a field holds: `kind` is struct, list or map (of structs `info`), texts (of strings), duration or leaf."""
+    """A field's content: `kind` is struct, list or map (of structs `info`), texts (of strings), duration or leaf."""
 
     key: str
     kind: str
@@ -102,7 +102,7 @@ class _Walk:
 
 
 def decode_json(raw: bytes) -> Any:
-    """The document; raises Invalid when it is no JSON, nested too deep, or holds integers beyond 64 bits."""
+    """The document; raises Invalid for invalid JSON, excessive nesting, or integers beyond 64 bits."""
     try:
         data = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -115,7 +115,7 @@ def decode_json(raw: bytes) -> Any:
 
 
 def check_size(raw: bytes) -> None:
-    """Raises Invalid for a body of so many values that reading it would hold up a server."""
+    """Raises Invalid for a body with so many values that decoding it would block a server."""
     count = raw.count(b",")
     if count > VALUES_MAX:
         raise Invalid(f"Failed to decode body: it has {count} commas, at most {VALUES_MAX} are possible")
@@ -128,7 +128,7 @@ def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, .
 
 
 def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, tuple[str, ...]]:
-    """An API job with every default filled in, and warnings; raises Invalid with the path of what is wrong.
+    """An API job with every default filled in, and warnings; raises Invalid with the paths of the problems.
 
     `node_pool` is that of a job that names none.
     """

@@ -48,7 +48,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def to_wire(value: Any) -> Any:
-    """Structs, and whatever holds them, as builtins in the shape of the API."""
+    """Structs, and containers of them, as builtins in the shape of the API."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, msgspec.Struct):
@@ -79,7 +79,7 @@ def pretty_json(data: bytes) -> bytes:
 
 
 class WireView(Mapping[str, Any]):
-    """A struct as the API would write it, field by field when asked: filters look at few fields of many rows."""
+    """A struct as the API would write it, converted field by field on access: filters read few fields of many rows."""
 
     __slots__ = ("_fields", "_value")
 
@@ -204,11 +204,11 @@ def _true_or_null(value: Any) -> Any:
 
 
 _BY_MARK: dict[str, Convert] = {"rfc3339": rfc3339, "true or null": _true_or_null}
-"""The converters of fields that say how they are written."""
+"""Converters of fields that declare their format."""
 
 
 def _or_implied(convert: Convert | None, implied: Any) -> Convert:
-    """Writes the value that an absent one stands for."""
+    """Writes the default of an absent value."""
     assert convert is not None
     return lambda value: convert(implied if value is None else value)
 

@@ -1,4 +1,4 @@
-"""Pages of a sorted list: start at a token, keep what the filter keeps, stop after a page, name the next token.
+"""Pages of a sorted list: start at a token, apply the filter, stop after a page, return the next token.
 
 Rows are sorted by a key, either (create index, id) or (namespace, id). The token is the key of the page's first
 row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move no other row to another page
@@ -23,7 +23,7 @@ Key = tuple[Any, str]
 STEP = 200
 """Rows that are rendered in one go, a few milliseconds at most."""
 GATHERED = 2_000
-"""Rows that are looked at in one go before any is rendered, wanted or not, and the longest sorted run."""
+"""Rows examined in one step before any is rendered, and the longest sorted run."""
 FORGOTTEN = 10
 """Sorted runs that are let go of in one go."""
 SLICE_S = 0.01
@@ -43,7 +43,7 @@ class Stopwatch:
 
 
 class PageOptions(Protocol):
-    """What a page is asked for."""
+    """The requested page."""
 
     @property
     def filter(self) -> str: ...
@@ -105,7 +105,7 @@ class Stubs(Generic[R]):
 
 
 class Pager(Generic[R, W]):
-    """A page in the making: `step` looks at some rows, so that a caller can do other things between.
+    """A page under construction: `step` examines some rows, so that its caller can yield in between.
 
     First the rows are gathered in sorted runs, of which a page without a filter keeps no more than it can show: no
     list is ever sorted as a whole. Then the runs are merged as far as rows are rendered. Runs are dicts of numbers and
@@ -122,7 +122,7 @@ class Pager(Generic[R, W]):
         is_reversed: bool | None = None,
         wanted: Callable[[R], bool] | None = None,
     ) -> None:
-        """`wanted` says which of the rows are in the list at all: looking for few among many takes steps too.
+        """`wanted` selects the rows that belong to the list; finding few among many is divided into steps too.
 
         A filter looks at what `render` gives, or at what its attribute `whole` gives where it has one (`Stubs`).
         """
@@ -144,13 +144,13 @@ class Pager(Generic[R, W]):
         self.next_token = ""
 
     def take(self) -> list[W]:
-        """The rows found since the last time."""
+        """The rows found since the last call."""
         found, self.found = self.found, []
         self._taken += len(found)
         return found
 
     def forget(self) -> bool:
-        """Let go of some of what was gathered; False when nothing is left. A million rows at once take a while."""
+        """Release some of what was gathered; False when nothing is left. Releasing a million rows at once is slow."""
         self._ordered = iter(())
         del self._runs[-FORGOTTEN:]
         return bool(self._runs)
@@ -185,7 +185,7 @@ class Pager(Generic[R, W]):
         return False
 
     def _gather(self) -> None:
-        """One more sorted run; when there are no more rows they are ready to be merged."""
+        """Add one sorted run; after the last row the runs are ready to be merged."""
         rows, key = list(islice(self._rows, GATHERED)), self._key
         is_last = len(rows) < GATHERED
         run = rows if self._wanted is None else list(filter(self._wanted, rows))

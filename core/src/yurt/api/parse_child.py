@@ -1,4 +1,4 @@
-"""A process of its own that parses one job file: it can be killed, and its time and memory are bounded.
+"""A process that parses one job file: it can be killed, and its time and memory are bounded.
 
 It reads one JSON object {"source", "variables", "canonicalize"} from standard input and writes one back:
 {"job"} or {"error"}.

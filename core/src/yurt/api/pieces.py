@@ -19,7 +19,7 @@ _INDENT: Final = 4
 
 
 class Pieces:
-    """Bytes in order; small ones are joined as they come."""
+    """Bytes in order; small pieces are joined on arrival."""
 
     def __init__(self) -> None:
         self._whole: list[bytes] = []
@@ -35,7 +35,7 @@ class Pieces:
             self._join()
 
     def taken(self) -> list[bytes]:
-        """All of it, of which nothing stays here."""
+        """Remove and return everything."""
         self._join()
         whole, self._whole = self._whole, []
         return whole
@@ -47,7 +47,7 @@ class Pieces:
 
 
 class JsonList:
-    """A list to which elements are added some at a time; `depth` says how many lists and objects it is in."""
+    """A list to which elements are added in groups; `depth` is its nesting level."""
 
     def __init__(self, *, pretty: bool = False, depth: int = 0) -> None:
         self._pretty = pretty
@@ -118,7 +118,7 @@ def _lists(names: Iterable[str], fields: Mapping[str, JsonList], *, pretty: bool
 
 
 def _inside(text: bytes, *, pretty: bool, depth: int) -> bytes:
-    """What stands between the brackets of a list or an object of that depth."""
+    """The text between the brackets of a list or an object of that depth."""
     if not pretty:
         return text[1:-1]
     shown = pretty_json(text)[1:-3]
@@ -126,5 +126,5 @@ def _inside(text: bytes, *, pretty: bool, depth: int) -> bytes:
 
 
 def _line(depth: int, *, pretty: bool) -> bytes:
-    """A new line with the indentation of that depth, where there are lines."""
+    """A line break with the indentation of that depth, in indented output."""
     return b"\n" + b" " * (_INDENT * depth) if pretty else b""

@@ -1,4 +1,4 @@
-"""Blanks secrets in configuration data whose schema is not known here: blocks of plugins, `client.options`, headers.
+"""Blanks secrets in configuration data of unknown schema: blocks of plugins, `client.options`, headers.
 
 A value is blank when a word of its name, or of a name above it, says that it is secret, or when the value itself is a
 private key or an address with a password. Names that end in a word such as `file` or `path` tell where a secret lies
@@ -30,7 +30,7 @@ _FLAG: Final = re.compile(r"-*([A-Za-z][A-Za-z0-9_.-]*)(=?)")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name is likely to be secret: `apiToken`, `registry-auth`, `SECRET_KEY`."""
+    """Whether a value under this name is likely to be secret: `apiToken`, `registry-auth`, `SECRET_KEY`."""
     words = [word.lower() for word in _WORD.findall(name)]
     return bool(words) and words[-1] not in PLACE_WORDS and not SECRET_WORDS.isdisjoint(words)
 

@@ -16,13 +16,13 @@ from typing import Any, Final, TypeAlias
 from yurt.api.encode import encode_builtins
 
 TEXTS_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of row texts that are kept; with the rows that they hold it is two to three times as much."""
+"""Cached bytes of row texts; with the rows that they keep alive, it is two to three times as much."""
 ENTRY_BYTES: Final = 400
 """What an entry costs beside its text."""
 TEXT_BYTES_MAX: Final = 512 * 1024
-"""Longer texts of single rows are not kept."""
+"""Longer texts of single rows are not cached."""
 IDLE_S: Final = 60.0
-"""A text that was not asked for in this time is dropped within the same time again, once another text is kept."""
+"""A text unused for this long is dropped within the same time again, once another text is cached."""
 
 
 class RowForm:
@@ -92,7 +92,7 @@ class RowTexts:
         return len(self._entries) + len(self._idle)
 
     def _again(self, key: tuple[int, ...]) -> bytes:
-        """A text that was idle; b"" for none."""
+        """A text that was idle, now in use again; b"" for none."""
         found = self._idle.pop(key, None)
         if found is None:
             return b""
@@ -100,7 +100,7 @@ class RowTexts:
         return found[1]
 
     def _drop_idle(self) -> None:
-        """Drop what nobody has asked for, twice within `IDLE_S` at most."""
+        """Drop unused texts, at most twice within `IDLE_S`."""
         now_s = self._now_s()
         if now_s - self._since_s < IDLE_S:
             return

@@ -60,7 +60,7 @@ def job_stub(job: Job, summary: JobSummary | None, meta: bool = False) -> dict[s
 
 
 def alloc_stub(alloc: Allocation, task_states: bool = True, resources: bool = False) -> dict[str, Any]:
-    """An allocation in a list; task states and resources only when they are asked for."""
+    """An allocation in a list; task states and resources only on request."""
     wire = dict(zip(_ALLOC_KEYS, _alloc_fields(alloc), strict=True))
     job, status, tracker = alloc.job, alloc.deployment_status, alloc.reschedule_tracker
     wire["AllocatedResources"] = None
@@ -79,7 +79,7 @@ def alloc_stub(alloc: Allocation, task_states: bool = True, resources: bool = Fa
 
 
 def node_stub(node: Node, resources: bool = False, os: bool = False) -> dict[str, Any]:
-    """A node in a list; resources and operating system only when they are asked for."""
+    """A node in a list; resources and operating system only on request."""
     convert = struct_converter(DriverInfo)
     wire: dict[str, Any] = {
         "Address": node.http_addr.rpartition(":")[0],

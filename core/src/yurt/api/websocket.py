@@ -35,7 +35,7 @@ def new_key() -> str:
 
 
 def accept_of(key: str) -> str:
-    """What a server answers to a key."""
+    """A server's answer to a key."""
     return base64.b64encode(hashlib.sha1(key.encode() + GUID, usedforsecurity=False).digest()).decode()
 
 

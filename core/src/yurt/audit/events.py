@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AuditedRequest(Value):
-    """What is recorded of a request, whatever its stage."""
+    """The recorded facts of a request, at every stage."""
 
     id: str
     operation: str

@@ -1,4 +1,4 @@
-"""One file of the audit log: appends whole lines, rotates the file when it is full or old, keeps the newest ones.
+"""One file of the audit log: appends whole lines, rotates the file by size or age, keeps the newest ones.
 
 Everything here blocks and is called in a thread, one call at a time. A write is whole or it is undone: where the
 disk is full in the middle of a line, the file is truncated to its earlier size. Lines are in the page cache when a
@@ -67,7 +67,7 @@ class AuditFile:
             self._fd = -1
 
     def write(self, lines: bytes, now_ns: int) -> None:
-        """Append lines, each with its line break; raises OSError, and then none of them is in the file."""
+        """Append lines, each with its line break; raises OSError, and then none of them is written."""
         if self._fd < 0 or os.fstat(self._fd).st_nlink == 0:
             self.open(now_ns)  # Somebody has removed the file: what is written to it would be gone with it.
         if self._is_due(len(lines), now_ns):
@@ -102,7 +102,7 @@ class AuditFile:
         return is_full or is_old
 
     def _rotate(self, now_ns: int) -> None:
-        """Give the file another name and begin a new one; where that fails the present file goes on."""
+        """Rename the file and begin a new one; on failure the present file is continued."""
         try:
             os.rename(self._path, self._name_of_older(now_ns))
             self.open(now_ns)

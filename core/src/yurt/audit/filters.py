@@ -1,4 +1,4 @@
-"""Which lines are left out."""
+"""Filters that omit lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Matches = Callable[[str], bool]
 
 
 class Filters:
-    """A line is left out when all three parts of one filter match it; an empty part matches nothing."""
+    """A line is omitted when all three parts of one filter match it; an empty part matches nothing."""
 
     def __init__(self, settings: Iterable[FilterSettings]) -> None:
         self._filters = tuple(
@@ -20,7 +20,7 @@ class Filters:
         )
 
     def omits(self, operation: str, stage: str, endpoint: str) -> bool:
-        """Whether a line about this method, stage and path is left out."""
+        """Whether a line about this method, stage and path is omitted."""
         return any(
             is_operation(operation) and is_stage(stage) and is_endpoint(endpoint)
             for is_operation, is_stage, is_endpoint in self._filters

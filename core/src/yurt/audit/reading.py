@@ -18,7 +18,7 @@ EVERYWHERE: Final = "*"
 
 
 class AuditedDecision(NamedTuple):
-    """A decision as a line holds it."""
+    """A decision as recorded in a line."""
 
     need: Need
     scope: Scope
@@ -26,7 +26,7 @@ class AuditedDecision(NamedTuple):
 
 
 class AuditedLine(NamedTuple):
-    """What a policy can be made of: one request that is over."""
+    """One completed request, from which a policy can be derived."""
 
     accessor_id: str
     operation: str
@@ -43,13 +43,13 @@ class Needs(NamedTuple):
     requests: int
     needs: tuple[tuple[Need, Scope], ...]
     unplaced: tuple[str, ...]
-    """Requests about an object that nobody found: where it would have been, and so what they needed, is not known."""
+    """Requests about a missing object: its location, and so the need, is unknown."""
     omitted: int
     """Decisions that the log does not hold because one request had too many."""
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[AuditedLine]:
-    """The requests that are over; raises Invalid with the number of a line that is none of an audit log."""
+    """The completed requests; raises Invalid with the number of a line that is not from an audit log."""
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -68,7 +68,7 @@ def callers(lines: Iterable[AuditedLine]) -> Counter[str]:
 
 
 def needs_of(lines: Iterable[AuditedLine], accessor_id: str, *, with_refused: bool = False) -> Needs:
-    """The needs of a token's requests: those that were satisfied, and with `with_refused` also the others."""
+    """The needs of a token's requests: the satisfied ones, and with `with_refused` also the others."""
     found: dict[tuple[Need, Scope], None] = {}
     unplaced: dict[str, None] = {}
     requests = omitted = 0
@@ -86,7 +86,7 @@ def needs_of(lines: Iterable[AuditedLine], accessor_id: str, *, with_refused: bo
 
 
 def _needs(line: AuditedLine, with_refused: bool) -> Iterator[tuple[Need, Scope | None]]:
-    """The needs with their scopes; None where no decision says where the object was."""
+    """The needs with their scopes; None where no decision recorded the object's location."""
     counted = [each for each in line.decisions if each.is_allowed or (with_refused and line.is_refused)]
     placed = {each.need for each in counted if each.scope != ANYWHERE}
     for at, (need, scope, _) in enumerate(counted):

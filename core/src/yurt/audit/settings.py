@@ -30,7 +30,7 @@ class AuditSinkSettings(Value):
 
 
 class FilterSettings(Value):
-    """Lines that are left out: those of these endpoints, stages and operations, each with `*`."""
+    """Lines to omit: those of these endpoints, stages and operations, each with `*`."""
 
     name: str
     endpoints: tuple[str, ...] = ()

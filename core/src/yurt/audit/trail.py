@@ -74,7 +74,7 @@ class AuditSink:
             ) from None
 
     def reopen(self) -> None:
-        """Open the file anew before the next line: its name may stand for another file now."""
+        """Open the file again before the next line, because its name may refer to another file now."""
         self._reopens = True
         self._news.set()
 
@@ -114,7 +114,7 @@ class AuditSink:
         self._file.close()
 
     async def _flush(self) -> None:
-        """Write what waits by now; what cannot be written is told to those who wait for it."""
+        """Write waiting lines; a failure is reported to those who wait for them."""
         lines, self._waiting = self._waiting, []
         reopens, self._reopens = self._reopens, False
         if not lines and not reopens:
@@ -191,7 +191,7 @@ class AuditTrail:
             sink.post(data)
 
     def reopen(self) -> None:
-        """Open the files anew, for those who rename them."""
+        """Open the files again, after an external rotation."""
         for sink in self.sinks:
             sink.reopen()
 

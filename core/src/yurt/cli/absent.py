@@ -27,7 +27,7 @@ ABSENT: dict[str, str] = {
     "setup": "Yurt does not use Consul or Vault. Services and variables are built in: yurt service, yurt var",
     "windows": "Yurt agents run on Linux and macOS.",
 }
-"""Commands and whole groups; a group stands for all that is in it."""
+"""Commands and whole groups; a group covers all of its commands."""
 
 _CONSUL = "Yurt does not use Consul; services are built in"
 _VAULT = "Yurt does not use Vault; secrets are kept by: yurt var"
@@ -37,7 +37,7 @@ ABSENT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
     "agent": (("consul-", _CONSUL), ("vault-", _VAULT), ("eventlog", _EVENT_LOG)),
     "operator debug": (("consul-", _CONSUL), ("vault-", _VAULT)),
 }
-"""By command: how flags begin that it lacks, and why."""
+"""By command: the prefixes of flags that it lacks, and why."""
 
 NO_EFFECT: dict[tuple[str, str], str] = {
     ("agent", "alloc-mounts-dir"): "Yurt mounts task folders in place and needs no second folder.",
@@ -58,13 +58,13 @@ NO_EFFECT: dict[tuple[str, str], str] = {
     ("volume create", "policy-override"): "There are no Sentinel policies to override.",
     ("volume register", "policy-override"): "There are no Sentinel policies to override.",
 }
-"""Flags that are accepted so that scripts keep working, and why there is nothing for them to do."""
+"""Flags accepted so that scripts keep working, and why they have no effect."""
 LOCAL = "The command works on local files and asks no agent."
 """Why the flags of clients have no effect on other commands."""
 
 
 def absent_command(words: Sequence[str]) -> str:
-    """The command or group of Nomad that the words name and that Yurt lacks, else ""."""
+    """The command or group of Nomad in the words that Yurt lacks, else ""."""
     for count in range(len(words), 0, -1):
         name = " ".join(words[:count])
         if name in ABSENT:

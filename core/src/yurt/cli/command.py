@@ -78,7 +78,7 @@ class CliCommand(NamedTuple):
         )
 
     def check_arguments(self, arguments: list[str]) -> None:
-        """Raises UsageError when there are too few or too many."""
+        """Raises UsageError for too few or too many arguments."""
         least, most = self.arguments
         if len(arguments) < least or (most >= 0 and len(arguments) > most):
             extra = f" (got {len(arguments)}: {' '.join(arguments)})" if arguments else ""
@@ -124,5 +124,5 @@ class Invocation:
         return self.flags.is_on("verbose")
 
     def short(self, identifier: str | None) -> str:
-        """An id cut to what is shown."""
+        """An id shortened for display."""
         return (identifier or "")[: self.id_length]

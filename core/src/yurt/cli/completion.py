@@ -51,7 +51,7 @@ def print_candidates() -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """What the last word of a line may become, sorted."""
+    """Completions of the last word of a line, sorted."""
     words = _words(line)
     before, last = words[1:-1], words[-1]
     found: list[str] = []
@@ -160,7 +160,7 @@ complete -f -c yurt -a "(__complete_yurt)"
 
 
 def install(*, remove: bool) -> int:
-    """Add completion to the files of the user's shells, or take it out again; only files that are there are changed."""
+    """Add completion to the files of the user's shells, or remove it; only existing files are changed."""
     program = shlex.quote(_own_path())
     home = Path.home()
     line = f"complete -C {program} {_PROGRAM}"

@@ -18,7 +18,7 @@ class UsageError(CliError):
 
 
 class ApiError(YurtError):
-    """The agent answered with an error; `status` is the HTTP status, and the only fact that a Nomad agent tells."""
+    """The agent answered with an error; `status` is the HTTP status, and all that a Nomad agent reports."""
 
     def __init__(self, status: int, text: str, reason: str = "") -> None:
         """`reason`: the code that the answer's header names."""

@@ -1,4 +1,4 @@
-"""Adds a line of advice below an error message that gives none.
+"""Adds a line of advice below error messages that have none.
 
 Texts of servers are Nomad's, which scripts compare; so the advice stands here and not in them.
 """
@@ -11,7 +11,7 @@ UNKNOWN_PLACES = (
     (r"nonexistent namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
     (r"nonexistent node pool", "`yurt node pool list` lists them; make one with: yurt node pool apply FILE"),
 )
-"""What a job and a command may both name although it is not there."""
+"""Things that a job or a command may name although they do not exist."""
 _FIXES = (
     (r"^Namespace not found", "`yurt namespace list` lists them."),
     (r"^Variable not found", "`yurt var list` shows the paths; -namespace names another namespace."),
@@ -45,9 +45,9 @@ _FIXES = (
     (r"^No evaluation\(s\) with prefix [^\n]*$", "`yurt eval list` lists them."),
     (r"^No deployment\(s\) with prefix [^\n]*$", "`yurt deployment list` lists them."),
 )
-"""Patterns of errors, and the advice; the first that is found counts."""
+"""Patterns of errors, and the advice; the first match applies."""
 
 
 def advice(error: str) -> str:
-    """What to do about an error; empty where its text says it or nobody knows."""
+    """The advice for an error; empty when its text has it or none is known."""
     return next((fix for pattern, fix in _FIXES if re.search(pattern, error)), "")

@@ -23,7 +23,7 @@ _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class Flag(NamedTuple):
-    """One flag: its name without dashes, its kind, what it does, and its value when it is not given."""
+    """One flag: its name without dashes, its kind, its effect, and its default."""
 
     name: str
     kind: str
@@ -66,7 +66,7 @@ class Flags:
         return list(self._values[name])
 
     def choice(self, name: str) -> bool | None:
-        """A switch that may also be left unset."""
+        """A switch that may be unset."""
         value = self._values[name]
         return None if value is None else bool(value)
 
@@ -92,7 +92,7 @@ def texts(name: str, help_text: str) -> Flag:
 
 
 def choice(name: str, help_text: str) -> Flag:
-    """A switch that keeps what is when it is not given; takes its value after `=` or, as a bare switch, means true."""
+    """A switch that is unset by default; takes its value after `=` or, as a bare switch, means true."""
     return Flag(name, MAYBE_BOOL, help_text, None)
 
 

@@ -154,7 +154,7 @@ def _check_absent_flags(command: CliCommand, words: list[str]) -> None:
 
 
 def _unexpected(command: CliCommand, error: Exception) -> int:
-    """A defect of Yurt in one sentence; the traceback only for those who ask for it."""
+    """A defect of Yurt in one sentence; the traceback only on request."""
     if os.environ.get("YURT_DEBUG"):
         raise error
     print(
@@ -166,7 +166,7 @@ def _unexpected(command: CliCommand, error: Exception) -> int:
 
 
 def _is_value_of_flag(command: CliCommand, words: list[str]) -> bool:
-    """The help word stands where a flag expects its value, as in `-var -h`."""
+    """Whether the help word is the value of a flag, as in `-var -h`."""
     at = next(at for at, word in enumerate(words) if word in HELP)
     if at == 0:
         return False

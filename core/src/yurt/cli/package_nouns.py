@@ -24,7 +24,7 @@ class PackageNoun(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What help says of the word; the module is not imported for it."""
+        """The word's summary in help; available without importing the module."""
         return f"Commands of the package {self.distribution}"
 
 

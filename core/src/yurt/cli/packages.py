@@ -23,7 +23,7 @@ _EMPTY: Mapping[str, Any] = {SWITCH: False, NUMBER: 0, TEXTS: ()}
 
 
 def package_commands(word: str) -> dict[str, CliCommand]:
-    """The commands that begin with a package's word; imports its module. Raises CliError with what is wrong there."""
+    """The commands below a package's word; imports its module. Raises CliError for an invalid one."""
     noun = package_nouns()[word]
     try:
         declared = _call_plugin(word, noun.module)

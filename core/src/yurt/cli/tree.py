@@ -47,7 +47,7 @@ NOUNS = {
     "volume": "Show, create, register and delete volumes",
     "whatif": "Show what would run or wait with other nodes, quotas or jobs",
 }
-"""The first words of commands; the line about one that is a command by itself is also that command's summary."""
+"""The first words of commands; for a word that is itself a command, the line is also its summary."""
 
 ALIASES = {
     "action": "job action",
@@ -125,7 +125,7 @@ def is_noun(word: str) -> bool:
 
 
 def find(words: Sequence[str]) -> tuple[str, CliCommand | None, list[str]]:
-    """The longest name of a command or a group that the words begin with, the command, and what is left of them."""
+    """The longest command or group name at the start of the words, its command, and the remaining words."""
     if words and words[0] in ALIASES:
         name = ALIASES[words[0]]
         return name, command(name), list(words[1:])

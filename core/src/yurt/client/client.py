@@ -54,8 +54,8 @@ from yurt.client.node_calls import NodeCalls
 from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.servers.addresses import Addresses, ServerAddresses
 from yurt.client.servers.connection import ServerConnection
+from yurt.client.servers.node_registration import NodeRegistration
 from yurt.client.servers.node_token import NodeToken
-from yurt.client.servers.standing import Standing
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
@@ -135,7 +135,7 @@ class Client:
         )
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose
-        self._standing = standing = Standing(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
+        self._standing = standing = NodeRegistration(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
         token = NodeToken(given.database, env, wake=node.beat_due.set)
         addresses = ServerAddresses(given.learn_servers)
         self._connection = ServerConnection(

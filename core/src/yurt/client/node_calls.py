@@ -14,7 +14,7 @@ from yurt.client.host_usage import HostUsage
 from yurt.client.node.metadata import Metadata
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
-from yurt.runtime.insides import insides
+from yurt.runtime.diagnostics import agent_diagnostics
 from yurt.runtime.log_tap import log_texts
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
@@ -124,8 +124,8 @@ class NodeCalls:
         return log_texts(level=level, as_json=as_json)
 
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-        """Profiles and tables of the agent (`yurt.runtime.insides`); an empty piece is a heartbeat."""
-        return insides(what, options, is_debug=self.is_debug)
+        """Profiles and tables of the agent (`yurt.runtime.diagnostics`); an empty piece is a heartbeat."""
+        return agent_diagnostics(what, options, is_debug=self.is_debug)
 
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         """Have a plugin make a volume and offer it; the same id again changes it."""

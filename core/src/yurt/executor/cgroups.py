@@ -44,7 +44,7 @@ class Hierarchies(Value):
 
 
 class CgroupUse(Value):
-    """Counters of a task's cgroups; None where nothing counts them."""
+    """Counters of a task's cgroups; None where no controller counts them."""
 
     rss_bytes: int | None = None
     swap_bytes: int | None = None

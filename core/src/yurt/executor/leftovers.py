@@ -24,7 +24,7 @@ from yurt.sdk.errors import DriverError
 from yurt.sdk.value import Value
 
 EXECUTOR_FOLDER, CONTAINER_FOLDER = "executor", "oci"
-"""Where executors keep their files, below a plugin's state."""
+"""The folders of executors' files, below a plugin's state."""
 KILL_ROUNDS, KILL_PAUSE_S = 50, 0.1
 SHIM_LIMIT_S = 10.0
 ENVIRONMENT_BYTES_MAX = 1024 * 1024

@@ -52,7 +52,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 
 LOCK_LIMIT_S = 15.0
 CGROUP_PARENT = "yurt.slice"
-"""All agents of the machine but dev agents have it, so that none of them removes it."""
+"""The parent cgroup shared by all agents of the machine except dev agents, so that none of them removes it."""
 
 
 class ProcessExecutor:

@@ -57,7 +57,7 @@ DRAIN_READS_MAX = 64
 KILL_LIMIT_S = 10.0
 KILL_POLL_MS = 20
 KILLED_CODE = 137
-"""How a shell, or runc, tells that what it waited for was killed: 128 and SIGKILL."""
+"""The exit code by which a shell or runc reports a killed process: 128 and SIGKILL."""
 ERROR_TEXT_BYTES = 1024
 TAKEN, AGENT_IS_GONE = b"t", b"e"
 LAUNCH_LIMIT_S = 20.0

@@ -13,7 +13,7 @@ from yurt.sdk.exec import ExecOutput
 
 READ_SIZE = 32 * 1024
 LAST_WORDS_S = 0.2
-"""How long output may still come after the command has ended, from others that hold its end of a pipe."""
+"""How long output may arrive after the command has ended, from other processes with its pipe open."""
 
 
 class Outputs:

@@ -208,5 +208,5 @@ def is_locked(folder: str) -> bool:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     Path(path).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CLONE_NEWNET = 0x40000000
 SIGNALS_OF_THE_TASK = range(1, 32)
 FAILURE = b"!"
-"""What stands before the stage and the error number of a failure."""
+"""The prefix of a failure's stage and error number."""
 
 
 def become_task(

@@ -30,8 +30,8 @@ from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
+from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
-from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import KeptAnswer, PiecesBody
 from yurt.http.routing import IS_AUDITED, has_cors, has_effect_on_get

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from yurt.access import Actor, Caller, InvalidToken, NoToken, Origin, ShownToken, Through
 from yurt.http.edge.protocol import ApiProtocol
-from yurt.http.marks import ORIGIN
+from yurt.http.forwarding_headers import ORIGIN
 from yurt.sdk.value import replace
 from yurt.structs.acl import SECRET, hash_of_secret
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from yurt.http.errors import Refused
-from yurt.http.marks import FROM_NODE
+from yurt.http.forwarding_headers import FROM_NODE
 from yurt.http.routing import endpoint_of
 
 

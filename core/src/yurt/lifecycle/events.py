@@ -173,7 +173,7 @@ def restart_signaled(reason: str) -> TaskEvent:
 
 
 def pausing() -> TaskEvent:
-    """A user wants the task not to run."""
+    """Record that a user asked to pause the task."""
     return TaskEvent(type="Pausing", display_message="Task is being paused by user request")
 
 
@@ -183,7 +183,7 @@ def paused() -> TaskEvent:
 
 
 def resuming() -> TaskEvent:
-    """A user wants the task to run again."""
+    """Record that a user asked to resume the task."""
     return TaskEvent(type="Resuming", display_message="Task is resumed by user request")
 
 

@@ -56,7 +56,7 @@ class _NoAddressError(Exception):
 
 
 class _TooEarlyError(Exception):
-    """The address will be known when its task runs."""
+    """The address is unknown until its task runs."""
 
 
 class _Owned(NamedTuple):

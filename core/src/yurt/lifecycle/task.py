@@ -39,7 +39,7 @@ PAUSED: Final = "paused"
 DEAD: Final = "dead"
 
 PAUSED_BY_USER: Final = "pause"
-"""The value of `state.paused` while a user wants the task not to run, as the API names that wish."""
+"""The value of `state.paused` while a user has paused the task, as the API names it."""
 LOST_MESSAGE: Final = "the task was not found when the agent restarted"
 
 
@@ -133,11 +133,11 @@ class AskRestart(Value):
 
 
 class Pause(Value):
-    """A user wants the task not to run until it is resumed."""
+    """A user asks to pause the task until it is resumed."""
 
 
 class Resume(Value):
-    """A user wants the task to run again."""
+    """A user asks to resume the task."""
 
 
 class Recovered(Value):
@@ -248,7 +248,7 @@ def _check(before: TaskMachine, after: TaskMachine) -> None:
 
 
 def _check_actions(step: TaskStep) -> None:
-    """Assert what holds of the actions that an event leads to."""
+    """Assert invariants of the actions that an event causes."""
     machine, actions = step
     starts = [action for action in actions if isinstance(action, RunSetup | StartTask | SetTimer)]
     assert len(starts) <= 1, (starts, "no two starts are in flight")
@@ -346,7 +346,7 @@ def _started(machine: TaskMachine, now: UnixNano) -> TaskStep:
 
 
 def _running(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """The run is watched, and stopped at once where that was asked for while it started."""
+    """Watch the run, or stop it at once if that was requested during its start."""
     watch = (WatchTask(run=machine.run),)
     if machine.is_killed or machine.state.paused:
         step = _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))

@@ -45,7 +45,7 @@ def is_restarting(alloc: Allocation) -> bool:
 
 
 def healthy(alloc: Allocation) -> bool | None:
-    """What the deployment made of the allocation; None where it has not decided."""
+    """The deployment's verdict on the allocation; None when undecided."""
     found = alloc.deployment_status
     return None if found is None else found.healthy
 
@@ -76,7 +76,7 @@ def reason(alloc: Allocation) -> str:
 
 
 def telling_event(alloc: Allocation) -> TaskEvent | None:
-    """The newest event that says why a task failed; the newest of all where none does."""
+    """The newest event that explains a task's failure, or the newest of all."""
     failed = deciding_task(alloc)
     events = alloc.task_states[failed].events if failed else ()
     return next((event for event in reversed(events) if _tells_failure(event)), None) or last_event(alloc)
@@ -127,18 +127,18 @@ def booked_cards(alloc: Allocation) -> int:
 
 
 def booked_vram(alloc: Allocation) -> int:
-    """MiB of device memory that its shares book; whole devices are not counted, as the node alone knows their size."""
+    """MiB of device memory booked by its shares; whole devices are not counted, as only the node knows their size."""
     shares = (parted(key)[1] for key in usage_of(alloc).devices)
     return sum(share.memory_mb for share in shares if share is not None)
 
 
 def is_replaced(alloc: Allocation) -> bool:
-    """Whether another allocation took its place."""
+    """Whether another allocation replaced it."""
     return bool(alloc.next_allocation)
 
 
 def booked_memory_max(alloc: Allocation) -> int:
-    """MiB of memory that it may use at most; 0 where that is what it books."""
+    """The most memory in MiB that it may use; 0 when equal to its booking."""
     return usage_of(alloc).memory_max
 
 

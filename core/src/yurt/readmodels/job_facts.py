@@ -31,7 +31,7 @@ from yurt.structs.questions import is_client_terminal, is_deployment_active
 from yurt.structs.summary import JobSummary
 
 LOOKED_AT_MAX: Final = 100
-"""Allocations of a job that are looked at for restarts and for the reason of a failure."""
+"""Allocations of a job that are examined for restarts and the reason of a failure."""
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 _SYSTEM: Final = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
@@ -74,11 +74,11 @@ class JobFacts(Value):
     waiting_reasons: tuple[str, ...] = ()
     meta: Mapping[str, str] = no_entries()
     searched: str = ""
-    """What a search looks at, in lower case."""
+    """The text for searches, in lower case."""
 
 
 def job_facts(state: Snapshot, job: Job) -> JobFacts:
-    """What is known of a job."""
+    """The facts of a job."""
     summary = state.job_summaries.get(job.key) or JobSummary()
     deployment = _deployment_of(state, job)
     counts = _counts(state, job, summary)
@@ -158,7 +158,7 @@ def _stage(deployment: Deployment | None) -> str:
 
 
 def _needs_promotion(deployment: Deployment | None) -> bool:
-    """Canaries are all healthy, and somebody has to promote them."""
+    """Whether all canaries are healthy and an operator must promote them."""
     if deployment is None or deployment.status not in (status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_PAUSED):
         return False
     canaries = [each for each in deployment.task_groups.values() if each.desired_canaries and not each.promoted]
@@ -184,7 +184,7 @@ def _reason(
 
 
 def _newest_failure(state: Snapshot, job: Job) -> str:
-    """Why the allocation failed that did so last, among those that are looked at."""
+    """Why the last failed one of the examined allocations failed."""
     allocs = islice(state.allocs.each_where("job", job.key), LOOKED_AT_MAX)
     newest = max(filter(_has_failed, allocs), key=lambda alloc: alloc.modify_index, default=None)
     return "" if newest is None else reason(newest)

@@ -34,7 +34,7 @@ class Counts(NamedTuple):
     running: int = 0
     starting: int = 0
     waiting: int = 0
-    """Those for which there is no capacity."""
+    """Allocations without capacity."""
     complete: int = 0
     failed: int = 0
     lost: int = 0
@@ -51,7 +51,7 @@ class Circumstances(NamedTuple):
     """Periodic or parameterized: it launches children and has no allocations."""
     is_batch: bool = False
     is_dead: bool = False
-    """The job's own status: nothing of it will run again by itself."""
+    """The job's own status: nothing of it will run again without a change."""
     deployment: str = ""
     """`active`, `failed`, or "" where the newest deployment of the version is neither."""
     unhealthy: int = 0
@@ -80,7 +80,7 @@ def job_status(counts: Counts, around: Circumstances) -> str:
 
 
 def _trouble(counts: Counts, around: Circumstances, present: int) -> str:
-    """`failed`, `failing` or `degraded`; "" where nothing has failed, or what failed was replaced."""
+    """`failed`, `failing` or `degraded`; "" where nothing has failed, or failed allocations were replaced."""
     done = counts.complete if around.is_batch else 0
     missing = counts.desired - present - done
     has_failed = counts.failed + counts.lost > 0
@@ -98,7 +98,7 @@ def _trouble(counts: Counts, around: Circumstances, present: int) -> str:
 
 
 def sentence(counts: Counts, status: str) -> str:
-    """What the numbers say, for people: `1 of 3 runs, 2 wait for capacity`; "" where there is nothing to add."""
+    """A summary for people: `1 of 3 runs, 2 wait for capacity`; "" where there is nothing to add."""
     if status in (STOPPED, SCHEDULED, SCALED_DOWN, COMPLETE, RUNNING):
         return ""
     parts = [f"{counts.running} of {counts.desired} {'runs' if counts.running == 1 else 'run'}"]

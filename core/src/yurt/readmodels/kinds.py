@@ -29,7 +29,7 @@ class RowKind(NamedTuple, Generic[R]):
     key: tuple[str, ...]
     """The fields that name a row, and decide ties in the order."""
     searched: Of
-    """The text of a row that a search looks at, in lower case."""
+    """A row's text for searches, in lower case."""
     maps: Mapping[str, Of]
     """Fields of which each entry is a field: `Meta.owner`; filters write it the same way."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, NOTHING, Booked, bookings, capacity_mb, instance_key, parted
 from yurt.sdk.value import Value, no_entries
-from yurt.state.held import NOTHING_HELD
+from yurt.state.exclusive_resources import NOTHING_HELD
 from yurt.state.store import Snapshot
 from yurt.state.usage import device_key, is_using
 from yurt.structs import status
@@ -25,7 +25,7 @@ STATUSES: Final = (
 
 
 class NodeFacts(Value):
-    """One row of a list of nodes; amounts are net of what the node keeps for itself."""
+    """One row of a list of nodes; amounts exclude what the node reserves for itself."""
 
     id: str = ""
     name: str = ""
@@ -68,7 +68,7 @@ class NodeFacts(Value):
     meta: Mapping[str, str] = no_entries()
     attributes: Mapping[str, str] = no_entries()
     searched: str = ""
-    """What a search looks at, in lower case."""
+    """The text for searches, in lower case."""
 
 
 class Cards(NamedTuple):
@@ -93,7 +93,7 @@ def node_status(node: Node) -> str:
 
 
 def node_facts(state: Snapshot, node: Node) -> NodeFacts:
-    """What is known of a node."""
+    """The facts of a node."""
     columns = state.columns
     row = columns.rows.get(node.id)
     used = [0] * 5 if row is None else columns.used_on(row)
@@ -148,7 +148,7 @@ def _vram_used(booked: Booked, size_mb: int) -> int:
 
 
 def card_list(state: Snapshot, node: Node, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """Each device of a node with those who hold it; holders in namespaces that are not seen have no names."""
+    """Each device of a node with its users; those in hidden namespaces have no names."""
     holders = _holders(state.allocs.each_where("node", node.id), sees)
     booked = bookings(state.columns.held.get(node.id, NOTHING_HELD).devices)
     found = []
@@ -166,7 +166,7 @@ def card_list(state: Snapshot, node: Node, sees: Callable[[str], bool]) -> list[
 
 
 def _holders(allocs: Iterable[Allocation], sees: Callable[[str], bool]) -> dict[str, list[dict[str, Any]]]:
-    """Those who hold a device, by its key."""
+    """The users of a device, by its key."""
     found: dict[str, list[dict[str, Any]]] = {}
     for alloc in filter(is_using, allocs):
         names = {"AllocID": alloc.id, "Namespace": alloc.namespace, "JobID": alloc.job_id}

@@ -1,4 +1,4 @@
-"""The overview of a cluster: numbers by status, capacity by node pool, and what needs somebody's attention."""
+"""The overview of a cluster: numbers by status, capacity by node pool, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Wire = dict[str, Any]
 
 
 def jobs_part(jobs: Iterable[JobFacts]) -> Wire:
-    """What the overview tells of jobs."""
+    """The overview's part on jobs."""
     listed = list(jobs)
     return {
         "Jobs": {
@@ -58,7 +58,7 @@ def jobs_part(jobs: Iterable[JobFacts]) -> Wire:
 
 
 def nodes_part(nodes: Iterable[NodeFacts]) -> Wire:
-    """What the overview tells of nodes."""
+    """The overview's part on nodes."""
     listed = list(nodes)
     pools: dict[str, list[NodeFacts]] = {}
     for node in listed:
@@ -70,7 +70,7 @@ def nodes_part(nodes: Iterable[NodeFacts]) -> Wire:
 
 
 def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
-    """The capacity of the nodes that are not down, and what is booked on them."""
+    """The capacity of the nodes that are not down, and the amounts booked on them."""
     up = [node for node in nodes if node.node_status != NODE_DOWN]
     sums = {wire: sum(getattr(node, field) for node in up) for wire, field in _SUMS.items()}
     return {

@@ -34,14 +34,14 @@ class Sort(Value):
 
 
 class Query(Value):
-    """What is asked for; all names are known fields."""
+    """A parsed query; all names are known fields."""
 
     fields: tuple[str, ...]
     sort: tuple[Sort, ...] = ()
     where: Mapping[str, frozenset[str]] = {}
     """Alternatives by field, as texts."""
     words: tuple[str, ...] = ()
-    """What a search wants, in lower case."""
+    """The words of a search, in lower case."""
     filter: str = ""
     facets: tuple[str, ...] = ()
     per_page: int = PER_PAGE
@@ -63,7 +63,7 @@ class Asked(Value):
 
 
 def parse_query(kind: RowKind[Any], asked: Asked) -> Query:
-    """The query; raises Invalid with what is wrong."""
+    """The query; raises Invalid with its problems."""
     fields = _names(kind, "fields", asked.fields, FIELDS_MAX) or kind.defaults
     sort = tuple(
         Sort(field=name.removeprefix("-"), is_reversed=name.startswith("-"))

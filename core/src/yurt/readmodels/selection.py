@@ -61,7 +61,7 @@ class LazyRow(Mapping[str, Any]):
 
 
 class Matcher(Generic[R]):
-    """Whether rows are what a query wants."""
+    """Tests whether rows match a query."""
 
     __slots__ = ("_fields", "_keep", "_searched", "_where", "_words")
 
@@ -144,7 +144,7 @@ class Selection(Generic[R]):
             self._cut()
 
     def page(self) -> SelectedRows:
-        """The page, once all rows were looked at."""
+        """The page, after all rows were examined."""
         self._cut()
         rows = self._kept[: self._query.per_page]
         has_more = self._is_cut or len(self._kept) > len(rows)
@@ -153,7 +153,7 @@ class Selection(Generic[R]):
         return SelectedRows(self._total, columns_of(self._kind, self._query.fields, rows), facets, token)
 
     def _cut(self) -> None:
-        """Sort what was gathered, and drop what cannot be on the page."""
+        """Sort the gathered rows, and drop those beyond the page."""
         self._kept.sort(key=self._kind.key_of)
         for ordered, is_reversed in reversed(self._ordered_by):
             self._kept.sort(key=ordered, reverse=is_reversed)
@@ -165,7 +165,7 @@ class Selection(Generic[R]):
         return (*(of(row) for of, _ in self._sort), *self._kind.key_of(row))
 
     def _after(self, values: tuple[Any, ...]) -> Callable[[R], bool]:
-        """Whether a row comes after the one with these values."""
+        """Whether a row sorts after the one with these values."""
         sort, key = self._ordered_by, values[len(self._sort) :]
         bounds = tuple(order_of(each) for each in values[: len(sort)])
 
@@ -187,7 +187,7 @@ def _ordered(of: Of) -> Of:
 
 
 def order_of(value: Any) -> Any:
-    """What a value is sorted by: None comes before all flags."""
+    """The sort key of a value: None sorts before all flags."""
     return -1 if value is None else value
 
 

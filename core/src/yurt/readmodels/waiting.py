@@ -1,4 +1,4 @@
-"""Why allocations of a job wait for capacity, from the blocked evaluation that tells it."""
+"""Why allocations of a job wait for capacity, from its blocked evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WaitingAllocs(NamedTuple):
 
 
 def waiting_of(state: Snapshot, key: tuple[str, str]) -> WaitingAllocs:
-    """What the newest blocked evaluation of a job says."""
+    """The reasons in the newest blocked evaluation of a job."""
     live = (row for row in state.evals.where("live", key) if row.status == EVAL_BLOCKED)
     newest = max(live, key=lambda row: row.create_index, default=None)
     if newest is None:
@@ -32,7 +32,7 @@ def waiting_of(state: Snapshot, key: tuple[str, str]) -> WaitingAllocs:
 
 
 def blockers(evaluation: Evaluation) -> tuple[str, ...]:
-    """What is in the way of the groups that found no room."""
+    """The problems of the groups that found no capacity."""
     nodes, others = Counter[str](), dict[str, None]()
     for metric in evaluation.failed_tg_allocs.values():
         for text, number in _counted(metric):

@@ -1,4 +1,4 @@
-"""The published spellings of a `batch_queue` block, and what is wrong with one.
+"""The published spellings of a `batch_queue` block, and its validation.
 
 Nomad has spelled the block in several ways: the tenants' keys inside and outside `dynamic_priority`, `usage_weight` as
 `fairshare_weight`, parameters in groups (`age { weight, max }`), and an object of `Type` and `Config`. All of them are
@@ -47,7 +47,7 @@ _GROUPS: Final = ("usage", "fairshare", "age", "cpu", "memory", "gpu")
 
 
 def normalised(document: Any, parse_duration: ParseDuration) -> Any:
-    """The block as the API spells it; raises Invalid for a key that it has not got or a duration that is none."""
+    """The block as the API spells it; raises Invalid for unknown keys and invalid durations."""
     block = _one(document)
     if block is None:
         return document

@@ -29,12 +29,12 @@ META_MAX: Final = 5_000
 CRON_LINES_MAX: Final = 64
 
 THREAD_PARTS: Final = 60
-"""A job of more parts is validated, compared and tried in a thread: the loop would be held for tens of milliseconds."""
+"""A job with more parts is validated, compared and tried in a thread: it would block the loop for 10 ms or more."""
 REGEXP_PARTS: Final = 10
 TEMPLATE_PART: Final = 512
-"""Characters of a template that cost what another part costs."""
+"""Characters of a template that cost as much as another part."""
 META_PART: Final = 64
-"""Entries of meta blocks that cost what another part costs."""
+"""Entries of meta blocks that cost as much as another part."""
 
 
 def bound_problems(job: Job) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ def fill_in(result: Data) -> Data:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of JSON data; several times as fast as deepcopy, which also looks for cycles."""
+    """A copy of JSON data; several times as fast as deepcopy, which also checks for cycles."""
     kind = type(value)
     if kind is str or kind is int:
         return value

@@ -33,7 +33,7 @@ MACROS: Final = {
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2099
 LENGTH_MAX: Final = 256
-"""Characters of an expression; every minute of an hour, told one by one, takes 169."""
+"""The longest expression; listing every minute of an hour takes 169 characters."""
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
 SHAPES_KEPT: Final = 4096

@@ -45,7 +45,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def job_diff(old: Job | None, new: Job | None) -> JobDiff:
-    """The changes from `old` to `new`; None stands for a missing job."""
+    """The changes from `old` to `new`; None means a missing job."""
     fields = _changed_fields(_plain(old, _JOB_SKIPPED), _plain(new, _JOB_SKIPPED))
     objects = _blocks(old, new, _JOB_SKIPPED)
     groups = tuple(

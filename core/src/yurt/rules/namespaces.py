@@ -19,13 +19,13 @@ _STAR: Final = "*"
 
 
 def default_pool(namespace: Namespace | None) -> str:
-    """The node pool of jobs that name none."""
+    """The node pool of jobs without one."""
     pools = None if namespace is None else namespace.node_pool_configuration
     return DEFAULT_POOL if pools is None else pools.default or DEFAULT_POOL
 
 
 def namespace_problems(namespace: Namespace, job: Job) -> Iterator[str]:
-    """What the job uses although its namespace forbids it."""
+    """The features used by the job that its namespace forbids."""
     if namespace.capabilities is not None:
         yield from _capability_problems(namespace.name, namespace.capabilities, job)
     pools = namespace.node_pool_configuration

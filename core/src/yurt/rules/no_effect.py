@@ -18,7 +18,7 @@ from yurt.structs.service import Service
 from yurt.structs.task import Task
 
 TOKEN_IDENTITIES = ("consul_", "vault_")
-"""Identities of these names ask for a token of another product."""
+"""Identities of these names request a token of another product."""
 
 
 def group_no_effects(group: TaskGroup) -> Iterator[str]:

@@ -43,5 +43,5 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def is_scheduled(job: Job) -> bool:
-    """Whether the job launches children by itself."""
+    """Whether the job launches children itself."""
     return job.periodic is not None and job.periodic.enabled and not job.stop and job.parameterized_job is None

@@ -17,7 +17,7 @@ from yurt.structs.task import ScalingPolicy
 HORIZONTAL: Final = "horizontal"
 _UUID_BITS: Final = 0xF000 << 64 | 0xC000 << 48
 _UUID_4: Final = 4 << 76 | 0x8000 << 48
-"""The bits of a UUID that say its version, and their value for version 4."""
+"""The version bits of a UUID, and their value for version 4."""
 
 
 def policy_id(namespace: str, job_id: str, group: str) -> str:

@@ -18,7 +18,7 @@ Data = dict[str, Any]
 TASKS_MAX = 200
 """A job with more tasks than this is returned as it is, nulls aside."""
 _KEPT = frozenset({"ID", "Name", "Type", "Driver", "TaskGroups", "Tasks"})
-"""What a reader looks for first, default or not."""
+"""Fields that are always shown, default or not."""
 _FREE = frozenset({"Config", "Env", "Meta", "CanaryMeta", "TaggedAddresses", "Policy", "Header", "Args"})
 """Maps with keys of the user's own."""
 

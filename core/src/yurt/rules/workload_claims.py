@@ -76,7 +76,7 @@ def workload_claims(
 def extra_claims(
     namespace: Namespace | None, identity: WorkloadIdentity, lookup: Callable[[str], str | None]
 ) -> dict[str, str]:
-    """The namespace's claims for an identity: those for all, and the optional ones that it asks for by name."""
+    """The namespace's claims for an identity: those for all, and the optional ones that it requests by name."""
     if namespace is None:
         return {}
     optional = namespace.optional_extra_claims
@@ -111,7 +111,7 @@ def claim_lookup(
 
 
 def extra_claim_problems(namespace: Namespace) -> Iterator[str]:
-    """What is wrong with the extra claims of a namespace."""
+    """Problems of a namespace's extra claims."""
     required, optional = namespace.required_extra_claims, namespace.optional_extra_claims
     if (count := len(required) + len(optional)) > EXTRA_CLAIMS_MAX:
         yield f"it has {count} extra claims; {EXTRA_CLAIMS_MAX} are possible"

@@ -50,11 +50,11 @@ class Env(Protocol):
         ...
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """As `asyncio.timeout`, on this clock: the block raises TimeoutError after so many seconds, never for None."""
+        """As `asyncio.timeout`, on this clock: the block raises TimeoutError after this many seconds; None: never."""
         ...
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Call a function after so many seconds on this clock, unless the timer is cancelled before."""
+        """Call a function after this many seconds on this clock, unless the timer is cancelled before."""
         ...
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The agent's own log as a stream, at any level, while somebody listens."""
+"""The agent's own log as a stream at any level, while it has readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from yurt.sdk.errors import Invalid
 
 LINES_MAX = 512
-"""Lines that wait for a listener; when there are more the oldest go."""
+"""Lines waiting for a reader; beyond that the oldest are dropped."""
 HEARTBEAT_S = 1.0
 LEVELS = {
     "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING,
@@ -63,7 +63,7 @@ def level_of(name: str) -> int:
 
 
 async def log_texts(*, level: str, as_json: bool) -> AsyncGenerator[str]:
-    """Lines of this agent's log as they come, gathered; an empty text as a heartbeat after a quiet second."""
+    """Lines of this agent's log in batches; an empty text as a heartbeat after a quiet second."""
     tap = LogTap(level_of(level), asyncio.get_running_loop(), as_json=as_json)
     with _tapped(tap):
         yield ""
@@ -84,7 +84,7 @@ async def _gathered(tap: LogTap) -> str:
 
 @contextlib.contextmanager
 def _tapped(tap: LogTap) -> Iterator[None]:
-    """The tap is fed; Yurt's own loggers let through what it asks for."""
+    """Feed the tap, and lower the level of Yurt's own loggers to its level meanwhile."""
     root, own = logging.getLogger(), logging.getLogger("yurt")
     before = own.level
     if own.getEffectiveLevel() > tap.level:

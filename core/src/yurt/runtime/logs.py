@@ -37,14 +37,14 @@ _ESCAPED |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\t", 0x2028: "\\u20
 
 
 class LineStream(Protocol):
-    """Where log lines go."""
+    """A destination of log lines."""
 
     def write(self, text: str, /) -> int:
         """Take some text."""
         ...
 
     def flush(self) -> None:
-        """Pass on what was taken."""
+        """Write buffered lines."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What an agent counts and measures: counters and durations since its start, and gauges, which are read when asked for.
+"""An agent's metrics: counters and durations since its start, and gauges, which are read on demand.
 
 A name is relative to `nomad.nomad.` (a server's) or `nomad.client.` (a client's); the names of what belongs to the
 whole agent begin with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render all of it

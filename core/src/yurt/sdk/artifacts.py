@@ -24,7 +24,7 @@ ArtifactKind = Literal["file", "tree"]
 OWN_GETTERS: Final = frozenset({"http", "https", "git", "file", "s3", "gcs", "hg"})
 """Names that no package can take: Yurt's own getters, and those of Nomad."""
 GETTER_ATTRIBUTE: Final = "artifact.getter."
-"""A node that has a package's getter says so in the attribute of this prefix and its name, with the value "true"."""
+"""The attribute of a node with a package's getter: this prefix and its name, with the value "true"."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,31}")
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 

@@ -44,7 +44,7 @@ class CommandFlag(NamedTuple):
 
 
 class CommandCall(Protocol):
-    """One run of a command: what was typed, the agent's API, and standard output.
+    """One run of a command: its arguments, the agent's API, and standard output.
 
     Methods that ask the agent raise `yurt.sdk.errors.YurtError` with its answer, which ends the command by itself.
     """

@@ -20,7 +20,7 @@ from yurt.sdk.driver import DeviceNode, EngineDevices, Mount
 from yurt.sdk.value import UnixNano, Value, no_entries
 
 SHARE_MARK = "::"
-"""In the id of a booking it parts the id of the shared device from what tells the bookings apart."""
+"""Separates the id of the shared device from the number of the share in a booking's id."""
 WHOLE = ""
 MPS = "mps"
 SLICE = "slice"
@@ -70,7 +70,7 @@ class DeviceFingerprint(Value):
 
 
 class ClaimedDevices(Value):
-    """Instances of one group that a task holds: whole, or a share (`mps`, `slice`) with its MiB and percent."""
+    """Instances of one group used by a task: whole, or a share (`mps`, `slice`) with its MiB and percent."""
 
     vendor: str
     type: str
@@ -82,7 +82,7 @@ class ClaimedDevices(Value):
 
 
 class DeviceClaim(Value):
-    """The devices of one plugin that a task holds."""
+    """The devices of one plugin used by a task."""
 
     alloc_id: str
     task_name: str
@@ -145,7 +145,7 @@ class DevicePlugin(Protocol):
         ...
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """What the task needs; called before each of its starts, so the answer must be repeatable.
+        """The reservation for the task; called before each of its starts, so the answer must be repeatable.
 
         Raises DriverError when the instances cannot be used, RecoverableError when a retry may help.
         """
@@ -159,7 +159,7 @@ class DevicePlugin(Protocol):
         ...
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """Present usage by instance; those without values are left out."""
+        """Present usage by instance; instances without values are omitted."""
         ...
 
     async def close(self) -> None:

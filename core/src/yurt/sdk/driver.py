@@ -25,7 +25,7 @@ UNDETECTED = "undetected"
 
 
 def unknown_signal(name: str) -> str:
-    """What a driver answers to the name of a signal that the system does not have."""
+    """A driver's error for the name of an unknown signal."""
     return f'invalid signal "{name}": use the name of a signal of this system, such as SIGHUP'
 
 

@@ -19,7 +19,7 @@ NO_ERROR = 400
 """HTTP statuses below this are not errors."""
 STATUS_MAX = 599
 DENIED: Final = "Permission denied"
-"""All that a caller without the right is told, wherever that is decided."""
+"""The text for a caller without the right, wherever that is decided."""
 
 
 class Reason(StrEnum):

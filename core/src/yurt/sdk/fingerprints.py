@@ -20,7 +20,7 @@ ATTRIBUTES_MAX: Final = 256
 VALUE_CHARACTERS_MAX: Final = 1024
 UNIQUE: Final = "unique."
 REASON_ATTRIBUTE: Final = "fingerprint."
-"""What begins the name of the attribute that says why a fingerprint failed."""
+"""The prefix of the attribute with the reason of a fingerprint's failure."""
 RESERVED: Final = frozenset({
     "artifact", "cgroup", "consul", "cpu", "device", "driver", "fingerprint", "hostname", "kernel", "memory", "network",
     "nomad", "os", "platform", "plugin", "plugins", "service", "storage", "unique", "vault", "yurt",
@@ -31,7 +31,7 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @runtime_checkable
 class NodeFingerprint(Protocol):
-    """Finds out something about the machine; all calls run on the client's event loop, so none may block."""
+    """Detects a property of the machine; all calls run on the client's event loop, so none may block."""
 
     name: str
 
@@ -43,12 +43,12 @@ class NodeFingerprint(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free what the fingerprint itself holds: the agent ends."""
+        """Free the fingerprint's own resources when the agent ends."""
         ...
 
 
 def node_attributes(name: str, found: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of the node for what the fingerprint of this name found; raises Invalid for what cannot be one."""
+    """The node's attributes for the results of the fingerprint of this name; raises Invalid for unusable values."""
     if len(found) > ATTRIBUTES_MAX:
         raise Invalid(f"{len(found)} attributes are too many; {ATTRIBUTES_MAX} are allowed")
     attributes = {}

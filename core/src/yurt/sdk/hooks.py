@@ -56,7 +56,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration, UnixNano, Value, no_entries
 
 CONFIGURATION: Final = "configuration"
-"""The step that decodes the `config` block: behind it stand the hooks that need the whole environment of the task."""
+"""The step that decodes the `config` block; hooks after it see the task's complete environment."""
 TASK_HOOKS: Final = (
     "devices", "identities", "task_api", "network", "csi_plugin", "csi_volumes", "logs", CONFIGURATION,
     "volumes", "artifacts", "templates",
@@ -216,7 +216,7 @@ class TaskHookOf(Generic[T_contra]):
     name: str
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    """With neither, the hook stands right before `configuration`. A name that is not there means nothing."""
+    """With neither, the hook runs right before `configuration`. Unknown names are ignored."""
 
     async def prepare(self, task: T_contra) -> Additions | None:
         """Prepare the next run; None adds nothing."""
@@ -255,7 +255,7 @@ class AllocHookOf(Generic[T_contra]):
     name: str
     after: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    """With neither, the hook stands behind all of Yurt's own. A name that is not there means nothing."""
+    """With neither, the hook runs after all built-in ones. Unknown names are ignored."""
 
     async def prepare(self, alloc: T_contra) -> None:
         """Prepare what the tasks need. Allocations that are replaced by this one on the node have ended."""
@@ -271,7 +271,7 @@ class AllocHookOf(Generic[T_contra]):
         return None
 
     def stopping(self, alloc: T_contra) -> Awaitable[None] | None:
-        """The allocation is about to stop: work to do before its tasks are killed, for 10 s at most; None for nothing.
+        """The allocation is about to stop: work to do before its tasks are killed, for at most 10 s; None for none.
 
         A coroutine function does as well. It is called once, and not where all tasks end by themselves.
         """

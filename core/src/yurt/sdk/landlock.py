@@ -34,16 +34,16 @@ READING: Final = READ_FILE | READ_DIR
 WRITING: Final = (
     WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SYM | REFER | TRUNCATE
 )  # fmt: skip
-"""What a program needs to keep files; sockets, pipes and devices are made nowhere."""
+"""Rights to store files, without creating sockets, pipes and devices."""
 FOR_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-"""Rights that a rule may give for something that is no folder."""
+"""Rights that a rule may grant for anything but a folder."""
 _FIRST: Final = (1 << 13) - 1
 _LATER: Final = ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV))
 NETWORK_SINCE, SCOPES_SINCE = 4, 6
 
 
 class PathRule(NamedTuple):
-    """The access allowed for a path and all below it; a path that does not exist is no error."""
+    """The access allowed for a path and everything below it; a missing path is ignored."""
 
     path: str
     access: int
@@ -69,7 +69,7 @@ def availability() -> Availability:
 
 
 def handled(version: int) -> int:
-    """The file accesses that a version knows."""
+    """The kinds of file access that a version controls."""
     access = _FIRST
     for since, right in _LATER:
         access |= right if version >= since else 0

@@ -51,7 +51,7 @@ class LogEngine(Protocol):
     name: str
 
     async def open(self, folder: str) -> LogContent:
-        """Lock the folder, which exists, and read what it holds; raises Conflict when it is in use or damaged."""
+        """Lock the existing folder and read its content; raises Conflict when it is in use or damaged."""
         ...
 
     async def append(self, batch: LogBatch) -> None:

@@ -21,10 +21,10 @@ from yurt.sdk.value import Value, no_entries
 NOMAD: Final = "nomad"
 """Yurt's own provider, which no package replaces."""
 DEFAULT_PROVIDER: Final = "consul"
-"""The provider of a service that names none."""
+"""The provider of services without one in the job."""
 
 NODE_ATTRIBUTE: Final = "service.provider."
-"""A node that has a provider says so in the attribute of this prefix and its name, with the value "true"."""
+"""The attribute of a node with a provider: this prefix and its name, with the value "true"."""
 
 
 class ServiceInstance(Value):

@@ -24,7 +24,7 @@ PRODUCT_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Vault": ("secret", "secrets", "pkiCert"),
 }  # fmt: skip
-"""Functions of consul-template that ask another product, by the product's name."""
+"""Functions of consul-template that query another product, by the product's name."""
 ANSWER_MAX_BYTES = 1024 * 1024
 """The most that one answer may take as msgpack."""
 FUNCTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")

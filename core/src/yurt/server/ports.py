@@ -92,7 +92,7 @@ class NodePort(Protocol):
 
     @allowed(CallerKind.SERVER)
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-        """Diagnostics of the node's agent (`yurt.runtime.insides`); an empty piece is a heartbeat."""
+        """Diagnostics of the node's agent (`yurt.runtime.diagnostics`); an empty piece is a heartbeat."""
         ...
 
     @allowed(CallerKind.SERVER)

@@ -24,7 +24,7 @@ import immutables
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
-from yurt.state.held import NOTHING_HELD, ExclusiveResources, held_content, with_usage
+from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, content_of, with_usage
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsages, namespace_key, with_usages
 from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
@@ -319,7 +319,7 @@ class Columns:
                 self.nodes.pools.values[offered[row, POOL]] if offered[row, IS_NODE] else None,
                 self.nodes.classes.values[offered[row, NODE_CLASS]] if offered[row, IS_NODE] else None,
                 tuple(map(int, used[row])),
-                held_content(self.held.get(node_id, NOTHING_HELD)),
+                content_of(self.held.get(node_id, NOTHING_HELD)),
             )
             for node_id, row in self.rows.items()
         }

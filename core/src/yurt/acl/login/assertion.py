@@ -1,4 +1,4 @@
-"""Rules about client assertions: by which key an OIDC client proves who it is, and what the proof's header says."""
+"""Rules about client assertions: the key by which an OIDC client authenticates, and the assertion's header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def algorithm_of(assertion: OIDCClientAssertion) -> str:
 
 
 def assertion_problems(config: ACLAuthMethodConfig, assertion: OIDCClientAssertion) -> Iterable[str]:
-    """What is wrong with a client assertion; the keys themselves are read elsewhere."""
+    """Problems of a client assertion; the keys themselves are read elsewhere."""
     source, algorithm = assertion.key_source, algorithm_of(assertion)
     if source not in _ALGORITHMS:
         yield f'unsupported KeySource "{source[:64]}", expected one of {", ".join(_ALGORITHMS)}'

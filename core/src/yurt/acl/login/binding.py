@@ -25,7 +25,7 @@ NOTHING_BOUND: Final = "no role or policy bindings matched"
 
 
 class BindingOutcome(StrEnum):
-    """What came of a rule."""
+    """The outcome of a rule."""
 
     BOUND = "bound"
     NOT_SELECTED = "selector does not match"
@@ -35,7 +35,7 @@ class BindingOutcome(StrEnum):
 
 
 class RuleOutcome(NamedTuple):
-    """What came of one rule, for whoever has to find out why a login got these rights."""
+    """The outcome of one rule, for finding out why a login got its rights."""
 
     rule_id: str
     outcome: BindingOutcome
@@ -57,7 +57,7 @@ class Bound(NamedTuple):
 
 
 def bind(state: Snapshot, method: ACLAuthMethod, claims: MappedClaims) -> Bound:
-    """What the rules of a method give to claims, maybe nothing; raises Invalid for a bind name that is no name."""
+    """What the rules of a method grant for claims, possibly nothing; raises Invalid for an invalid bind name."""
     rules = sorted(state.acl_binding_rules.where("auth_method", method.name), key=_management_first)
     row, names = selector_row(claims), _variables(method, claims)
     policies: dict[str, None] = {}
@@ -99,7 +99,7 @@ def _selection(rule: ACLBindingRule, row: Row) -> RuleOutcome | None:
 
 
 def _variables(method: ACLAuthMethod, claims: MappedClaims) -> dict[str, str]:
-    """The variables of bind names: every mapped name, with no text where the token lacks the claim."""
+    """The variables of bind names: every mapped name, with an empty text where the token lacks the claim."""
     mapped = () if method.config is None else method.config.claim_mappings.values()
     return {f"{VALUE}{name}": lower_ascii(claims.values.get(name, "")) for name in mapped}
 

@@ -74,7 +74,7 @@ def checked_id_token(
 
 
 def is_redirect_allowed(config: ACLAuthMethodConfig, uri: str) -> bool:
-    """Whether a login may end at an address: one of the list, or any when there is no list.
+    """Whether a login may redirect to an address: one of the list, or any without a list.
 
     Command lines listen at a free port of the loopback interface: there the port does not matter.
     """
@@ -153,12 +153,12 @@ def _check_jwt_times(config: ACLAuthMethodConfig, claims: Claims, now: UnixNano)
 
 
 def _leeway(configured: int, default: int) -> int:
-    """0 stands for the default, a negative one for none."""
+    """0 means the default, a negative value none."""
     return default if configured == 0 else max(configured, 0)
 
 
 def _time(claims: Claims, name: str) -> int | None:
-    """A moment in unix ns; 0 and null are none, as in Nomad."""
+    """A time in unix ns; 0 and null mean none, as in Nomad."""
     value = claims.get(name)
     if value is None or value == 0:
         return None

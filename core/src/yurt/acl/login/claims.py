@@ -19,13 +19,13 @@ Claims = Mapping[str, object]
 """Decoded JSON."""
 
 TEXT_MAX: Final = MATCHED_TEXT_MAX
-"""Characters of one value: patterns of selectors see no more, and must not be led past a value's end."""
+"""The longest value, in characters; longer ones are refused, since selectors must not match a truncated value."""
 ITEMS_MAX: Final = 1024
 """Items of one list."""
 
 
 class MappedClaims(NamedTuple):
-    """What a login method takes from the claims."""
+    """The claims that a login method uses."""
 
     values: Mapping[str, str]
     lists: Mapping[str, tuple[str, ...]]
@@ -47,7 +47,7 @@ def mapped_claims(config: ACLAuthMethodConfig, claims: Claims) -> MappedClaims:
 
 
 def find_claim(claims: Claims, claim: str) -> object | None:
-    """The value of a claim, or where a JSON pointer leads; None when nothing is there."""
+    """The value of a claim or at a JSON pointer; None when absent."""
     if not claim.startswith("/"):
         return claims.get(claim)
     found: object = claims

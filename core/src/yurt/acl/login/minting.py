@@ -17,7 +17,7 @@ from yurt.structs.acl import CLIENT, GLOBAL, MANAGEMENT, ACLAuthMethod, ACLToken
 
 
 class NewToken(NamedTuple):
-    """What a shell chooses for a token."""
+    """The values that a shell chooses for a token."""
 
     accessor_id: str
     secret_hash: str
@@ -25,7 +25,7 @@ class NewToken(NamedTuple):
 
 
 class Login(NamedTuple):
-    """A token that is to be stored, and where its rights come from."""
+    """A token to be stored, and the origin of its rights."""
 
     token: ACLToken
     claims: MappedClaims

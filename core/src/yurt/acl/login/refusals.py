@@ -6,10 +6,10 @@ from yurt.sdk.errors import Invalid, PermissionDenied
 
 
 def not_accepted(why: str) -> PermissionDenied:
-    """What was shown does not satisfy the login method."""
+    """The credential does not satisfy the login method."""
     return PermissionDenied(f"unable to validate provided token: {why}", status=401)
 
 
 def misconfigured(why: str) -> Invalid:
-    """The login method or a binding rule asks for what cannot be done."""
+    """The login method or a binding rule is misconfigured."""
     return Invalid(why, status=500)

@@ -11,7 +11,7 @@ FIELDS: Final = frozenset({"value", "list"})
 
 
 def compile_selector(selector: str) -> Predicate:
-    """What a selector asks of claims; an empty one holds for all. Raises Invalid when it cannot be read."""
+    """The compiled selector; an empty one matches all claims. Raises Invalid for an unreadable one."""
     return compile_filter(selector, fields=FIELDS)
 
 

@@ -15,7 +15,7 @@ TEMPLATE_MAX: Final = 1024
 VALUE: Final = "value."
 METHOD_TYPE, METHOD_NAME = "auth_method_type", "auth_method_name"
 TOKEN_NAME_FORMAT: Final = f"${{{METHOD_TYPE}}}-${{{METHOD_NAME}}}"
-"""How tokens are named where a login method does not say."""
+"""The default name of tokens from login methods."""
 _PART: Final = re.compile(r"\$\$\{|\$\{(?P<name>[^{}]*)\}|\$\{")
 _VARIABLE: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_./:-]*)\s*")
 

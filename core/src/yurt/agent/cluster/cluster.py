@@ -16,8 +16,9 @@ from pathlib import Path
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.blocks.cluster import ALONE, OWN_ETCD, SERF_PORT
+from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
-from yurt.agent.cluster.forming import lost_majority
+from yurt.agent.cluster.formation import lost_majority
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.log_peers import LogPeers
@@ -25,7 +26,6 @@ from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import admits_nobody
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import ServerMemory
-from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
@@ -149,7 +149,7 @@ class ServerCluster:
         self.formed.set()
         if self._etcd is None or self._admin is None:
             return
-        minder = Minder(
+        minder = DeadServerCleanup(
             membership=self._membership,
             etcd=self._admin,
             env=self._env,

@@ -20,7 +20,7 @@ from pathlib import Path
 from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
 from yurt.agent.blocks.cluster import ETCD_FOLDER
 from yurt.agent.cluster.exchange import Exchange
-from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, lost_majority, token_of
+from yurt.agent.cluster.formation import Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
 from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership

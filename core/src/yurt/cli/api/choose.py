@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.api.elsewhere import is_job
+from yurt.cli.api.identifier_hints import is_job
 from yurt.cli.api.lookup import alloc_or_none, api_path, find_alloc, find_job, find_node
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError, UsageError
@@ -35,7 +35,7 @@ def _newest_of_job(call: Invocation, name: str, group: str) -> Json:
 
 
 def newest_running(call: Invocation, job_id: str, namespace: str, group: str) -> Json:
-    """The newest running allocation of a job, of a group where that is given; when none runs, the newest of all."""
+    """The newest running allocation of a job or one of its groups; when none runs, the newest of all."""
     allocs: list[Json] = call.api.get(api_path("job", job_id, "allocations"), {"namespace": namespace}) or []
     fitting = [alloc for alloc in allocs if not group or alloc["TaskGroup"] == group]
     running = [alloc for alloc in fitting if alloc["ClientStatus"] == "running"] or fitting
@@ -73,7 +73,7 @@ def task_names(alloc: Json) -> list[str]:
 
 
 def chosen_node(call: Invocation) -> Json:
-    """The node with that id, or with -self the one of the agent that is asked."""
+    """The node with that id, or with -self the node of the queried agent."""
     if not call.flags.is_on("self"):
         if not call.args:
             raise UsageError("This command takes one argument: <node>, or -self")

@@ -32,11 +32,11 @@ BROKEN_OFF = (
 ERROR_TEXT_BYTES_MAX = 64 * 1024
 
 Query = Mapping[str, str | int | bool | tuple[str, ...] | None]
-"""A parameter with several values stands there once for each."""
+"""A parameter with several values occurs once for each."""
 
 
 class AgentAddress(NamedTuple):
-    """Where the agent is and how to speak to it."""
+    """The agent's address and TLS settings."""
 
     address: str = "http://127.0.0.1:4646"
     token: str = ""
@@ -82,7 +82,7 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """The namespace of requests; "default" when none was given."""
+        """The namespace of requests; "default" unless given."""
         return self.connection.namespace or "default"
 
     def get(self, path: str, query: Query | None = None, *, headers: Mapping[str, str] | None = None) -> Any:
@@ -114,7 +114,7 @@ class ApiClient:
         return _decode(self._ask("DELETE", path, query, body=sent, headers=headers).body)
 
     def raw(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
-        """Send any request; returns the response whatever its status. `path` may hold a query."""
+        """Send any request; returns the response with any status. `path` may contain a query."""
         plain, _, query = path.partition("?")
         return self._exchange(method, self._target(plain, {}, extra=query), body, headers, self.connection.timeout_s)
 
@@ -136,7 +136,7 @@ class ApiClient:
         return headers
 
     def stream(self, path: str, query: Query | None = None, *, silence_s: float | None = None) -> Generator[bytes]:
-        """The chunks of a streamed response, over a connection of its own. Also raises BrokenOff.
+        """The chunks of a streamed response on a separate connection. Also raises BrokenOff.
 
         With `silence_s` it is Unreachable when nothing comes for so long; connecting is given up sooner.
         """
@@ -159,7 +159,7 @@ class ApiClient:
             connection.close()
 
     def websocket(self, path: str, query: Query | None = None) -> WebSocket:
-        """Open a websocket on a connection of its own; raises ApiError when the agent refuses."""
+        """Open a websocket on a separate connection; raises ApiError when the agent refuses."""
         from yurt.cli.api.websocket import WebSocket, switch
 
         connection = self._connect(self.connection.timeout_s)

@@ -12,7 +12,7 @@ DEFAULT_ADDRESS = "http://127.0.0.1:4646"
 
 
 def connect(flags: Flags, environ: Mapping[str, str]) -> ApiClient:
-    """Make the client; nothing is sent before the first question."""
+    """Create the client; sends nothing before the first request."""
 
     def pick(flag: str, variable: str, default: str = "") -> str:
         return flags.text(flag) or environ.get(variable, "") or default

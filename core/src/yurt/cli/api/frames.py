@@ -25,7 +25,7 @@ LINES_MAX = 1_000_000
 LINE_BYTES_GUESS = 120
 LOG_FOLDER = "alloc/logs"
 MAY_PASS = frozenset({Reason.NO_PATH_TO_NODE, Reason.UNKNOWN_ALLOCATION, Reason.UNKNOWN_NODE})
-"""Why a server or a node refuses that has just started and does not know yet what it will."""
+"""Refusals of a server or a node that has just started, which may be temporary."""
 
 
 class FilePosition(NamedTuple):
@@ -36,7 +36,7 @@ class FilePosition(NamedTuple):
 
 
 START = FilePosition("", 0)
-"""The beginning, whatever file that is in."""
+"""The beginning, in whichever file that is."""
 
 
 class Gap(Exception):
@@ -71,7 +71,7 @@ class FrameSource(Protocol):
 
 
 def _begin(frame: Json) -> int:
-    """Where the data of a frame begins in its file: the frame says where it ends, as Nomad's do."""
+    """Where the data of a frame begins in its file: the frame gives its end, as Nomad's do."""
     return max((frame.get("Offset") or 0) - len(data_of(frame)), 0)
 
 
@@ -101,7 +101,7 @@ class FileSource:
         return False
 
     def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
-        """Never asked: the stream itself ends when the file is removed."""
+        """Not used: the stream itself ends when the file is removed."""
         return False
 
 
@@ -114,7 +114,7 @@ class LogSource:
         self._task, self._kind = task, kind
 
     def query(self, api: ApiClient, place: FilePosition) -> Query:
-        """The offset counts over all files that there are."""
+        """The offset counts over all existing files."""
         before = 0
         if place.file:
             number = _number(place.file)
@@ -124,7 +124,7 @@ class LogSource:
         return {"task": self._task, "type": self._kind, "plain": False, "origin": "start", "offset": before}
 
     def before_end(self, api: ApiClient, count: int) -> FilePosition:
-        """By the sizes of all files; the beginning when the task has written none yet."""
+        """Computed from the sizes of all files; the beginning when the task has written none yet."""
         left = count
         for number, size in sorted(self._sizes(api).items(), reverse=True):
             if left <= size:
@@ -165,7 +165,7 @@ class LogSource:
         return f"{LOG_FOLDER}/{self._task}.{self._kind}.{number}"
 
     def _sizes(self, api: ApiClient) -> dict[int, int]:
-        """The sizes of the log's files by their numbers; none before there is a folder of logs."""
+        """The sizes of the log's files by number; empty before the folder of logs exists."""
         pattern = re.compile(re.escape(f"{self._task}.{self._kind}.") + r"\d+")
         try:
             entries: list[Json] = api.get(self._ls, {"path": LOG_FOLDER}) or []

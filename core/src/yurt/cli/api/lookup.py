@@ -76,7 +76,7 @@ def find_alloc(call: Invocation, prefix: str) -> Json:
 
 
 def alloc_or_none(call: Invocation, prefix: str) -> Json | None:
-    """The whole allocation; None when there is none with that prefix."""
+    """The complete allocation; None when no id has that prefix."""
     found = _by_prefix(call, prefix, "/v1/allocations")
     if not found:
         return None
@@ -147,7 +147,7 @@ def find_deployment(call: Invocation, prefix: str) -> Json:
 
 
 def find_scaling_policy(call: Invocation, prefix: str) -> Json:
-    """The whole scaling policy, of whatever namespace."""
+    """The complete scaling policy, from any namespace."""
     check_prefix(prefix)
     stubs: list[Json] = call.api.get("/v1/scaling/policies", {"namespace": "*"}) or []
     stub = _only(
@@ -160,8 +160,8 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
 
 
 def _missing(call: Invocation, kind: str, noun: str, prefix: str) -> CliError:
-    """What to raise when nothing of a kind has that prefix, with what it may mean instead."""
-    from yurt.cli.api.elsewhere import hint
+    """The error for a prefix without a match, with hints."""
+    from yurt.cli.api.identifier_hints import hint
 
     return CliError(f'No {noun}(s) with prefix or id "{prefix}" found{hint(call, kind, prefix)}')
 

@@ -42,7 +42,7 @@ def next_page(call: Invocation, next_token: str) -> str:
 
 
 def _repeated(call: Invocation, flag: Flag) -> Iterator[str]:
-    """The words that give a flag once more; none when it was not given."""
+    """The words that repeat a flag; none when it was not given."""
     flags = call.flags
     if not flags.is_given(flag.name) or flag.name in UNREPEATED:
         return

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class WriteConflict(Exception):
-    """The API refused because of another version or a lock; `held` is the variable as it is."""
+    """The API refused because of another version or a lock; `held` is the present variable."""
 
     def __init__(self, held: Json) -> None:
         super().__init__("conflict")
@@ -27,7 +27,7 @@ def var_path(path: str) -> str:
 
 
 def read_variable(call: Invocation, path: str) -> Json:
-    """A variable; raises CliError when there is none."""
+    """A variable; raises CliError when it does not exist."""
     try:
         found: Json = call.api.get(var_path(path))
     except ApiError as error:

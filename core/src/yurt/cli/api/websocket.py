@@ -17,7 +17,7 @@ from yurt.sdk.errors import ERROR_HEADER
 HEAD_BYTES_MAX = 64 * 1024
 READ_SIZE = 64 * 1024
 ABNORMAL = 1006
-"""What a connection that ended without a goodbye is closed with."""
+"""The code of a connection that ended without a close frame."""
 
 
 class WebSocket:
@@ -71,7 +71,7 @@ class WebSocket:
             del self._outgoing[:sent]
 
     def receive(self) -> list[str] | None:
-        """The texts that have come; None when the peer has closed, and why stands in `close_code`."""
+        """The texts that have arrived; None when the peer has closed, with the reason in `close_code`."""
         if self.close_code:
             return None
         data, self._first = self._first, b""

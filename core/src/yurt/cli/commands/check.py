@@ -33,7 +33,7 @@ def run(call: Invocation) -> int:
 
 
 def health_of(call: Invocation) -> Json:
-    """The health of the agent's parts, which comes with status 500 when one of them is not well."""
+    """The health of the agent's parts, which has status 500 when one of them is unhealthy."""
     answer = call.api.raw("GET", "/v1/agent/health")
     try:
         found = json.loads(answer.body)

@@ -29,7 +29,7 @@ _STYLES = {FINE: "green", NOTE: "yellow", BAD: "red"}
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     state: str
     subject: str
@@ -60,7 +60,7 @@ def run(call: Invocation) -> int:
 
 
 def show_leftovers(call: Invocation) -> int:
-    """List what an agent left, or remove it; 1 when something is left."""
+    """List an agent's leftovers, or remove them; 1 when any remain."""
     import asyncio
 
     from yurt.agent.config import make_config
@@ -99,7 +99,7 @@ def _leftovers_line(data_dir: str, *, removed: int, left: int, call: Invocation)
 
 
 def look(call: Invocation) -> Iterator[Finding]:
-    """Everything that is looked at, in order."""
+    """All checks, in order."""
     import asyncio
 
     from yurt.agent.config import make_config
@@ -182,7 +182,7 @@ def ports(addresses: tuple[str, ...], port: int) -> Iterator[Finding]:
 
 
 def data_directory(path: str) -> Finding:
-    """Whether the agent may write where it keeps its data, and has room there."""
+    """Whether the data directory is writable and has free space."""
     import tempfile
 
     root = Path(path) if path else Path(tempfile.gettempdir())
@@ -203,7 +203,7 @@ def data_directory(path: str) -> Finding:
 
 
 def artifact_isolation(client: Mapping[str, Any]) -> Finding:
-    """What keeps downloads of artifacts away from the host."""
+    """How downloads of artifacts are isolated from the host."""
     from yurt.client.artifacts.confinement import isolation
 
     subject, block = "artifact isolation", client.get("artifact", {})
@@ -273,7 +273,7 @@ def other_parts(loaded: LoadedPlugins) -> Iterator[Finding]:
 
 
 async def _in_time(answer: Coroutine[Any, Any, T]) -> T:
-    """The first answer of a part of a plugin; raises TimeoutError when it does not come."""
+    """The first answer of a plugin's part; raises TimeoutError when there is none."""
     import asyncio
 
     return await asyncio.wait_for(answer, FINGERPRINT_LIMIT_S)
@@ -304,7 +304,7 @@ async def _fingerprint(name: str, driver: object) -> Finding:
 
 
 async def _devices(name: str, plugin: object) -> Finding:
-    """What a device plugin offers first."""
+    """The first devices that a device plugin reports."""
     from yurt.client.devices.manager import summary
     from yurt.sdk.device import DeviceFingerprint, DevicePlugin
 
@@ -323,7 +323,7 @@ async def _devices(name: str, plugin: object) -> Finding:
 
 
 async def _attributes(name: str, fingerprint: NodeFingerprint) -> Finding:
-    """What a fingerprint of a package finds first."""
+    """The first attributes that a package's fingerprint reports."""
     from yurt.sdk.fingerprints import node_attributes
 
     async def first() -> Mapping[str, str]:

@@ -64,7 +64,7 @@ END_LIMIT_S = 10.0
 
 
 def new_driver(call: Invocation) -> int:
-    """Write the package and say how to go on."""
+    """Write the package and print the next steps."""
     name = call.args[0]
     if not NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise UsageError(f'"{name}" is no name for a driver; use small letters and digits, such as my-engine')
@@ -137,7 +137,7 @@ def serve_driver(call: Invocation) -> int:
 
 
 def find_plugin(name: str) -> EntryPoint:
-    """The installed plugin that has the driver; raises CliError that names those that there are."""
+    """The installed plugin with the driver; raises CliError that lists the available ones."""
     from importlib.metadata import entry_points
 
     from yurt.sdk.plugin import ENTRY_POINT_GROUP
@@ -151,7 +151,7 @@ def find_plugin(name: str) -> EntryPoint:
 
 
 def offer_of(name: str, plugin: EntryPoint, folder: str) -> Offer:
-    """The driver as it is offered; raises CliError when the plugin has none of that name."""
+    """The driver as the plugin registers it; raises CliError when it has none of that name."""
     from yurt.goplugin.serve import Offer
     from yurt.plugins.manager import options_of
     from yurt.sdk.schema import Schema, schema_of
@@ -168,7 +168,7 @@ def offer_of(name: str, plugin: EntryPoint, folder: str) -> Offer:
 
 
 def make_driver(name: str, plugin: EntryPoint, folder: str, config: Mapping[str, Any]) -> Driver:
-    """The driver with a configuration; raises CliError that says why there is none."""
+    """The driver with a configuration; raises CliError with the reason when there is none."""
     from yurt.plugins.manager import make_parts
     from yurt.sdk.driver import AgentPaths, PluginContext
     from yurt.sdk.errors import DriverError
@@ -186,7 +186,7 @@ def make_driver(name: str, plugin: EntryPoint, folder: str, config: Mapping[str,
 
 
 def run_suite(call: Invocation) -> int:
-    """Run the tests and report; 0 when none failed and the suite was among them."""
+    """Run the tests and report; 0 when none failed and the suite was included."""
     import tempfile
 
     target = Path(call.args[0] if call.args else ".").resolve()
@@ -233,7 +233,7 @@ def run_suite(call: Invocation) -> int:
 
 
 def results_of(call: Invocation, target: Path, said: IO[bytes]) -> Iterator[Json]:
-    """The lines of the plugin as they come."""
+    """The plugin's lines as they arrive."""
     package = target if target.is_dir() else package_of(target)
     read_end, write_end = os.pipe()
     environment = {**os.environ, "YURT_DRIVER_REPORT": str(write_end)}
@@ -280,7 +280,7 @@ def sentence(name: str) -> str:
 
 
 def show(call: Invocation, line: Json) -> None:
-    """One test, one line; of a failed one the end of what pytest says."""
+    """One line for a test; for a failed one also the end of pytest's output."""
     outcome = line["outcome"]
     words = sentence(line["name"])
     style = {"passed": "green", "skipped": "yellow", "failed": "bold red"}[outcome]

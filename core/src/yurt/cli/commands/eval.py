@@ -20,7 +20,7 @@ FAILED = 1
 _UPDATES = ("Ignore", "Place", "Stop", "InPlaceUpdate", "DestructiveUpdate")
 _EXTRA_UPDATES = ("Canary", "Preemptions", "Migrate")
 GROUPS_MAX = 20
-"""Groups of which one allocation is asked for."""
+"""Groups for each of which one allocation is queried."""
 
 
 def delete_evals(call: Invocation) -> int:
@@ -273,7 +273,7 @@ def _show_ruled_out(call: Invocation, placed: list[Json]) -> None:
 
 
 def _metric_of(call: Invocation, alloc: Json) -> Json:
-    """The metrics of an allocation; nothing when it was removed meanwhile."""
+    """The metrics of an allocation; empty when it was removed meanwhile."""
     try:
         found: Json = call.api.get(api_path("allocation", alloc["ID"])) or {}
     except ApiError:

@@ -41,7 +41,7 @@ def run(call: Invocation) -> int:
 
 
 def formatted(source: str, filename: str) -> str:
-    """The text in the usual form; raises CliError for what is no HCL."""
+    """The text in canonical form; raises CliError for invalid HCL."""
     from dataclasses import replace
 
     from yurt_jobspec import JobspecError, format_source, render

@@ -1,4 +1,4 @@
-"""`yurt login`: a token for a JWT or for a login in the browser. The token is printed, and kept nowhere."""
+"""`yurt login`: a token for a JWT or for a login in the browser. The token is printed, and never stored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Json = dict[str, Any]
 BROWSER_S: Final = 300.0
 """How long the user may take in the browser: the servers wait no longer either."""
 LOGIN_S: Final = 75.0
-"""How long a login may take: the servers ask providers for 60 s at most."""
+"""The time limit of a login: the servers query providers for 60 s at most."""
 
 
 class LoginMethod(NamedTuple):
-    """A login method, as everybody sees it."""
+    """A login method, as unauthenticated callers see it."""
 
     name: str
     type: str
@@ -75,7 +75,7 @@ def _by_jwt(call: Invocation, method: LoginMethod) -> Json:
 
 
 def _login_token(given: str) -> str:
-    """The token itself, or the text of a file after `@`, or of standard input for `-`: no other process sees that."""
+    """The token itself, or a file's text after `@`, or standard input for `-`, which hides it from other processes."""
     if given != "-" and not given.startswith("@"):
         return given
     from yurt.cli.files.source import read_text

@@ -1,4 +1,4 @@
-"""`yurt monitor`: the log of an agent, as it is written or as its machine has kept it."""
+"""`yurt monitor`: the log of an agent, live or as stored on its machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def follow_log(call: Invocation) -> int:
 
 
 def export_log(call: Invocation) -> int:
-    """Print them; with -follow what comes, until interrupted."""
+    """Print stored lines; with -follow also new ones, until interrupted."""
     flags = call.flags
     if flags.is_on("on-disk") == bool(flags.text("service-name")):
         raise UsageError("one of -service-name and -on-disk must be given")

@@ -132,7 +132,7 @@ def show_namespace(call: Invocation) -> int:
 
 
 def _show_quota(call: Invocation, name: str) -> None:
-    """The limits of the namespace's quota, for those who may read quotas."""
+    """The limits of the namespace's quota, for callers who may read quotas."""
     from yurt.cli.commands.quota import show_limits, usages_of
     from yurt.cli.errors import ApiError
 

@@ -19,7 +19,7 @@ PARTS = {
     "ServiceProviders": "service provider ", "Fingerprints": "fingerprint ", "ArtifactGetters": "artifact getter ",
     "LogEngines": "log engine ",
 }  # fmt: skip
-"""The fields of a plugin that name its parts, and what stands before each name."""
+"""The fields of a plugin that list its parts, and the label of each."""
 
 
 def list_plugins(call: Invocation) -> int:

@@ -97,7 +97,7 @@ def show_tenants(call: Invocation) -> int:
 
 
 def explain_place(call: Invocation) -> int:
-    """Where one job stands, and what it waits for."""
+    """The position of one job, and what it waits for."""
     is_data = wants_data(call)
     stub = find_job(call, call.args[0])
     job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})

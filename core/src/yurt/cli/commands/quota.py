@@ -149,7 +149,7 @@ def list_quotas(call: Invocation) -> int:
 
 
 def show_quota(call: Invocation) -> int:
-    """One quota with its limits and what is used of them."""
+    """One quota with its limits and its usage."""
     is_data = wants_data(call)
     spec: Json = call.api.get(api_path("quota", call.args[0]))
     if is_data:
@@ -195,7 +195,7 @@ def show_limits(call: Invocation, limits: list[Json], usages: dict[str, Json]) -
 
 
 def usages_of(call: Invocation, spec: Json) -> tuple[dict[str, Json], dict[str, str]]:
-    """What is used in each region of a quota, and why a region did not tell."""
+    """The usage of a quota in each region, and the errors of regions without an answer."""
     usages: dict[str, Json] = {}
     failures: dict[str, str] = {}
     for limit in spec.get("Limits") or ():
@@ -209,7 +209,7 @@ def usages_of(call: Invocation, spec: Json) -> tuple[dict[str, Json], dict[str, 
 
 
 def _used(limit: Json, usage: Json | None) -> Json | None:
-    """The amounts used under a limit, which its hash names; None where they are not known."""
+    """The usage of a limit identified by its hash; None when unknown."""
     found = ((usage or {}).get("Used") or {}).get(_key(limit))
     return None if found is None else found.get("RegionLimit") or {}
 
@@ -241,7 +241,7 @@ def _devices(allowed: Json, used: Json | None) -> list[list[str]]:
 
 
 def _share(used: int | None, allowed: int | None) -> str:
-    """`500 / 2500`; "inf" is no limit, 0 that nothing is allowed, "-" that a region does not tell."""
+    """`500 / 2500`; "inf" means no limit, 0 that nothing is allowed, "-" that a region does not answer."""
     limit = "inf" if not allowed else str(max(0, allowed))
     return f"{'-' if used is None else used} / {limit}"
 

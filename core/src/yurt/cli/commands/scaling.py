@@ -34,7 +34,7 @@ def show_policy(call: Invocation) -> int:
 
 
 def list_policies(call: Invocation) -> int:
-    """Scaling policies, of one job or one type where that is asked for."""
+    """Scaling policies, optionally of one job or one type."""
     is_data = wants_data(call)
     query = {name: value for name in ("job", "type") if (value := call.flags.text(name))}
     policies: list[Json] = call.api.get("/v1/scaling/policies", query) or []

@@ -1,4 +1,4 @@
-"""`yurt server`: the servers, and who belongs to the cluster."""
+"""`yurt server`: the servers, and the membership of the cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _check_known(call: Invocation, name: str) -> None:
 
 
 def join_servers(call: Invocation) -> int:
-    """Make servers known to each other."""
+    """Introduce servers to each other."""
     answer: Json = of_server(call, lambda: call.api.put("/v1/agent/join", None, {"address": tuple(call.args)})) or {}
     if answer.get("error"):
         raise CliError(f"Error joining: {answer['error']}")
@@ -100,7 +100,7 @@ def _region(member: Json) -> str:
 
 
 def _leader(api: ApiClient, region: str) -> str:
-    """Where the leader of a region is reached; "" when nobody leads, or the region cannot be reached."""
+    """The address of a region's leader; "" when there is none, or the region cannot be reached."""
     try:
         leader: str = api.get("/v1/status/leader", {"region": region}) or ""
     except ApiError as error:

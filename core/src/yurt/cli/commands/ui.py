@@ -20,7 +20,7 @@ OTHER_BROWSER = ", or ask for one with a token by -show-url"
 
 
 def run(call: Invocation) -> int:
-    """Open the agent's pages in a browser, or say where they are."""
+    """Open the agent's pages in a browser, or print their address."""
     from yurt.cli.views.browser import opened
 
     has_token = call.flags.is_on("authenticate")

@@ -27,7 +27,7 @@ SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
 
 
 def run(call: Invocation) -> int:
-    """Lay the changes over the state, let the scheduler act on it, and show what comes of it."""
+    """Apply the changes to a copy of the state, run the scheduler on it, and show the result."""
     from yurt.sdk.value import UnixNano
     from yurt.server.queueing.what_if import what_if
 

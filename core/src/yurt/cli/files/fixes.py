@@ -154,7 +154,7 @@ _FIXES = (
         "Leave out static for a port that the scheduler chooses.",
     ),
 )
-"""Patterns of messages, and the fix; the first that is found counts."""
+"""Patterns of messages, and the fix; the first match applies."""
 
 
 @cache
@@ -163,5 +163,5 @@ def _table() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def fix_of(message: str) -> str | None:
-    """How to repair what a message tells; None where it says so itself or nobody knows."""
+    """The fix for a message; None when the message has it or none is known."""
     return next((fix for pattern, fix in _table() if pattern.search(message)), None)

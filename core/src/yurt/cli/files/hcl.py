@@ -1,4 +1,4 @@
-"""A job in the API's JSON shape as a job file, and what the file cannot say.
+"""Converts a job in the API's JSON shape to a job file, and lists what the file cannot express.
 
 The text is read back before anybody sees it: what does not come back as it was is named, so that nothing is lost in
 silence.
@@ -17,7 +17,7 @@ LOSSES_MAX = 20
 
 
 class HclFile(NamedTuple):
-    """A job file, and the parts of the job that it does not say."""
+    """A job file, and the parts of the job that it cannot express."""
 
     text: str
     lost: tuple[str, ...]
@@ -40,7 +40,7 @@ def job_file(job: Json, *, trim: bool) -> HclFile:
 
 
 def _losses(job: Json, back: Json) -> Iterator[str]:
-    """Where the job that is read back differs, defaults aside."""
+    """Differences of the job read back from the file, defaults aside."""
     from yurt_jobspec.write import BOOKKEEPING
 
     from yurt.rules.canonical import canonicalize_job

@@ -42,7 +42,7 @@ VAULT_NAMESPACE = without_effect("vault-namespace", kind=TEXT)
 
 
 class JobFile(NamedTuple):
-    """A job as it was read, with what is needed to submit it and to point at its parts."""
+    """A parsed job, with what is needed to submit it and to point at its parts."""
 
     job: Json
     source: str
@@ -54,7 +54,7 @@ class JobFile(NamedTuple):
     warnings: tuple[Diagnostic, ...] = ()
 
     def submission(self) -> Json:
-        """The source as the server keeps it."""
+        """The source in the form that the server stores."""
         return {
             "Source": self.source,
             "Format": self.format,
@@ -64,7 +64,7 @@ class JobFile(NamedTuple):
 
 
 class JobFileError(CliError):
-    """The file holds no job; `diagnostics` says why, `sources` holds the texts that they point into."""
+    """The file contains no valid job; `diagnostics` says why, `sources` has the texts that they refer to."""
 
     def __init__(self, error: JobspecError, sources: dict[str, str]) -> None:
         super().__init__(rendered(error, sources))
@@ -73,7 +73,7 @@ class JobFileError(CliError):
 
 
 def read_job(call: Invocation, path: str) -> JobFile:
-    """The job that a command's path names; raises CliError with the findings and tells warnings on standard error."""
+    """The job at a command's path; raises CliError with the findings, and prints warnings to standard error."""
     file = load_job(call, path)
     if file.warnings:
         from yurt_jobspec import render
@@ -167,7 +167,7 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
 
 
 def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
-    """The findings of a server, each with its place in the file where one is known."""
+    """The findings of a server, each with its position in the file where known."""
     from yurt.cli.files.places import findings
 
     return findings(file.job, file.positions, text, is_warning=is_warning)
@@ -186,7 +186,7 @@ def explain(file: JobFile, message: str, *, is_warning: bool = False) -> str:
 
 
 def variable_settings(settings: Sequence[str]) -> None:
-    """Refuse a `-var` that is no key=value, before anything is read."""
+    """Reject a `-var` that is not key=value, before anything is read."""
     for setting in settings:
         if "=" not in setting:
             raise CliError(f'-var needs key=value, not "{setting}"')

@@ -49,7 +49,7 @@ def read_namespace_hcl(filename: str, text: str) -> Json:
 
 
 class _NamespaceReader:
-    """Reads one file; what is wrong goes into the findings, and the reading goes on."""
+    """Reads one file; problems are added to the findings, and reading continues."""
 
     def __init__(self, source: SourceText, findings: Findings) -> None:
         self._source = source

@@ -38,7 +38,7 @@ class PathStep(NamedTuple):
     value: Any
 
     def step(self, *steps: str | int) -> PathStep:
-        """Further down, as far as the job goes."""
+        """Descend as far as the job goes."""
         path, value = self.path, self.value
         for step in steps:
             found = _member(value, step)
@@ -64,7 +64,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def findings(job: Json, positions: Positions | None, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
-    """The findings in a server's text, each with its place in the file where one is known."""
+    """The findings in a server's text, each with its position in the file where known."""
     return [_finding(job, positions, message, is_warning) for message in messages(text)]
 
 
@@ -131,7 +131,7 @@ def _flatten(entries: list[str], at: int, outer: str, found: list[str]) -> int:
 
 
 def follow(job: Json, message: str) -> Path:
-    """The part of the job that a message is about; () for none."""
+    """The part of the job that a message concerns; () for none."""
     named = _PATH.search(message)
     if named is not None:
         return json_path(named[1])
@@ -234,7 +234,7 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (rf"periodic{_END}", _fixed("Periodic")),
     )
 )
-"""What a message begins with, and the part of the job that it leads into."""
+"""Prefixes of messages, and the part of the job that each refers to."""
 
 _FIELD_LINES = r"""
 ^Regular expression                         RTarget
@@ -339,7 +339,7 @@ mbits|task network resources                Resources Networks 0
 
 @cache
 def _fields() -> tuple[tuple[re.Pattern[str], Path], ...]:
-    """What the rest of a message is about: the field of the part that was entered."""
+    """The field of the entered part that the rest of a message concerns."""
     found: list[tuple[re.Pattern[str], Path]] = []
     for line in _FIELD_LINES.strip().splitlines():
         pattern, steps = re.split(r"\s{2,}", line.strip(), maxsplit=1)

@@ -20,7 +20,7 @@ BOTH_GIVEN = "Both json and template formatting are not allowed"
 
 
 def wants_data(call: Invocation) -> bool:
-    """`-json` or `-t` was given; both together, and a template that is none, are refused before anything is asked."""
+    """Whether `-json` or `-t` was given; rejects both together and an invalid template before any request."""
     is_json, template = call.flags.is_on("json"), call.flags.text("t")
     if is_json and template:
         raise CliError(BOTH_GIVEN)
@@ -30,7 +30,7 @@ def wants_data(call: Invocation) -> bool:
 
 
 def show_data(call: Invocation, value: Any) -> int:
-    """The value as JSON or as the template says; the exit code."""
+    """Print the value as JSON or by the template; returns the exit code."""
     template = call.flags.text("t")
     if template:
         call.screen.line(rendered(template, value))
@@ -40,7 +40,7 @@ def show_data(call: Invocation, value: Any) -> int:
 
 
 def rendered(text: str, value: Any) -> str:
-    """The value as the Go template says."""
+    """The value rendered by the Go template."""
     from yurt.gotemplate import TemplateError
 
     try:
@@ -50,7 +50,7 @@ def rendered(text: str, value: Any) -> str:
 
 
 def parsed(text: str) -> ParsedTemplate:
-    """The Go template; raises CliError with the line and column of what is wrong."""
+    """The Go template; raises CliError with the line and column of an error."""
     from yurt.gotemplate import TemplateError, TemplateFunction, parse
 
     try:

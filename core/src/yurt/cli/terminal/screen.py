@@ -22,7 +22,7 @@ _STATUS_STYLES = {
 
 
 class Screen:
-    """Where a command prints."""
+    """The standard output of a command."""
 
     def __init__(self, stream: TextIO, *, has_color: bool, is_terminal: bool) -> None:
         self.stream = stream
@@ -31,7 +31,7 @@ class Screen:
 
     @classmethod
     def standard(cls, *, no_color: bool, force_color: bool) -> Screen:
-        """Standard output with the colours that flags and environment ask for."""
+        """Standard output with the colours that flags and environment select."""
         environ = os.environ
         is_terminal = sys.stdout.isatty()
         is_plain = no_color or bool(environ.get("NOMAD_CLI_NO_COLOR") or environ.get("NO_COLOR"))
@@ -39,7 +39,7 @@ class Screen:
         return cls(sys.stdout, has_color=is_forced or (is_terminal and not is_plain), is_terminal=is_terminal)
 
     def line(self, text: str = "") -> None:
-        """One line, seen at once."""
+        """Print one line at once."""
         self.stream.write(text + "\n")
         self.stream.flush()
 
@@ -93,7 +93,7 @@ class Screen:
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it: booleans in lower case, nothing as `<none>`."""
+    """A value in a table: booleans in lower case, an empty one as `<none>`."""
     if value is None or value == "":
         return "<none>"
     if isinstance(value, bool):

@@ -52,7 +52,7 @@ class Escapes:
         self.is_over = False
 
     def feed(self, data: bytes) -> bytes:
-        """What goes to the command."""
+        """The bytes to send to the command."""
         if not self._character:
             return data
         sent = bytearray()
@@ -106,7 +106,7 @@ class _Session:
             self._send({"stdin": {"close": True}})
 
     def run(self, resized: int) -> int | None:
-        """Pass on what comes from either side; None when there is no exit code."""
+        """Forward data in both directions; None when there is no exit code."""
         socket, stdin = self._socket, sys.stdin.fileno() if self._reads_input else -1
         alive_at = time.monotonic()
         while not self.is_left:
@@ -140,7 +140,7 @@ class _Session:
         self.is_left = self._escapes.is_over
 
     def _on_socket(self) -> bool:
-        """Print what has come; False when nothing more will."""
+        """Print what has arrived; False when the stream has ended."""
         texts = self._socket.receive()
         for text in texts or ():
             frame = json.loads(text)
@@ -202,7 +202,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _told_of_resizes() -> Iterator[int]:
-    """A descriptor that can be read when the terminal has another size."""
+    """A descriptor that becomes readable when the terminal is resized."""
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
 

@@ -21,7 +21,7 @@ SESSION_FLAGS = (
 
 
 def session_manner(call: Invocation) -> Manner:
-    """How a session with a command is held, as the flags say."""
+    """How a session with a command is run, according to the flags."""
     from yurt.cli.terminal.session import Manner
 
     flags = call.flags

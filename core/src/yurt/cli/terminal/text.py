@@ -82,7 +82,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str | None) -> int:
-    """RFC 3339 as unix nanoseconds; 0 for Go's zero time, for nothing and for what is no time."""
+    """RFC 3339 as unix nanoseconds; 0 for Go's zero time, an empty text, and an invalid time."""
     import datetime
 
     match = _STAMP.match(text or "")

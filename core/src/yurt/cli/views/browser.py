@@ -23,7 +23,7 @@ def page(kind: str, name: str = "") -> str:
 
 
 def offer_page(call: Invocation, path: str, what: str) -> None:
-    """With -ui open the page; else, on a terminal, say where it is."""
+    """With -ui open the page; else, on a terminal, print its address."""
     if call.flags.is_on("ui"):
         open_page(call, path)
     elif call.screen.is_terminal and os.environ.get("NOMAD_CLI_SHOW_HINTS", "1").lower() not in _OFF:

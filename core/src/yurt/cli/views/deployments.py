@@ -57,7 +57,7 @@ def summary_text(deployment: Json, *, id_length: int) -> str:
 
 
 def groups_text(deployment: Json) -> str:
-    """The counts of every group; columns that no group uses are left out."""
+    """The counts of every group; columns without values are omitted."""
     groups = deployment.get("TaskGroups") or {}
     reverts = any(group.get("AutoRevert") for group in groups.values())
     canaries = any(group.get("DesiredCanaries") for group in groups.values())

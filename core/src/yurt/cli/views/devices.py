@@ -1,4 +1,4 @@
-"""Devices of a node and of a task: what there is, who holds it, how much of it is used."""
+"""Devices of a node and of a task: a list, their users, and their usage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def share_text(device: Json) -> str:
 
 
 def plugin_words(node: Json) -> list[str]:
-    """The state of a node's device plugins: healthy, or why they offer nothing."""
+    """The state of a node's device plugins: healthy, or why they report no devices."""
     attributes: dict[str, str] = node.get("Attributes") or {}
     words = []
     for name, value in sorted(attributes.items()):
@@ -141,7 +141,7 @@ def used_devices(stats: Iterable[Json] | None) -> list[tuple[str, Json]]:
 
 
 def show_use(call: Invocation, title: str, stats: Iterable[Json] | None, *, is_whole: bool) -> None:
-    """The figure that says most of each device, or all of them."""
+    """The most important figure of each device, or all of them."""
     found = used_devices(stats)
     if not found:
         return

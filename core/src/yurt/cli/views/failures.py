@@ -46,7 +46,7 @@ def failures_of(alloc: Json) -> list[TaskFailure]:
 
 
 def is_failure(event: Json) -> bool:
-    """Whether an event tells that its task failed."""
+    """Whether an event reports a failure of its task."""
     kind = event.get("Type")
     if kind == "Terminated":
         details = event.get("Details") or {}
@@ -85,7 +85,7 @@ def show_last_failures(call: Invocation, allocs: Iterable[Json]) -> None:
 
 
 def log_tail(call: Invocation, failure: TaskFailure) -> list[str]:
-    """The last lines that the task wrote to standard error, else to standard output; none where nobody tells."""
+    """The last lines of the task's standard error, else of standard output; empty when unavailable."""
     from yurt.cli.api.frames import LogSource, last_lines
     from yurt.sdk.errors import YurtError
 

@@ -45,7 +45,7 @@ def show_jobs(call: Invocation, jobs: Iterable[Json], *, with_namespace: bool) -
 
 
 def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, all_allocs: bool) -> None:
-    """The facts of a job and, unless asked to be short, its parts."""
+    """The facts of a job and, unless a short form is requested, its parts."""
     call.screen.pairs(_facts(call, job))
     if is_short:
         return
@@ -109,7 +109,7 @@ def _launch_text(call: Invocation, job: Json) -> str:
 
 
 def next_launch(call: Invocation, job_id: str, namespace: str | None) -> int:
-    """When a periodic job starts next, as a dry run of the server says; 0 when it does not say."""
+    """The next start of a periodic job according to a dry run; 0 when unknown."""
     query = {"namespace": namespace}
     try:
         job = call.api.get(api_path("job", job_id), query)

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def metric_lines(metric: Json, *, prefix: str = "  ", screen: Screen | None = None) -> list[str]:
-    """The reasons that one metric holds."""
+    """The reasons in one metric."""
     lines = []
     if not metric.get("NodesEvaluated"):
         lines.append("No nodes were eligible for evaluation")
@@ -35,7 +35,7 @@ def metric_lines(metric: Json, *, prefix: str = "  ", screen: Screen | None = No
 
 
 def ruled_out_lines(metric: Json) -> list[str]:
-    """The reasons that ruled out nodes for an allocation that was placed; none where none was."""
+    """The reasons that ruled out nodes for a placed allocation; empty where none was ruled out."""
     return metric_lines(metric) if metric.get("NodesFiltered") or metric.get("NodesExhausted") else []
 
 

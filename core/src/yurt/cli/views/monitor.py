@@ -26,14 +26,14 @@ Json = dict[str, Any]
 
 WAIT_S = 2.0
 HEALTH_WAIT_S = 0.5
-"""How often the deployment is looked at while its allocations change."""
+"""How often the deployment is read while its allocations change."""
 PLACEMENT_FAILED = 2
 """The exit code when something could not be placed."""
 EVAL_TERMINAL = frozenset({"complete", "failed", "cancelled", "canceled"})
 
 
 class _Seen(NamedTuple):
-    """An allocation as it was last told."""
+    """An allocation as last shown."""
 
     status: str
     desired: str
@@ -41,7 +41,7 @@ class _Seen(NamedTuple):
 
 
 class EvalMonitor:
-    """Follows evaluations, one after another when each leads to a next; `waits`: also until all tasks have ended."""
+    """Follows evaluations through their successors; with `waits` also until all tasks have ended."""
 
     def __init__(self, call: Invocation, *, waits: bool = False) -> None:
         self.call = call
@@ -202,7 +202,7 @@ class EvalMonitor:
 
 
 def nothing_done_lines(job: Json) -> list[str]:
-    """What to say of a registered job of which nothing was placed; nothing where nothing was to be placed anyway."""
+    """The lines about a registered job of which nothing was placed; empty where nothing was to be placed."""
     job_id, groups = job["ID"], job.get("TaskGroups") or ()
     if job.get("Stop") or job.get("Periodic") or not any(group.get("Count") for group in groups):
         return []
@@ -309,7 +309,7 @@ def _alloc_lines(call: Invocation, allocs: list[Json]) -> str:
 
 
 class LiveBlock:
-    """A block of lines that replaces its former self on a terminal, and follows it under a time stamp elsewhere."""
+    """A block of lines that replaces its earlier version on a terminal, and follows it under a time stamp elsewhere."""
 
     def __init__(self, call: Invocation) -> None:
         self.screen = call.screen

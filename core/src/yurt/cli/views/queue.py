@@ -28,7 +28,7 @@ def place_of(call: Invocation, job: Json) -> Json | None:
 
 
 def place_facts(row: Json) -> list[tuple[str, str]]:
-    """What the row says of the job, in words."""
+    """The facts of a queue row in words."""
     facts = [("Queue Position", str(row["Position"])), ("Queue Status", row["Status"]), ("Reason", row["Reason"])]
     if row.get("WaitsFor"):
         facts.append(("Waits For", f"job {row['WaitsFor']}, which ends first of those that run"))
@@ -50,7 +50,7 @@ def when(at_ns: int) -> str:
 
 
 def show_place(call: Invocation, job: Json) -> None:
-    """Below the facts of a job that waits: its place; nothing for others, and nothing where the agent has no queues."""
+    """Print the queue position of a waiting job; nothing for other jobs and agents without queues."""
     if job.get("Type") != "batch" or job.get("Status") == "dead":
         return
     try:

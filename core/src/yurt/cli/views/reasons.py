@@ -26,13 +26,13 @@ def hint_of(evaluation: Json) -> str:
 
 
 def explained(call: Invocation, evaluation: Json) -> Json:
-    """The explanation of an evaluation's job as it is now; empty where nobody tells."""
+    """The present explanation of an evaluation's job; empty when unavailable."""
     body = {"JobID": evaluation["JobID"], "Namespace": evaluation.get("Namespace") or "default"}
     return ask_why_not(call, body) or {}
 
 
 def blockers_of(explanation: Json) -> list[str]:
-    """What keeps each group that lacks room off the nodes, one line each."""
+    """The blockers of each group without capacity, one line each."""
     groups = explanation.get("Groups") or ()
     return [_in_the_way(group) for group in groups if lacks_room(group) and group.get("Blockers")]
 
@@ -43,7 +43,7 @@ def lacks_room(group: Json) -> bool:
 
 
 def nowhere_text(explanation: Json | None) -> str:
-    """`there is no node that group "web" may run on`, of a system job: no evaluation tells so. Empty when there is."""
+    """`there is no node that group "web" may run on`, for a system job, whose evaluation does not say so."""
     groups = (explanation or {}).get("Groups") or ()
     names = [f'"{group["Name"]}"' for group in groups if group.get("RunsNowhere")]
     return (
@@ -69,7 +69,7 @@ def _in_the_way(group: Json) -> str:
 
 
 def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -> Json | None:
-    """The explanation of a job, or None where there is none to have."""
+    """The explanation of a job, or None when unavailable."""
     try:
         found: Json | None = call.api.put(WHY_NOT, body, {"namespace": namespace})
     except ApiError:
@@ -78,7 +78,7 @@ def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -
 
 
 def show_near_misses(call: Invocation, explanation: Json | None) -> None:
-    """Notes, blockers, the nearest nodes and the least change of each group that lacks room; nothing when none does."""
+    """Notes, blockers, nearest nodes and the smallest change of each group without capacity."""
     for group in (explanation or {}).get("Groups") or ():
         if not lacks_room(group):
             continue
@@ -150,7 +150,7 @@ def near_miss_lines(group: Json) -> list[str]:
 
 
 def change_lines(group: Json) -> list[str]:
-    """The least change, or that there is none."""
+    """The smallest change, or a line that there is none."""
     change = group.get("SmallestChange")
     if not change and any(blocker["Kind"] == "quota" for blocker in group.get("Blockers") or ()):
         return ["The quota has to be raised, or some of it freed."]

@@ -1,4 +1,4 @@
-"""What the tasks of new allocations do until they run: progress, restarts, failures with the last lines of their logs.
+"""The progress of new allocations until their tasks run: events, restarts, failures with the last log lines.
 
 The events of a task come with each answer, the last ten of them. Each is told once, by its time. A task is hopeless
 when its allocation has failed or it has failed FAILURES_MAX times since it was watched; a group is stuck when all of
@@ -18,15 +18,15 @@ from yurt.cli.views.failures import TaskFailure, failures_of, is_failure, log_ta
 Json = dict[str, Any]
 
 FAILURES_MAX = 3
-"""Failures of one task after which nobody waits for it."""
+"""Failures of one task after which waiting for it stops."""
 ALLOCS_SHOWN = 10
-"""Allocations whose every event is told; of more only failures are."""
+"""Allocations shown with every event; for further ones only failures are shown."""
 FAILURES_SHOWN = 5
-"""Failures that are told with the lines of their logs."""
+"""Failures shown with the lines of their logs."""
 SETTLE_S = 1.0
 """How long tasks without a health check must run before they count as started."""
 _SILENT = frozenset({"Received", "Started", "Terminated", "Not Restarting", "Killed", "Sibling Task Failed"})
-"""Events that the status of the allocation or a failure tells already."""
+"""Events already covered by the allocation's status or a failure."""
 _ENDED = frozenset({"complete", "failed", "lost"})
 
 
@@ -49,7 +49,7 @@ class StartWatch:
                 self._told[alloc["ID"], task] = _newest(state)
 
     def take(self, allocs: list[Json]) -> None:
-        """Tell what is new."""
+        """Print new events."""
         shows_all = len(allocs) <= ALLOCS_SHOWN
         for alloc in sorted(allocs, key=lambda each: each["Name"]):
             for task, state in sorted((alloc.get("TaskStates") or {}).items()):

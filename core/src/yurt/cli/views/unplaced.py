@@ -1,4 +1,4 @@
-"""Failed allocations that an evaluation has left as they were: why, and what places them anew."""
+"""Explains failed allocations that an evaluation did not replace, and how to replace them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def tell_unplaced(call: Invocation, job: Json, eval_id: str, *, is_forced: bool 
 
 
 def _is_stuck(alloc: Json) -> bool:
-    """Whether the allocation has failed and nothing replaces it, now or later."""
+    """Whether the allocation has failed and will not be replaced."""
     is_replaced = alloc.get("NextAllocation") or alloc.get("FollowupEvalID")
     return alloc["ClientStatus"] == "failed" and alloc["DesiredStatus"] == "run" and not is_replaced

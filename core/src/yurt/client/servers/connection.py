@@ -11,8 +11,8 @@ import logging
 from yurt.client.node.local_node import LocalNode
 from yurt.client.ports import ServerPort
 from yurt.client.servers.addresses import ServerAddresses
+from yurt.client.servers.node_registration import NodeRegistration
 from yurt.client.servers.node_token import NodeToken
-from yurt.client.servers.standing import Standing
 from yurt.client.waiting import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, YurtError
@@ -32,7 +32,7 @@ class ServerConnection:
         *,
         node: LocalNode,
         token: NodeToken,
-        standing: Standing,
+        standing: NodeRegistration,
         servers: ServerAddresses,
     ) -> None:
         self.servers = servers

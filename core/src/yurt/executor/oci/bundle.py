@@ -91,7 +91,7 @@ class IdMap(Value):
 
 
 class Machine(Value):
-    """What a bundle must know of where it runs: `runs_filters` says that kernel and runtime filter system calls,
+    """Facts about the machine that a bundle needs: `runs_filters` says that kernel and runtime filter system calls,
     `runs_32bit` that it has the loader of programs with half the word size.
     """
 

@@ -26,7 +26,7 @@ from yurt.executor.oci.syscalls import BY_CAPABILITY, OF_32BIT, OTHER_PROCESSES,
 ALLOW, REFUSE = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 EQUAL, BELOW, ABOVE, MASKED = "SCMP_CMP_EQ", "SCMP_CMP_LT", "SCMP_CMP_GT", "SCMP_CMP_MASKED_EQ"
 ARCHITECTURES = {"x86_64": ("SCMP_ARCH_X86_64", "SCMP_ARCH_X86"), "aarch64": ("SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM")}
-"""Own and 32-bit programs by machine; on others the filter knows the machine's own programs alone."""
+"""Own and 32-bit programs by machine; on others the filter covers only the machine's own programs."""
 LOADERS_32BIT = ("/lib/ld-linux.so.2", "/lib/ld-linux-armhf.so.3")
 ELF_32BIT = b"\x7fELF\x01"
 SWAPPED_CLONE = ("s390x",)

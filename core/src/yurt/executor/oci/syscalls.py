@@ -81,9 +81,9 @@ OF_32BIT = (
     "timerfd_gettime64", "timerfd_settime64", "truncate64", "ugetrlimit", "usr26", "usr32", "utimensat_time64",
     "waitpid",
 )  # fmt: skip
-"""Usual calls that only programs of 32 bits have; machines whose calls we have not looked at may have some."""
+"""Common calls that only 32-bit programs use; the list is complete only for examined machines."""
 OTHER_PROCESSES = ("process_vm_readv", "process_vm_writev", "ptrace")
-"""Open to all where the kernel lets no traced process past its filter (since 4.8); the kernel checks the rest."""
+"""Permitted where the kernel filters traced processes too (since 4.8); the kernel checks the rest."""
 MOUNTS = (
     "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree", "open_tree_attr",
     "pivot_root", "umount", "umount2",

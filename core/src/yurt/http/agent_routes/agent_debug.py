@@ -23,7 +23,7 @@ from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
 from yurt.http.routes import AGENT
-from yurt.runtime.insides import HOST, JOURNAL, PROFILE, insides
+from yurt.runtime.diagnostics import HOST, JOURNAL, PROFILE, agent_diagnostics
 from yurt.sdk.value import NANOSECONDS
 
 DEFAULT_SINCE = "72h"
@@ -89,7 +89,7 @@ def _insides(call: Call, what: str, options: Mapping[str, str]) -> AsyncGenerato
     """Of the node that is named, or of this agent."""
     if call.query.get("node_id", ""):
         return node_of_query(call).agent_insides(what=what, options=options)
-    return insides(what, options, is_debug=call.agent.enable_debug)
+    return agent_diagnostics(what, options, is_debug=call.agent.enable_debug)
 
 
 def _piece(data: bytes, *, plain: bool) -> bytes:

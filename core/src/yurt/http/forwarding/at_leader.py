@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import web
 
 from yurt.http.errors import NotLed, Refused
-from yurt.http.marks import BY_SERVER, FORWARDED
+from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.http.query import is_stale
 from yurt.http.routes import AnsweredBy
 from yurt.http.routing import endpoint_of

@@ -23,7 +23,7 @@ from yurt.http.callers import is_encodable, origin_of, sealed_origin, session_te
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
 from yurt.http.errors import NotLed, Refused
-from yurt.http.marks import (
+from yurt.http.forwarding_headers import (
     BY_CLIENT,
     BY_REGION,
     BY_SERVER,

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import READS
-from yurt.http.marks import BY_REGION, FIRST_HOP, FROM_REGION
+from yurt.http.forwarding_headers import BY_REGION, FIRST_HOP, FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 

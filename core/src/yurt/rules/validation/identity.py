@@ -23,7 +23,7 @@ TASK_DEPTH: Final = 1
 
 
 def identities_of(task: Task) -> tuple[WorkloadIdentity, ...]:
-    """All that the job says of the task's identities."""
+    """The job's identities of a task."""
     return (*((task.identity,) if task.identity is not None else ()), *task.identities)
 
 
@@ -45,7 +45,7 @@ def identity_doubts(task: Task) -> Iterator[str]:
 
 
 def unknown_claims(task: Task, namespace: Namespace) -> Iterator[str]:
-    """Extra claims that identities ask for and their namespace does not offer: tokens are signed without them."""
+    """Extra claims that identities request and their namespace does not offer: tokens are signed without them."""
     offered = {*namespace.optional_extra_claims, *namespace.required_extra_claims}
     for identity in identities_of(task):
         for name in identity.extra_claims:

@@ -9,7 +9,7 @@ from yurt.scheduler.capacity.ports import grant_ports, has_ports
 from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topology
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.sdk.value import replace
-from yurt.state.held import ExclusiveResources
+from yurt.state.exclusive_resources import ExclusiveResources
 from yurt.state.namespace_usage import MILLI, NamespaceUsage, counted
 from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
 from yurt.structs.alloc import (

@@ -8,7 +8,7 @@ import numpy as np
 
 from yurt.state.arrays import IntArray, tally
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY
-from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation

@@ -20,7 +20,7 @@ from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered
 from yurt.scheduler.explain.missing_requirements import missing_drivers, missing_networks, missing_volumes
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
-from yurt.state.held import NOTHING_HELD
+from yurt.state.exclusive_resources import NOTHING_HELD
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain.explanation import AmountKind, SuggestedEdit
 from yurt.structs.job import TaskGroup

@@ -21,7 +21,7 @@ TASK_LABEL = "yurt.task_id"
 OWNER_LABEL = "yurt.owner"
 ROLE_LABEL = "yurt.role"
 LOGS_LABEL = "yurt.logs"
-"""Where and how the task's output is kept, for an agent that knows the task by its id alone."""
+"""The location and settings of the task's output, for an agent that knows only the task's id."""
 DEFAULT_CAPS = (
     "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
     "setgid", "setpcap", "setuid", "sys_chroot",
@@ -38,7 +38,7 @@ UNKNOWN_MHZ = 1000.0
 
 
 def wall_clock() -> UnixNano:
-    """The system's clock; the default where the agent provides none."""
+    """The system's clock; used where the agent provides none."""
     return UnixNano(time.time_ns())  # noqa: TID251 - a driver that is used without an agent
 
 

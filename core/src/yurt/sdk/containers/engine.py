@@ -41,7 +41,7 @@ ASK_S = 15.0
 """How long a question may take: an engine of a machine that has much else to do answers late, and is well."""
 LINE_BYTES_MAX = 1024 * 1024
 IN_USE = "in use"
-"""An engine says so of a name that another container has; Podman's status is 500, as for many other failures."""
+"""An engine's error for a name used by another container; Podman's status is 500, as for many other failures."""
 ENDED = "this client's driver of the engine has ended"
 T = TypeVar("T")
 Query = Mapping[str, str]

@@ -35,7 +35,7 @@ from yurt.sdk.search_permission import grant_search
 PEER_S = 2.0
 PEER = struct.Struct("3i")
 LABEL = "yurt.held"
-"""What was held for a container, for an engine that may start it again."""
+"""The pins of a container, for an engine that may restart it."""
 
 
 class Hold(Protocol):
@@ -46,7 +46,7 @@ class Hold(Protocol):
     """
 
     def __call__(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
-        """Plan to pin a source; nothing is opened yet."""
+        """Plan to pin a source; opens nothing yet."""
         ...
 
 
@@ -73,7 +73,7 @@ class EngineProcess(NamedTuple):
 
 
 class EngineView(NamedTuple):
-    """What is known of an engine: whether it sees our mounts, and whether its containers' mounts can be inspected.
+    """Facts about an engine: whether it sees our mounts, and whether its containers' mounts can be inspected.
 
     `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.
     """

@@ -15,7 +15,7 @@ from threading import Lock, get_ident
 from types import ModuleType
 
 _ONE_AT_A_TIME = Lock()
-"""Packages share what lies beneath them: nobody undoes what another import is using."""
+"""Packages share dependencies: an import must not be undone while another one uses it."""
 
 
 class _Begun:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from yurt.sdk.errors import DriverError
 
 FREE = frozenset(("no-new-privileges", "no-new-privileges=true", "seccomp=builtin"))
-"""Entries that confine a container further, or name what it has anyway."""
+"""Settings that restrict a container further, or name what it has anyway."""
 
 
 def canonical(text: str) -> str:

@@ -30,7 +30,7 @@ class EngineQueries(Protocol):
     """Queries of one kind of engine; errors are DriverError, NotFound and ValueError."""
 
     install: str
-    """What to do where there is no engine."""
+    """What to install where there is no engine."""
     restart: str
     """What to do with one that does not work."""
 

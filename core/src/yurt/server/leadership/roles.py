@@ -198,9 +198,9 @@ class Roles:
     async def _set_defaults(self) -> None:
         """Store the agent's configuration of scheduler and autopilot as defaults until an operator changes them."""
         replica = self._replica
-        minding, configured = self._config.autopilot_config, self._config.scheduler_config
-        if minding != AutopilotConfiguration() and "" not in replica.state.autopilot_configurations:
-            await replica.writer.submit(SetAutopilotConfiguration(configuration=minding, check_index=0))
+        autopilot, configured = self._config.autopilot_config, self._config.scheduler_config
+        if autopilot != AutopilotConfiguration() and "" not in replica.state.autopilot_configurations:
+            await replica.writer.submit(SetAutopilotConfiguration(configuration=autopilot, check_index=0))
         if configured != SchedulerConfiguration() and "" not in replica.state.scheduler_configurations:
             await replica.writer.submit(SetSchedulerConfiguration(configuration=configured, check_index=0))
 

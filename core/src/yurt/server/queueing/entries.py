@@ -11,7 +11,7 @@ from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, pr
 from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
 from yurt.queue.waiting import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.capacity.pool_room import PendingAllocs
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.sdk.value import Duration, UnixNano
 from yurt.state import Snapshot
 from yurt.state.namespace_usage import MILLI

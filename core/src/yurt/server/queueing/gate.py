@@ -17,7 +17,7 @@ from typing import Final
 
 from yurt.queue.line import Line
 from yurt.queue.waiting import JobKey, Waiting
-from yurt.scheduler.capacity.pool_room import PendingAllocs
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of
 from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
 from yurt.server.queueing.pool_view import PoolView

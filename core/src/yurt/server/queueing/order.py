@@ -11,7 +11,7 @@ from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import Shares, fair_order
 from yurt.queue.line import Line
 from yurt.queue.waiting import JobKey, Path, Waiting
-from yurt.scheduler.capacity.pool_room import PendingAllocs, PoolRoom
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueueEntry
 from yurt.server.queueing.pool_view import PoolView, weights_of
@@ -124,23 +124,23 @@ def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> QueueDe
     return QueueDecision(tuple(release), tuple(kept.promises))
 
 
-def _may_start(room: PoolRoom, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
+def _may_start(room: PoolCapacity, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
     """Whether there is anything to decide: some job fits, or its request must be refused by the scheduler."""
     return shapes is None or any(room.has_room(wanted) or not _fits_empty(room, wanted) for wanted in shapes.values())
 
 
-def _could_ever_fit(room: PoolRoom, entry: QueueEntry) -> bool:
+def _could_ever_fit(room: PoolCapacity, entry: QueueEntry) -> bool:
     return _fits_empty(room, entry.wanted)
 
 
-def _fits_empty(room: PoolRoom, wanted: Iterable[PendingAllocs]) -> bool:
+def _fits_empty(room: PoolCapacity, wanted: Iterable[PendingAllocs]) -> bool:
     return any(room.total_places(one.ask) >= max(1, one.least) for one in wanted)
 
 
 class PromisedCapacity(NamedTuple):
     """The pool at the time of a promise, without what the promised job takes, and the rows where it takes it."""
 
-    room: PoolRoom
+    room: PoolCapacity
     rows: tuple[int, ...]
     start: int
     is_sure: bool

@@ -18,7 +18,7 @@ from yurt.queue.decay import lifetime, used
 from yurt.queue.fair_order import Delays, delays_of
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting import Path
-from yurt.scheduler.capacity.pool_room import PoolRoom
+from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import capacity_of, end_by_limit, kinds_of, metadata_key, was_boosted
 from yurt.state import Change, Snapshot
 from yurt.state.usage import is_using
@@ -122,7 +122,7 @@ class PoolView:
         self._delays = _DelaysOfUsage(state, pool, queue)
         self._remembered: dict[Hashable, Any] = {}
         self._changed_nodes: set[str] = set()
-        self._room: PoolRoom | None = None
+        self._room: PoolCapacity | None = None
         self._node_ids = {node.id for node in state.nodes.values() if node.node_pool == pool}
         rows = [row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id)]
         for alloc in rows:
@@ -145,10 +145,10 @@ class PoolView:
         """Show this state, whose changes were followed."""
         self.state = state
 
-    def room(self) -> PoolRoom:
+    def room(self) -> PoolCapacity:
         """A copy of the free capacity, for planning."""
         if self._room is None or not self._room.follow(self.state, self._changed_nodes):
-            self._room = PoolRoom(self.state, self.pool)
+            self._room = PoolCapacity(self.state, self.pool)
         self._changed_nodes.clear()
         return self._room.copy()
 

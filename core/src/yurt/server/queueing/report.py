@@ -14,7 +14,7 @@ from yurt.queue.expected_start import expected_starts
 from yurt.queue.line import Line
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting import JobKey, Waiting
-from yurt.scheduler.capacity.pool_room import PoolRoom
+from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
 from yurt.server.queueing.order import adjusted_order, ordered
 from yurt.server.queueing.pool_view import PoolView
@@ -159,7 +159,7 @@ def _queue(state: Snapshot, pool: str) -> BatchQueue | None:
     return None if row is None else row.batch_queue
 
 
-def _reason(room: PoolRoom, entry: QueueEntry, position: int) -> tuple[str, str]:
+def _reason(room: PoolCapacity, entry: QueueEntry, position: int) -> tuple[str, str]:
     """The status of a job and the first cause of its wait."""
     evaluation = entry.evaluation
     if evaluation.quota_limit_reached:

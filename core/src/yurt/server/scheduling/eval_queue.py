@@ -14,7 +14,7 @@ from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.eval_times import EvalTimes
-from yurt.server.scheduling.missed_news import tell_missed_news, uses_csi
+from yurt.server.scheduling.missed_unblocks import unblock_missed, uses_csi
 from yurt.server.scheduling.pool_queues import PoolQueues
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
@@ -88,7 +88,7 @@ class EvalQueue:
         for evaluation in state.evals.where("status", status.EVAL_PENDING):
             self._route(evaluation, now)
         blocked = tuple(state.evals.where("status", status.EVAL_BLOCKED))
-        tell_missed_news(self.blocked, state, blocked)
+        unblock_missed(self.blocked, state, blocked)
         for evaluation in blocked:
             self._block(evaluation, now)
         if self.blocked.has_news:

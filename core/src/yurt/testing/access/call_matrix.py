@@ -26,7 +26,7 @@ from yurt.agent.cluster.members_port import MembersPort
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.config import AgentConfig
-from yurt.agent.far import ClosableApi, FarClients
+from yurt.agent.remote_agents import ClosableApi, FarClients
 from yurt.agent.tls import TlsSettings, channel_credentials
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort

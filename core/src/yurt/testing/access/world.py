@@ -20,7 +20,7 @@ from yurt.access.needs import (
     VariableCapability,
 )
 from yurt.http.callers import sealed_origin
-from yurt.http.marks import ORIGIN
+from yurt.http.forwarding_headers import ORIGIN
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.clients.node_identities import NodeIdentities
 from yurt.server.server import Server

@@ -14,8 +14,8 @@ from typing import Final
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig
-from yurt.agent.far import FarClients, FarServers
 from yurt.agent.peers import ServerLinks
+from yurt.agent.remote_agents import FarClients, FarServers
 from yurt.agent.tls import TlsSettings
 from yurt.client.client import Client, Surroundings
 from yurt.client.config import ClientConfig

@@ -17,7 +17,7 @@ from yarl import URL
 
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiRequest
 from yurt.http.callers import sealed_origin
-from yurt.http.marks import BY_CLIENT, FORWARDED, ORIGIN
+from yurt.http.forwarding_headers import BY_CLIENT, FORWARDED, ORIGIN
 from yurt.testing.sim.loop import Process, SimLoop
 
 BODY_MAX = 1 << 26

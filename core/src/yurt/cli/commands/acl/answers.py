@@ -22,7 +22,7 @@ _MISTAKES = re.compile(r"((?P<thing>[a-z ]+) 0 invalid: )?\d+ errors? occurred:\
 
 
 def explained(run: Run) -> Run:
-    """Turn the refusals that every route of access control knows into a sentence that says what to do."""
+    """Replace common refusals of access control routes by a sentence that says what to do."""
 
     @wraps(run)
     def explaining(call: Invocation) -> int:
@@ -45,7 +45,7 @@ def _explanation(error: ApiError, *, has_token: bool) -> CliError | ApiError:
 
 
 def listed_mistakes(error: ApiError, thing: str = "request") -> CliError | ApiError:
-    """The mistakes in a refusal as sentences, about what it names or the thing; other errors stay as they are."""
+    """The mistakes in a refusal as sentences about the named subject; other errors stay unchanged."""
     text = str(error)
     mistakes = _MISTAKES.fullmatch(text)
     return error if mistakes is None else CliError(_listed(mistakes["thing"] or thing, mistakes["items"]))

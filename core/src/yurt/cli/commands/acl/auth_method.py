@@ -153,7 +153,7 @@ def _config_rows(config: Json) -> list[tuple[str, Any]]:
 
 
 def _assertion_rows(assertion: Json) -> list[tuple[str, Any]]:
-    """How the client of the OIDC provider proves who it is; no rows where it does so by its secret."""
+    """The client's authentication at the OIDC provider; no rows when it uses its secret."""
     if not assertion:
         return []
     return [

@@ -9,7 +9,7 @@ from yurt.cli.terminal.data import show_data, wants_data
 
 SELF = "self"
 REFUSED = 2
-"""The exit code for what is not allowed."""
+"""The exit code for a request that is not allowed."""
 _SCOPES = (("node-pool", "NodePool"), ("var", "Variable"), ("host-volume", "HostVolume"), ("node", "Node"))
 
 

@@ -1,4 +1,4 @@
-"""`yurt acl lint`: what is wrong with a policy besides its language."""
+"""`yurt acl lint`: problems of a policy beyond its syntax."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TROUBLE = 2
 
 
 def run(call: Invocation) -> int:
-    """Print findings as FILE:LINE:COLUMN; 0 for none, 1 for some, 2 where the policy could not be looked at."""
+    """Print findings as FILE:LINE:COLUMN; 0 for none, 1 for some, 2 for an unreadable policy."""
     from yurt.acl.lint import lint
     from yurt.acl.policy import PolicyError
     from yurt.cli.files.source import read_text

@@ -72,7 +72,7 @@ def _accessor(given: str, lines: list[AuditedLine]) -> str:
 
 
 def _problems(found: Suggestion, asked: Needs) -> list[str]:
-    """What the policy does not cover."""
+    """Requests that the policy does not cover."""
     from yurt.access.needs import describe
 
     problems = [f"no policy can grant this: {describe(each.need)}" for each in found.ungrantable]

@@ -57,7 +57,7 @@ def create_token(call: Invocation) -> int:
 
 
 def _brought_ids(call: Invocation) -> Json:
-    """The ids of a token that the caller brings: both or none."""
+    """The given ids of a token: both or none."""
     accessor = call.flags.text("accessor")
     if bool(accessor) != bool(call.args):
         raise UsageError('-accessor and a file with the secret id ("-": standard input) are given together')
@@ -136,7 +136,7 @@ def show_own_token(call: Invocation) -> int:
 
 
 def _show_workload(call: Invocation) -> int:
-    """A workload identity is no token, but may have policies."""
+    """A workload identity is not a token, but may have policies."""
     if not call.api.get("/v1/acl/policy/self"):
         raise CliError("No ACL tokens, nor ACL policies attached to a workload identity found.")
     call.screen.line("This is a workload identity, not an ACL token; its policies are shown by: yurt acl policy self")

@@ -60,7 +60,7 @@ def _print_file(call: Invocation, alloc: Json, path: str) -> None:
 
 
 def show_logs(call: Invocation) -> int:
-    """Print the log of a task, its end, or what comes."""
+    """Print the log of a task, its end, or new output."""
     from yurt.cli.api.choose import chosen_alloc, chosen_task
     from yurt.cli.api.frames import LogSource
     from yurt.cli.commands.alloc.following import StartPosition, print_source

@@ -1,4 +1,4 @@
-"""Print a file or a log. With -f, resume at another server when the agent that sends it dies or goes silent.
+"""Print a file or a log. With -f, resume at another server when the sending agent fails or falls silent.
 
 What was shown last has a place (`yurt.cli.api.frames`). When the answer breaks off, the rest is asked for from there:
 of the same agent and of the other servers, in turn, within a bound. The servers are asked for while all is well, for
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 PATIENCE_S = 120.0
-"""How long a followed stream that broke off is asked for again."""
+"""How long an interrupted stream is retried."""
 SILENCE_S = 20.0
 """A followed stream sends something each second; after a silence of this length it counts as broken."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.25, 2.0
 SERVERS_MAX = 16
 REOPEN_MAX = 5
-"""Answers in a row that begin too late, after which what is missing is given up."""
+"""Consecutive answers with a gap at the start, after which the gap is accepted."""
 LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -53,7 +53,7 @@ class Bounds(NamedTuple):
 
 
 class StartPosition(NamedTuple):
-    """Where to begin: so many last lines, or else so many last bytes (both -1: at the beginning)."""
+    """Where to begin: the number of last lines, or of last bytes (both -1: at the beginning)."""
 
     lines: int = -1
     characters: int = -1
@@ -68,7 +68,7 @@ def write_out(data: bytes) -> None:
 def print_source(
     api: ApiClient, source: FrameSource, begin: StartPosition, *, follow: bool, bounds: Bounds | None = None
 ) -> bool:
-    """Print what there is, and with `follow` what comes; whether there was anything."""
+    """Print the present content, and with `follow` new content; returns whether there was any."""
     if begin.lines >= 0:
         data, place = _last_lines(api, source, begin.lines, may_be_missing=follow)
         write_out(data)
@@ -109,7 +109,7 @@ class Follower:
         self.has_output = False
 
     def run(self) -> bool:
-        """Print until the source ends; whether there was anything. Raises the last failure when nobody goes on."""
+        """Print until the source ends; returns whether there was anything. Raises the last failure if none resumes."""
         self._apis += other_servers(self._api)
         try:
             self._follow()
@@ -218,7 +218,7 @@ def _say(text: str) -> None:
 
 
 def other_servers(api: ApiClient) -> list[ApiClient]:
-    """The other servers of the agent's region, as it knows them; none when it does not say.
+    """The other servers of the agent's region that it knows; empty when it does not answer.
 
     An address on loopback is another machine's own, unless the agent itself was reached there.
     """

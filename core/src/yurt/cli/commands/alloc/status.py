@@ -73,7 +73,7 @@ def _check_facts(call: Invocation, check: Json) -> list[tuple[str, object]]:
 
 
 def show_volumes(call: Invocation, alloc: Json, group: Json) -> None:
-    """Tables of host volumes and of CSI volumes, as far as the group asks for any."""
+    """Tables of host volumes and of CSI volumes that the group requests."""
     from yurt.cli.views.csi import shown_bool
 
     requests: list[Json] = [each for _, each in sorted((group.get("Volumes") or {}).items())]
@@ -88,7 +88,7 @@ def show_volumes(call: Invocation, alloc: Json, group: Json) -> None:
 
 
 def _source(alloc: Json, request: Json) -> str:
-    """The id of the volume; with `per_alloc` each allocation has one of its own."""
+    """The id of the volume; with `per_alloc` each allocation has its own."""
     index = _INDEX.search(alloc["Name"])
     return str(request["Source"]) + (index[0] if request.get("PerAlloc") and index is not None else "")
 
@@ -271,7 +271,7 @@ def _show_addresses(call: Invocation, alloc: Json) -> None:
 
 
 def _show_checks(call: Invocation, alloc: Json) -> None:
-    """The checks of a running allocation that has services with checks; nothing when its node does not answer."""
+    """The check results of a running allocation; nothing when its node does not answer."""
     group = _group(alloc)
     services = [*(group.get("Services") or ()), *(s for t in group.get("Tasks") or () for s in t.get("Services") or ())]
     if alloc["ClientStatus"] != "running" or not any(service.get("Checks") for service in services):
@@ -287,7 +287,7 @@ def _show_checks(call: Invocation, alloc: Json) -> None:
 
 
 def _stats(call: Invocation, alloc: Json) -> Json:
-    """Use of resources, of a running allocation only; nothing when its node does not answer."""
+    """Resource usage of a running allocation; nothing when its node does not answer."""
     if alloc["ClientStatus"] != "running":
         return {}
     try:

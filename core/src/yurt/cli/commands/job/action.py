@@ -48,7 +48,7 @@ def _actions(call: Invocation, job_id: str, namespace: str) -> list[Json]:
 
 
 def _wanted(call: Invocation, alloc: Json | None) -> tuple[str, str]:
-    """Group and task that were asked for, "" for any."""
+    """The requested group and task, "" for any."""
     group = call.flags.text("group")
     if alloc is not None and group not in ("", alloc["TaskGroup"]):
         raise CliError(f'Allocation "{alloc["ID"][:8]}" is of the group "{alloc["TaskGroup"]}", not of "{group}"')
@@ -56,7 +56,7 @@ def _wanted(call: Invocation, alloc: Json | None) -> tuple[str, str]:
 
 
 def chosen_place(actions: list[Json], name: str, group: str, task: str) -> tuple[str, str]:
-    """The group and the task that have the action; raises CliError with what there is where none or several have."""
+    """The group and task with the action; raises CliError with the candidates where none or several have it."""
     fitting = [each for each in actions if group in ("", each["TaskGroupName"]) and task in ("", each["TaskName"])]
     found = [(each["TaskGroupName"], each["TaskName"]) for each in fitting if each["Name"] == name]
     if len(found) == 1:

@@ -122,7 +122,7 @@ def write_example(call: Invocation) -> int:
 
 
 def _template(call: Invocation, name: str) -> str:
-    """The job file that the cluster keeps under a name, as a variable."""
+    """The job file that the cluster stores under a name, as a variable."""
     from yurt.cli.api.variables import read_variable
 
     variable = read_variable(call, f"{TEMPLATES}/{name}")
@@ -179,7 +179,7 @@ def _is_api_job(source: str, *, is_json: bool) -> bool:
 
 
 def inspect_job(call: Invocation) -> int:
-    """Print the job as the server holds it, or the file that it came from."""
+    """Print the job as the server stores it, or its original file."""
     wants_data(call)
     stub = find_job(call, call.args[0])
     query = {"namespace": stub.get("Namespace")}
@@ -225,7 +225,7 @@ def _print_source(call: Invocation, job: Json) -> None:
 
 
 def _write_source(call: Invocation, job: Json) -> None:
-    """A job file for a job that came without one."""
+    """A job file for a job that was registered without one."""
     from yurt.cli.files.hcl import job_file
 
     file = job_file(job, trim=True)

@@ -1,4 +1,4 @@
-"""`yurt job validate`, `plan` and `why-not`: what would happen to a job, with nothing changed."""
+"""`yurt job validate`, `plan` and `why-not`: what would happen to a job, without changing anything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLACED, NOT_PLACED, NO_ANSWER = 0, 1, 255
 
 
 def validate_job(call: Invocation) -> int:
-    """Check the file, then ask the agent whether it would take the job."""
+    """Check the file, then ask the agent whether it would accept the job."""
     wanted = call.flags.text("format")
     if wanted not in FORMATS:
         raise UsageError(f'-format is one of {", ".join(FORMATS)}, not "{wanted}"')
@@ -72,7 +72,7 @@ def ask(call: Invocation, file: JobFile) -> tuple[Sequence[str], str]:
 
 
 def findings(call: Invocation) -> list[Diagnostic]:
-    """Everything that the parser and the agent find, the errors first."""
+    """All findings of the parser and the agent, errors first."""
     try:
         file = load_job(call, call.args[0])
     except JobFileError as error:
@@ -96,7 +96,7 @@ def _print(call: Invocation, wanted: str, found: Sequence[Diagnostic]) -> None:
 
 
 def plan_job(call: Invocation) -> int:
-    """Show what `job run` would do; 0 nothing, 1 allocations come or go, 255 on errors."""
+    """Show what `job run` would do; 0 nothing, 1 allocations start or stop, 255 on errors."""
     template = call.flags.text("t")
     if template and call.flags.is_on("json-output"):
         raise CliError(BOTH_GIVEN)
@@ -252,7 +252,7 @@ def explain_job(call: Invocation) -> int:
 
 
 def _show_failures(call: Invocation, found: Json) -> None:
-    """Why tasks of the job fail, of one that the cluster has: then it is no lack of room."""
+    """Why tasks of a stored job fail, which is not a lack of capacity."""
     from yurt.cli.views.failures import show_last_failures
 
     query = {"namespace": found.get("Namespace") or "default"}
@@ -281,7 +281,7 @@ def _asked(call: Invocation, file: JobFile, query: Json) -> Json:
 
 
 def _as_file_call(call: Invocation) -> Invocation:
-    """The call as the reader of job files takes it: there `-json` would say that the file is JSON."""
+    """The call for the reader of job files, for which `-json` would mean that the file is JSON."""
     names = [flag.name for flag in call.command.all_flags]
     values: Json = {name: call.flags.texts(name) if name in ("var", "var-file") else None for name in names}
     values |= {

@@ -101,7 +101,7 @@ def _wait_of(text_given: str) -> int:
 
 
 def _pause(call: Invocation, wait: int | None) -> bool:
-    """Between two batches; whether to go on."""
+    """Wait between two batches; returns whether to continue."""
     if wait is None:
         return call.flags.is_on("yes") or confirm("Proceed with the next batch?")
     if wait:

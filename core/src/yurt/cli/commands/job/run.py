@@ -77,7 +77,7 @@ def _refusal(call: Invocation, file: JobFile, error: ApiError) -> str:
 
 
 def show_warnings(call: Invocation, warnings: str, file: JobFile | None = None) -> None:
-    """The block of warnings of a registration or a plan, at their lines of the file where these are known."""
+    """The warnings of a registration or a plan, at their lines of the file where known."""
     if warnings:
         call.screen.line(call.screen.style("Job Warnings:", "bold", "yellow"))
         told = explain(file, warnings, is_warning=True) if file else warnings
@@ -85,7 +85,7 @@ def show_warnings(call: Invocation, warnings: str, file: JobFile | None = None) 
 
 
 def _tell_registered(call: Invocation, file: JobFile) -> None:
-    """A periodic or parameterized job makes no evaluation of its own."""
+    """Print the registration of a periodic or parameterized job, which creates no evaluation."""
     from yurt.cli.views.job import next_launch
 
     call.screen.line("Job registration successful")

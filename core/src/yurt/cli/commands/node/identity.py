@@ -1,4 +1,4 @@
-"""`yurt node identity` and `yurt node intro`: how nodes prove who they are."""
+"""`yurt node identity` and `yurt node intro`: the credentials of nodes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def renew_identity(call: Invocation) -> int:
-    """Have a node ask for a new identity; it asks with a heartbeat that it sends now."""
+    """Have a node request a new identity in a heartbeat that it sends now."""
     call.api.put("/v1/client/identity/renew", {"NodeID": find_node(call, call.args[0])["ID"]})
     return 0
 
 
 def create_intro_token(call: Invocation) -> int:
-    """Make a token, and say how it is used."""
+    """Create a token, and print how to use it."""
     flags = call.flags
     asked = {
         "TTL": _nanoseconds(flags.text("ttl") or "0"),

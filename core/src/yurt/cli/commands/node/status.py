@@ -103,7 +103,7 @@ def _show(call: Invocation, node: Json) -> None:
 
 
 def _host_stats(call: Invocation, node: Json) -> Json:
-    """What the host uses; nothing when the node cannot be reached."""
+    """The host's resource usage; empty when the node cannot be reached."""
     if node["Status"] != "ready":
         return {}
     try:
@@ -148,7 +148,7 @@ def _facts(call: Invocation, node: Json, host: Json) -> list[tuple[str, object]]
 
 
 def _second_agent(node: Json) -> str:
-    """Where an agent runs on a copy of the node's data directory, as its newest event of that kind says."""
+    """The address of an agent that runs on a copy of the node's data directory, according to its newest such event."""
     for event in reversed(node.get("Events") or []):
         details = event.get("Details") or {}
         if details.get("refused_address"):
@@ -158,7 +158,7 @@ def _second_agent(node: Json) -> str:
 
 
 def _csi_volumes(call: Invocation, node: Json) -> list[str]:
-    """What allocations on the node use; asked for only where a plugin is."""
+    """The CSI volumes in use on the node; queried only where a plugin is."""
     if not node.get("CSINodePlugins"):
         return []
     found = call.api.get("/v1/volumes", {"type": "csi", "node_id": node["ID"], "namespace": "*"}) or []

@@ -40,7 +40,7 @@ def show_topology(call: Invocation) -> int:
 
 
 def topology(node: Json, held: dict[str, list[str]]) -> list[Json]:
-    """Every device with its place and its links to the others, in the order of their numbers."""
+    """Every device with its location and its links to the others, in order of number."""
     from yurt.cli.views.devices import attribute_text, group_name, groups_of
 
     found = []

@@ -40,7 +40,7 @@ def send_request(call: Invocation) -> int:
 
 
 def _body() -> bytes:
-    """What is piped in; nothing on a terminal or when there is no input at all."""
+    """Piped input; empty on a terminal or without input."""
     import os
     import stat
 

@@ -62,7 +62,7 @@ def show_config(call: Invocation) -> int:
 
 
 def set_config(call: Invocation) -> int:
-    """Change what the flags name and keep the rest."""
+    """Change the settings given as flags and keep the rest."""
     flags = call.flags
     config: Json = call.api.get("/v1/operator/autopilot/configuration")
     for name, (key, _) in _SWITCHES.items():

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 SILENCE_S = 20.0
 LOG_BYTES_MAX = 64 * 1024 * 1024
 UNIT = "yurt"
-"""The systemd unit whose journal holds the logs of the past."""
+"""The systemd unit whose journal has the past logs."""
 CLUSTER = {
     "agent-self": "/v1/agent/self", "members": "/v1/agent/members", "leader": "/v1/status/leader",
     "peers": "/v1/status/peers", "regions": "/v1/regions", "namespaces": "/v1/namespaces",
@@ -84,7 +84,7 @@ class Bundle:
             self.files += 1
 
     def take(self, name: str, get: Callable[[], bytes]) -> None:
-        """One file, or why there is none."""
+        """Add one file, or the reason why it is missing."""
         try:
             data = get()
         except YurtError as error:
@@ -144,7 +144,7 @@ class Capture:
         is_config = path == CLUSTER["agent-self"]
 
         def get() -> bytes:
-            """Agents blank the secrets of their configuration; those of older versions left some."""
+            """Agents redact the secrets of their configuration; those of older versions left some."""
             from yurt.api.redaction import redacted
 
             answer = api.get(path, query)
@@ -165,7 +165,7 @@ class Capture:
             time.sleep(max(0.0, next_s - time.monotonic()))
 
     def _past_query(self) -> dict[str, str]:
-        """How the logs of the past are asked for; empty when they are not."""
+        """The query for past logs; empty when not requested."""
         flags = self._call.flags
         since = flags.text("log-lookback")
         if not since and not flags.is_on("log-file-export"):
@@ -199,7 +199,7 @@ class Capture:
         self._bundle.take("cluster/eventstream.json", read)
 
     def _until_over(self, path: str, query: Query) -> bytes:
-        """What a stream sends until the time is over."""
+        """A stream's content until the time is over."""
         from yurt.cli.api.client import ApiClient
 
         api, end_s, found = ApiClient(self._call.api.connection), time.monotonic() + self._times.duration_s, bytearray()
@@ -224,7 +224,7 @@ class Capture:
         self._bundle.take(f"{target.folder}/{name or profile}.txt", lambda: b"".join(api.stream(path, asked)))
 
     def _log(self, target: DebugTarget) -> None:
-        """The log of an agent until the time is over, over a connection of its own."""
+        """The log of an agent until the time is over, on a separate connection."""
         from yurt.cli.api.client import ApiClient
         from yurt.cli.api.frames import data_of, frames
 
@@ -247,7 +247,7 @@ class Capture:
 
 
 def collect(call: Invocation) -> int:
-    """Gather what is asked for into one archive, or a folder."""
+    """Collect the requested data into one archive, or a folder."""
     from pathlib import Path
 
     times = DebugTimes(
@@ -275,7 +275,7 @@ def collect(call: Invocation) -> int:
 
 
 def _write(call: Invocation, path: Path, name: str, fill: Callable[[Bundle], None]) -> Bundle:
-    """The archive with its list of errors; only its owner can read it, and nothing is overwritten."""
+    """The archive with its list of errors; readable only by its owner, and never overwriting."""
     import tarfile
 
     try:
@@ -309,7 +309,7 @@ def _topics(call: Invocation) -> tuple[str, ...]:
 
 
 def _servers(call: Invocation) -> list[DebugTarget]:
-    """The servers of the agent's region that are there and asked for."""
+    """The requested live servers of the agent's region."""
     wanted = _wanted(call, "server-id")
     told: Json = call.api.get("/v1/agent/members") or {}
     region = call.api.connection.region or told.get("ServerRegion")
@@ -325,7 +325,7 @@ def _servers(call: Invocation) -> list[DebugTarget]:
 
 
 def _nodes(call: Invocation) -> list[DebugTarget]:
-    """The nodes that are asked for, as many as -max-nodes says."""
+    """The requested nodes, up to -max-nodes."""
     wanted, of_class = _wanted(call, "node-id"), call.flags.text("node-class")
     rows: list[Json] = call.api.get("/v1/nodes") or [] if wanted else []
     ready = [each for each in rows if each["Status"] == "ready" and (not of_class or each["NodeClass"] == of_class)]

@@ -1,4 +1,4 @@
-"""`yurt operator gossip keyring`: there is no gossip key; the commands say what protects servers instead."""
+"""`yurt operator gossip keyring`: there is no gossip key; the commands explain what protects servers instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DETAILS = "Nothing is changed. Mutual TLS protects the servers' traffic; the ans
 
 
 def tell_instead(call: Invocation) -> int:
-    """Say what protects servers; fails, for nothing was done."""
+    """Explain what protects servers; fails, because nothing was done."""
     raise CliError(f"{NO_KEY.format(verb=call.command.name.rpartition(' ')[2])}\n{INSTEAD}")
 
 

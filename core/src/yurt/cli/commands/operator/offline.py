@@ -30,7 +30,7 @@ its state with `yurt operator snapshot save`, which `yurt operator snapshot stat
 
 
 def with_log(data_dir: str, work: Callable[[SqliteLog, LogState], Awaitable[T]]) -> T:
-    """What the work makes of the log; raises CliError with the reason where there is none to read."""
+    """The result of work on the log; raises CliError with the reason when it cannot be read."""
     import asyncio
     from pathlib import Path
 
@@ -47,7 +47,7 @@ def with_log(data_dir: str, work: Callable[[SqliteLog, LogState], Awaitable[T]])
 
 
 def log_path(data_dir: Path) -> Path:
-    """The file of the log, which may be gone; the directory may also be named by the server's own folder in it."""
+    """The path of the log file, which may be missing; accepts the server's folder in the directory too."""
     for folder in (data_dir / SERVER, data_dir):
         if (folder / LOG_FILE).is_file() or (folder / COMMIT_INDEX).is_file():
             return folder / LOG_FILE
@@ -62,7 +62,7 @@ def log_path(data_dir: Path) -> Path:
 
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[tuple[SqliteLog, LogState]]:
-    """The log, nobody else's meanwhile."""
+    """The log, locked for the duration."""
     from yurt.storage.sqlite import SqliteLog
 
     log = SqliteLog(path)
@@ -92,7 +92,7 @@ async def state_at(log: SqliteLog, found: LogState, last_index: int) -> Snapshot
 
 
 def show_log_range(call: Invocation) -> int:
-    """What the log of a stopped server holds."""
+    """Show the range of a stopped server's log."""
     from pathlib import Path
 
     async def facts(_: SqliteLog, state: LogState) -> LogState:

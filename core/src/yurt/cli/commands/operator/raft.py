@@ -45,7 +45,7 @@ def remove_peer(call: Invocation) -> int:
 
 
 def transfer_leadership(call: Invocation) -> int:
-    """Have another server lead."""
+    """Transfer leadership to another server."""
     peer_id, address = call.flags.text("peer-id"), call.flags.text("peer-address")
     if bool(peer_id) == bool(address):
         raise UsageError("Give -peer-id, as `yurt operator raft list-peers` shows it, or -peer-address")

@@ -57,7 +57,7 @@ def show_config(call: Invocation) -> int:
 
 
 def set_config(call: Invocation) -> int:
-    """Change what the flags name and keep the rest."""
+    """Change the settings given as flags and keep the rest."""
     flags = call.flags
     answer: Json = call.api.get("/v1/operator/scheduler/configuration")
     config: Json = answer.get("SchedulerConfig") or {}

@@ -21,7 +21,7 @@ RESTORED = (
 
 
 def inspect_snapshot(call: Invocation) -> int:
-    """What a file holds; the digests and the state are checked."""
+    """Show the content of a file; its digests and state are verified."""
     import tempfile
     from pathlib import Path
 
@@ -90,7 +90,7 @@ def _warn_of_access(call: Invocation, body: bytes) -> None:
 
 
 def save_snapshot(call: Invocation) -> int:
-    """Write the state of the cluster to a file that only its owner can read; nothing is overwritten."""
+    """Write the state of the cluster to a file that only its owner can read; never overwrites."""
     import base64
     import hashlib
     from pathlib import Path
@@ -139,7 +139,7 @@ def print_snapshot_state(call: Invocation) -> int:
 
 
 def redact_snapshot(call: Invocation) -> int:
-    """Check the file; it holds no key that could be taken out."""
+    """Check the file; it contains no key to remove."""
     import tempfile
     from pathlib import Path
 

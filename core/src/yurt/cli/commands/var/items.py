@@ -110,7 +110,7 @@ def _open_page(call: Invocation, variable: Json | None = None) -> None:
 
 
 def _spec(call: Invocation) -> Json:
-    """The variable to store: what a file says, then what the command line says."""
+    """The variable to store: from the file, overridden by the command line."""
     first, *rest = call.args
     form = call.flags.text("in")
     if first == "-" or first.startswith("@"):

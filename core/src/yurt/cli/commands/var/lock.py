@@ -1,4 +1,4 @@
-"""`yurt var lock`: a command that runs while a lock on a variable is held."""
+"""`yurt var lock`: runs a command while it has a lock on a variable."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_under_lock(call: Invocation) -> int:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """Whatever ends this command ends the one that it runs: nobody else may hold the lock meanwhile."""
+    """End the command together with this one: the lock may pass to others as soon as this one ends."""
     raise KeyboardInterrupt
 
 
@@ -70,7 +70,7 @@ def _duration(call: Invocation, flag: str) -> str:
 
 
 def _acquire(call: Invocation, path: str, lock: Json) -> Json:
-    """Wait for the lock; `-early-return` gives up when it is held, `-max-retry` bounds other failures."""
+    """Wait for the lock; `-early-return` stops when another caller has it, `-max-retry` bounds other failures."""
     failures, backoff_s = 0, max(call.flags.number("backoff"), 0) or ASK_AGAIN_S
     while True:
         try:

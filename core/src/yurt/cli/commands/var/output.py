@@ -18,12 +18,12 @@ TEMPLATE: Flag = text("template", "The Go template for -out=go-template.")
 
 
 def out_flag(forms: str, help_text: str, *, default: str = "") -> Flag:
-    """`-out` with the forms that a command knows."""
+    """`-out` with the formats of a command."""
     return text("out", f"How to print {help_text}: {forms}.", default=default)
 
 
 def checked_form(call: Invocation, forms: tuple[str, ...], *, default: str) -> str:
-    """The form that was asked for; `-template` alone asks for go-template."""
+    """The requested format; `-template` alone implies go-template."""
     form, template = call.flags.text("out"), call.flags.text("template")
     if not form:
         form = "go-template" if template else default
@@ -78,7 +78,7 @@ def _show_table(call: Invocation, variable: Json) -> None:
 
 
 def conflict_error(held: Json, checked: int, *, doing: str) -> CliError:
-    """Why a change was refused: another version, or somebody's lock."""
+    """Why a change was refused: another version, or a lock of another caller."""
     path = held.get("Path", "")
     if held.get("Lock"):
         return CliError(f'Failed to {doing} variable "{path}": it is locked; only the holder of the lock may change it')

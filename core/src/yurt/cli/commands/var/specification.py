@@ -26,7 +26,7 @@ _LOCK_FIELDS = {"id": "ID", "ttl": "TTL", "lock_delay": "LockDelay"}
 
 
 def read_spec(name: str, *, form: str) -> Json:
-    """A variable from a file or from standard input, whose form must be told when its name does not tell it."""
+    """A variable from a file or standard input; the format must be given unless the file's name implies it."""
     if name.endswith((".hcl", ".json")):
         form = "json" if name.endswith(".json") else "hcl"
     source = read_text(name)

@@ -10,7 +10,7 @@ from yurt.cli.terminal.data import show_data, wants_data
 
 
 def delete_claim(call: Invocation) -> int:
-    """Delete it: the next allocation may go to another volume."""
+    """Delete a claim: the next allocation may use another volume."""
     claim = find_claim(call, call.args[0])
     question = f'Are you sure you want to delete the claim of job "{claim["JobID"]}" on "{claim["VolumeName"]}"?'
     is_sure = call.flags.is_on("y") or call.flags.is_on("yes")

@@ -49,7 +49,7 @@ def delete_volume(call: Invocation) -> int:
 
 
 def _delete_csi(call: Invocation) -> int:
-    """Let the volume's plugin delete it; an agent whose plugins cannot says so."""
+    """Let the volume's plugin delete it; agents whose plugins cannot report that."""
     volume = find_csi(call, call.args[0])
     path = api_path("volume", "csi", volume["ID"], "delete")
     call.api.delete(path, {"namespace": volume["Namespace"]}, headers=secret_header(call))

@@ -66,7 +66,7 @@ def _is_counted(
     return is_held and not more
 
 
-def held_content(held: ExclusiveResources) -> tuple[object, ...]:
+def content_of(held: ExclusiveResources) -> tuple[object, ...]:
     """The content in a canonical form."""
 
     def entries(mapping: Mapping[K, int]) -> Iterator[tuple[str, int]]:

@@ -24,7 +24,7 @@ REFUSALS_MAX = 1
 """After this many refusals in a row, ready is requested with the next heartbeat instead of at once."""
 
 
-class Standing:
+class NodeRegistration:
     """The state of one node's registration; `on_lost` is called with the index from which on to report again."""
 
     def __init__(

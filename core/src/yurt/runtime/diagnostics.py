@@ -53,7 +53,7 @@ _sampling = threading.Lock()
 _journals: set[object] = set()
 
 
-async def insides(what: str, options: Mapping[str, str], *, is_debug: bool) -> AsyncGenerator[bytes]:
+async def agent_diagnostics(what: str, options: Mapping[str, str], *, is_debug: bool) -> AsyncGenerator[bytes]:
     """One thing in pieces: the machine as JSON, a profile by its `name`, or the journal of a `service`.
 
     Raises PermissionDenied without `enable_debug`, NotFound, Invalid, or Unavailable. An empty piece is a heartbeat.
@@ -149,7 +149,7 @@ async def _profile(options: Mapping[str, str]) -> bytes:
 
 
 def stacks_text(tasks: set[asyncio.Task[Any]], *, is_counted: bool) -> str:
-    """Where every thread and every task is: equal ones together with their number, or each by its name."""
+    """The stacks of all threads and tasks: equal ones combined with their number, or each by its name."""
     names = {each.ident: each.name for each in threading.enumerate()}
     found = [
         (f'thread "{names.get(ident, ident)}"', _frames(frame))
@@ -192,7 +192,7 @@ def _awaited(waiting: Any) -> tuple[str, ...]:
 
 
 def sampled_text(seconds: float) -> str:
-    """What the threads did, looked at each 10 ms: `outer;inner count` lines for flame graphs. Blocking."""
+    """Samples of the threads' stacks every 10 ms: `outer;inner count` lines for flame graphs. Blocking."""
     if not _sampling.acquire(blocking=False):
         raise Unavailable("a profile is being taken already; try again when it is done")
     try:

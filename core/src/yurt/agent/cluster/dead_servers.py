@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 1.0
 
 
-def to_put_out(
+def removable_servers(
     voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, long_gone: Collection[str]
 ) -> Voter | None:
     """The next server to put out, if there is one; of those that failed only the ones in `long_gone` count."""
@@ -41,7 +41,7 @@ def to_put_out(
     return next((voter for voter in voters if status[voter.id] == FAILED and voter.name in long_gone), None)
 
 
-class Minder:
+class DeadServerCleanup:
     """Looks after the cluster while the server beside leads."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Minder:
         config = self._config()
         stable_s = config.server_stabilization_time / NANOSECONDS
         long_gone = {each.name for each in gone if self._membership.status_age_s(each.name) >= stable_s}
-        voter = to_put_out(await self._etcd.voters(), members, config, long_gone=long_gone)
+        voter = removable_servers(await self._etcd.voters(), members, config, long_gone=long_gone)
         if voter is not None:
             log.warning("server %s is gone and no longer keeps the cluster's log", voter.name)
             await self._etcd.remove(voter.id)

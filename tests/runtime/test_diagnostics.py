@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.runtime.insides import REDACTED, command_line, environment
+from yurt.runtime.diagnostics import REDACTED, command_line, environment
 
 
 @pytest.mark.parametrize(("words", "shown"), [

@@ -17,7 +17,7 @@ from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.devices.offers import Stock, rack_of
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
-from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs.alloc import Allocation
@@ -64,7 +64,7 @@ class _PlacesByRow(NamedTuple):
     total: int
 
 
-class PoolRoom:
+class PoolCapacity:
     """Free amounts and devices of the ready nodes of a pool; `take` and `release` change them.
 
     A room may be kept: `follow` looks again only at rows that changed, and `copy` makes one to plan with.
@@ -101,7 +101,7 @@ class PoolRoom:
             self._recount(rows, snapshot.columns)
         return True
 
-    def copy(self) -> PoolRoom:
+    def copy(self) -> PoolCapacity:
         """A copy for planning."""
         for ask in list(self._asked.values()):
             self._table(ask)

@@ -27,7 +27,7 @@ class _Ended(NamedTuple):
     with_csi: int
 
 
-def tell_missed_news(blocked: BlockedEvals, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
+def unblock_missed(blocked: BlockedEvals, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
     """Tell of what changed after the snapshots of evaluations; call it before they are blocked."""
     if not evaluations:
         return

@@ -1,4 +1,4 @@
-"""What an identifier that a command did not find means instead: another kind of object, another namespace, a near miss.
+"""Hints for an identifier that was not found: another kind of object, another namespace, a near miss.
 
 The questions are asked only after a look-up has failed; one that fails itself adds nothing.
 """
@@ -27,7 +27,7 @@ KINDS = {
 
 
 def hint(call: Invocation, wanted: str, identifier: str) -> str:
-    """A line about what the identifier means, after a line break; empty when nobody knows.
+    """A line about the identifier's meaning, after a line break; empty when unknown.
 
     `wanted`: the kind that was not found, one of KINDS.
     """
