@@ -21,7 +21,7 @@ from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.claims import source_of
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
-from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.host_volumes import host_requests, refusal_of_node
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
