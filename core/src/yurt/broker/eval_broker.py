@@ -104,6 +104,7 @@ class EvalBroker:
         """As `enqueue`; an outstanding evaluation is processed again after its ack."""
         held = self._outstanding.get(evaluation.id)
         if held is not None:
+            # Queued only after the ack: until then the worker's job is claimed (B3).
             held.requeued = evaluation
         else:
             self.enqueue(evaluation, now=now)
@@ -299,6 +300,7 @@ class EvalBroker:
             return
         job.claim = evaluation.id
         self._waiting[evaluation.id] = (queue, evaluation)
+        # Equal priorities leave in the order of their creation; the id makes the order total on every run.
         entry = (-evaluation.priority, evaluation.create_index, evaluation.id)
         heapq.heappush(self._ready.setdefault(queue, []), entry)
 
