@@ -169,7 +169,7 @@ class _PolicyParser:
             if name.text == PATH:
                 yield from self._paths(namespace, value)
             elif self._is_strict:
-                detail = f'"{name.text}" is no name in a variables block.'
+                detail = f'"{name.text}" is not a valid name in a variables block.'
                 self._add("Invalid variable policy", detail, name, Near(name.text, (PATH,)))
 
     def _paths(self, namespace: Label, value: JsonNode) -> Iterator[PathBlock]:

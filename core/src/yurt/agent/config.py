@@ -224,7 +224,7 @@ def _problems(config: AgentConfig) -> list[str]:
     if any("{{" in address for address in (*config.http_addresses, config.rpc_address, config.serf_address)):
         found.append(f"Address templates ({{{{ ... }}}}) are {NOT_AVAILABLE}; write the address itself.")
     found += [
-        f'client: "{address}" is no address of a server; finding servers by a cloud provider is {NOT_AVAILABLE}.'
+        f'client: "{address}" is not a server address; finding servers by a cloud provider is {NOT_AVAILABLE}.'
         for address in _servers_named(config.client)
         if "=" in address or " " in address
     ]

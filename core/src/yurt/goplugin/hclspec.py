@@ -282,7 +282,7 @@ def decode_options(data: bytes) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise Invalid("the config is no map of options")
+        raise Invalid("the config must be a map of options")
     return {name: without_null(value) for name, value in found.items() if value is not None}
 
 

@@ -187,7 +187,7 @@ class Collector:
             case "close":
                 self.forget(name)
             case other:
-                raise ValueError(f"{other!r} is no request")
+                raise ValueError(f"{other!r} is not a request")
 
     def open(self, name: str, asked: dict[str, object]) -> None:
         """Begin to read for a task."""

@@ -283,7 +283,7 @@ class Run:
         """A function that a value has as a field: `.Tags.Contains "x"`."""
         method = self._operand(first, dot) if isinstance(first, Chain) else None
         if not callable(method):
-            raise self._error(first.at, f"can't give arguments to {_named(first)}: it is no function")
+            raise self._error(first.at, f"can't give arguments to {_named(first)}: it is not a function")
         values = [self._operand(word, dot) for word in words] + list(passed)
         return self._result(first.at, _named(first), method, values)
 

@@ -34,7 +34,7 @@ def _escaped(code: str, quote: str) -> bytes:
     if code[0] in "uU" and len(code) > 1:
         point = int(code[1:], 16)
         if point > _UNICODE_MAX or 0xD800 <= point < 0xE000:
-            raise EvaluationFailure(f"\\{code} is no character")
+            raise EvaluationFailure(f"\\{code} is not a character")
         return chr(point).encode()
     if code[0] == "x" and len(code) == 3:
         return bytes([int(code[1:], 16)])

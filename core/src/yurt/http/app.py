@@ -189,7 +189,7 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     except Exception as error:
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
-        log.exception("%s %s failed", request.method, request.path)
+        log.exception("request failed: method=%s path=%s", request.method, request.path)
         told = told_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
         answer = web.Response(status=told.status, text=str(told), headers=headers_of(told))
         return _broken_off(request, error) or answer
@@ -217,7 +217,7 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
     """End a started response without its last chunk, so that its reader sees that it is incomplete."""
     begun = next(iter(BEGUN.get()), None)
     if begun is not None and request.transport is not None:
-        log.info("%s %s ends before its end: %s", request.method, request.path, error)
+        log.info("answer ended early: method=%s path=%s error=%s", request.method, request.path, error)
         request.transport.close()
     return begun
 

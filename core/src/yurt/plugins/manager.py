@@ -506,6 +506,6 @@ def _check_places(hook: OrderedHook) -> None:
 def _check_name(name: str, kind: str, taken: Collection[str]) -> None:
     """Refuse what is no name for a plugin of this kind, and one that has an owner."""
     if not PLUGIN_NAME.fullmatch(name):
-        raise ValueError(f'"{name}" is no name for a {kind}; use letters, digits, - and _')
+        raise ValueError(f'"{name}" is not a valid name for a {kind}; use letters, digits, - and _')
     if name in taken:
         raise ValueError(f'the {kind} name "{name}" is taken; uninstall one of the two plugins')

@@ -94,7 +94,7 @@ async def _connect(wire: SocketWire, address: str, security: Security | None) ->
         known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise Unavailable(f"it cannot be reached: {known or error}") from None
     except ValueError as error:
-        raise Unavailable(f"this is no address of a server: {error}") from None
+        raise Unavailable(f"this is not a server address: {error}") from None
     connection = transport.get_extra_info("socket")
     if connection is not None:
         watch_for_silence(connection)

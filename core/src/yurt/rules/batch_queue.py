@@ -139,7 +139,7 @@ def _fair_problems(queue: FairShareQueue) -> Iterator[str]:
 def _parameters(kind: str, value: Any, parse_duration: ParseDuration) -> Json:
     block = _one(value)
     if block is None:
-        raise Invalid(f"batch_queue: {kind} is no block")
+        raise Invalid(f"batch_queue: {kind} must be a block")
     found: Json = {}
     for key, inner in _flat(block):
         name = _folded(key)

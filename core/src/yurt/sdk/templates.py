@@ -80,7 +80,7 @@ class TemplateProvider(Protocol):
 def problem_of(provider: TemplateProvider) -> str:
     """The problem with a provider's function names; empty when there is none."""
     if provider.name in TAKEN_NAMES:
-        return f'"{provider.name}" is no name for a template provider: functions of that prefix are taken'
+        return f'"{provider.name}" cannot be the name of a template provider: functions of that prefix are taken'
     if not provider.functions:
         return f'the template provider "{provider.name}" has no functions'
     given = {name for names in PRODUCT_FUNCTIONS.values() for name in names}

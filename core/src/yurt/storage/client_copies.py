@@ -162,7 +162,7 @@ def _known_number(path: Path) -> int:
     try:
         mark = commit_index.load(path.parent)
     except Conflict as error:
-        log.warning("%s; it is made anew", error)
+        log.warning("client state copy is recreated: error=%s", error)
         return 0
     return 0 if mark is None else mark.index
 

@@ -128,7 +128,7 @@ def open_image(path: str, site: ImageSite, *, asked: str) -> int:
         raise cannot_be_opened(error, path, asked=asked) from None
     if not is_shared and not is_disk(os.fstat(fd).st_mode):
         os.close(fd)
-        raise cannot_be_opened(OSError(errno.EINVAL, "it is no file"), path, asked=asked)
+        raise cannot_be_opened(OSError(errno.EINVAL, "it is not a regular file"), path, asked=asked)
     return fd
 
 

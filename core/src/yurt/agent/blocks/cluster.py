@@ -107,7 +107,7 @@ def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iter
             "one server with a data_dir; remove -dev, the etcd block, bootstrap_expect and other servers' addresses."
         )
     yield from (
-        f'server: "{address}" is no address of a server; finding servers by a cloud provider is not available in '
+        f'server: "{address}" is not a server address; finding servers by a cloud provider is not available in '
         "this version."
         for address in joins
         if "=" in address or " " in address

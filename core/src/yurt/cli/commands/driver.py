@@ -67,7 +67,7 @@ def new_driver(call: Invocation) -> int:
     """Write the package and print the next steps."""
     name = call.args[0]
     if not NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
-        raise UsageError(f'"{name}" is no name for a driver; use small letters and digits, such as my-engine')
+        raise UsageError(f'"{name}" is not a valid name for a driver; use small letters and digits, such as my-engine')
     folder = Path(call.flags.text("dir") or f"yurt-driver-{name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CliError(f'"{folder}" exists and is not empty; name another folder with -dir')

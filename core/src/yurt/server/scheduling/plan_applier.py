@@ -244,7 +244,7 @@ class PlanApplier:
                 or not rejections.add(node_id, now)
             ):
                 continue
-            log.warning("node %s refused plan after plan, at last for: %s; it is ineligible now", node_id, reason)
+            log.warning("node marked ineligible after repeated plan refusals: node=%s reason=%s", node_id, reason)
             command = SetNodeEligibility(
                 node_id=node_id,
                 eligibility=status.INELIGIBLE,

@@ -70,7 +70,7 @@ def revert_job(call: Invocation) -> int:
     job, wanted = find_job(call, call.args[0]), call.args[1]
     version = int(wanted) if wanted.isdigit() else int(version_of(call, job, wanted).get("Version") or 0)
     if version < 0:
-        raise CliError(f'"{wanted}" is no version')
+        raise CliError(f'"{wanted}" is not a version')
     body = {"JobID": job["ID"], "JobVersion": version, "Namespace": job.get("Namespace")}
     answer: Json = call.api.put(api_path("job", job["ID"], "revert"), body, {"namespace": job.get("Namespace")}) or {}
     return follow_or_detach(call, answer.get("EvalID") or "")

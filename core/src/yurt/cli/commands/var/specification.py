@@ -79,7 +79,7 @@ def _checked(name: str, spec: Json) -> Json:
         raise CliError(f"{name}: items are a map of names to texts")
     strange = next((key for key, value in items.items() if isinstance(value, list | dict)), None)
     if strange is not None:
-        raise CliError(f'{name}: item "{strange}" is no text; encode it, for example with jsonencode')
+        raise CliError(f'{name}: item "{strange}" is not a text; encode it, for example with jsonencode')
     spec["Items"] = {key: _text(value) for key, value in items.items()}
     return spec
 
