@@ -86,7 +86,7 @@ def test_a_package_that_cannot_be_tested_says_why(package: Path, tmp_path: Path)
     assert (no_import.returncode, "no_such_module" in no_import.stderr) == (1, True)
     assert (no_test.returncode, "No test is chosen by -k 'no_such_test'" in no_test.stderr) == (1, True)
     assert "is not empty" in again.stderr
-    assert "is no name for a driver" in bad_name.stderr
+    assert "is not a valid name for a driver" in bad_name.stderr
 
 
 def lay_out(package: Path, site: Path) -> None:

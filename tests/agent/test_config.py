@@ -136,7 +136,7 @@ def test_dev_mode_lies_under_the_files() -> None:
         ({}, "Must specify either server, client or dev mode"),
         ({**SERVER, "data_dir": ""}, "Must specify a data directory"),
         ({**SERVER, "data_dir": "data"}, f'data_dir "data" must be an absolute path; write {Path.cwd()}/data'),
-        ({**SERVER, "server": {"enabled": True, "retry_join": ["provider=aws x"]}}, "is no address of a server"),
+        ({**SERVER, "server": {"enabled": True, "retry_join": ["provider=aws x"]}}, "is not a server address"),
         ({**SERVER, "server": {"enabled": True, "bootstrap_expect": 3}, "name": "a=b"}, "cannot be the name"),
         ({**SERVER, "etcd": {"endpoints": ["10.0.0.1:2379"]}}, "must be a URL such as http://10.0.0.1:2379"),
         ({**SERVER, "etcd": {"ca_file": "/ca.pem"}}, "etcd.endpoints is missing"),

@@ -32,7 +32,7 @@ def test_a_variable_written_as_hcl_reads_back_the_same(tmp_path: Path) -> None:
         ("v.hcl", 'path = "a"\nitem { a = "b" }', 'unknown key "item"'),
         ("v.json", '{"Path": "a", "Itemz": {}}', 'unknown key "Itemz"'),
         ("v.json", "path", "not valid JSON"),
-        ("v.json", '{"Items": {"a": [1]}}', 'item "a" is no text'),
+        ("v.json", '{"Items": {"a": [1]}}', 'item "a" is not a text'),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_words(tmp_path: Path, name: str, text: str, word: str) -> None:

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said(block: Any, problem: str) -> None:
         ({"fair_share": {"half_lief": "1h"}}, 'unknown key "half_lief" in FairShare'),
         ({"fair_share": {"half_life": "soon"}}, "half_life"),
         ({"type": "lottery"}, '"lottery" is not a type of queue'),
-        ({"fifo": 3}, "Fifo is no block"),
+        ({"fifo": 3}, "Fifo must be a block"),
     ],
 )
 def test_what_cannot_be_read_is_refused(block: Any, problem: str) -> None:

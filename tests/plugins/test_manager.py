@@ -210,7 +210,7 @@ def test_device_plugins_are_loaded_as_drivers_are_and_configured_by_their_name(p
     ("source", "word"),
     [
         (devices("same"), "is taken"),
-        (devices("bad name"), "is no name"),
+        (devices("bad name"), "is not a valid name"),
         (devices("other", "made = type('Own', (), {'name': 'other'})()"), "lacks close, fingerprint"),
     ],
 )
