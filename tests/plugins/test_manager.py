@@ -240,7 +240,7 @@ async def test_a_template_provider_is_loaded_and_configured_by_its_name(plugins:
     ("source", "reason"),
     [
         (provider("consul"), "has no functions"),
-        (provider("bad name!", "key"), "no name for a template provider"),
+        (provider("bad name!", "key"), "not a valid name for a template provider"),
         (provider("mine", "env"), 'its name has to begin with "mine_"'),
         (provider("mine", "mine_x-y"), 'its name has to begin with "mine_"'),
         (provider("sprig", "sprig_upper"), "functions of that prefix are taken"),
