@@ -93,7 +93,7 @@ async def test_a_good_plugin_offers_its_drivers(plugins: Path) -> None:
         (good("one").replace("def yurt_task_drivers", "def yurt_task_driver"), "failed", "yurt_task_driver"),
         (good("one").replace("(context)", "(contxt)"), "failed", "contxt"),
         (good("one").replace("[Mine(PluginOptions())]", "[object()]"), "failed", "lacks capabilities"),
-        (good("bad name!"), "failed", "no name for a driver"),
+        (good("bad name!"), "failed", "not a valid name for a driver"),
         (good("one").replace("[Mine(PluginOptions())]", "1 / 0"), "failed", "division by zero"),
         (SKIPPED, "skipped", "no socket at /run/engine.sock"),
         ("", "skipped", "offers nothing"),
