@@ -45,7 +45,7 @@ from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import ClientStatus, DeploymentStatus, Eligibility, EvalStatus, NodeStatus
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
 from yurt.structs.volumes.csi import CSIVolume
-from yurt.structs.volumes.host import PENDING, UNAVAILABLE, HostVolume
+from yurt.structs.volumes.host import PENDING, UNAVAILABLE, HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.rows.random_acl import AclMaker
@@ -57,6 +57,7 @@ NAMESPACES = ("default", "default", "ops")
 NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
 GROUPS = ("web", "cache")
 VOLUME_NAME, VOLUME_IDS = "data", tuple(factories.number_id(number, kind=5) for number in range(3))
+WRITERS = HostVolumeCapability(access_mode="single-node-multi-writer", attachment_mode="file-system")
 PATHS = ("nomad/jobs", "nomad/jobs/web", "app/settings")
 CLIENT_STATUSES: tuple[ClientStatus, ...] = (
     status.CLIENT_PENDING, status.CLIENT_RUNNING, status.CLIENT_RUNNING, status.CLIENT_COMPLETE, status.CLIENT_FAILED,
@@ -366,6 +367,7 @@ class CommandMaker:
             namespace=self._pick(NAMESPACES),
             node_id=self._any(state, "nodes"),
             state=self._pick((PENDING, UNAVAILABLE)),
+            requested_capabilities=(WRITERS,),
         )
         return c.PutHostVolume(volume=volume, now=self._now, keeps_state=self._maybe())
 
