@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import FrameType
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ import psutil
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 
-HOST, PROFILE, JOURNAL = "host", "profile", "journal"
+HOST, PROFILE, JOURNAL, LOG_FILE = "host", "profile", "journal", "log_file"
 REFUSED: Final = "Permission denied: an agent tells this only with enable_debug = true in its configuration"
 FILE_BYTES_MAX: Final = 64 * 1024
 SECONDS_MAX: Final = 60
@@ -54,12 +54,12 @@ _journals: set[object] = set()
 
 
 async def agent_diagnostics(what: str, options: Mapping[str, str], *, is_debug: bool) -> AsyncGenerator[bytes]:
-    """One thing in pieces: the machine as JSON, a profile by its `name`, or the journal of a `service`.
+    """One thing in pieces: the machine as JSON, a profile by its `name`, the journal of a `service`, or the log file.
 
     Raises PermissionDenied without `enable_debug`, NotFound, Invalid, or Unavailable. An empty piece is a heartbeat.
     """
-    if what == JOURNAL:
-        async with contextlib.aclosing(_journal(options)) as pieces:
+    if what in (JOURNAL, LOG_FILE):
+        async with contextlib.aclosing((_journal if what == JOURNAL else _log_files)(options)) as pieces:
             async for piece in pieces:
                 yield piece
         return
@@ -211,17 +211,35 @@ async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
     service = options.get("service", "")
     if not SERVICE.fullmatch(service):
         raise Invalid("service_name must begin with yurt or nomad, and be the name of a unit")
-    if len(_journals) >= JOURNALS_MAX:
-        raise Unavailable(f"{JOURNALS_MAX} journals are read already; try again later")
     words = ["--unit", service, "--no-pager", "--output", "short-iso", f"--since=-{options['since_s']}s"]
     if options.get("follow") == "true":
         words += ["--follow", "--lines", "all"]
-    mark = object()
-    _journals.add(mark)
-    try:
+    with _counted():
         async with contextlib.aclosing(_output_of("journalctl", *words)) as pieces:
             async for piece in pieces:
                 yield piece
+
+
+async def _log_files(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+    """Lines of the agent's own log file and of its rotated predecessors that are not older than `since_s` seconds."""
+    from yurt.runtime.log_files import log_file_pieces  # Few agents have a file, and few are asked for it.
+
+    with _counted():
+        follow = options.get("follow") == "true"
+        async with contextlib.aclosing(log_file_pieces(float(options["since_s"]), follow=follow)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+@contextlib.contextmanager
+def _counted() -> Iterator[None]:
+    """Bounds how many logs are read at once."""
+    if len(_journals) >= JOURNALS_MAX:
+        raise Unavailable(f"{JOURNALS_MAX} journals are read already; try again later")
+    mark = object()
+    _journals.add(mark)
+    try:
+        yield
     finally:
         _journals.discard(mark)
 

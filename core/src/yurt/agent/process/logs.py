@@ -89,7 +89,7 @@ class FileLog(logging.Handler):
 
         self._now = now
         self._has_complained = False
-        path = file_path(settings.file)
+        self.log_path = path = file_path(settings.file)
         self._target = AuditFile(
             AuditSinkSettings(
                 name="log",

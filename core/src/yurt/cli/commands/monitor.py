@@ -67,13 +67,13 @@ COMMANDS = (
     ),
     CliCommand(
         "monitor export",
-        "Print the lines of an agent's log that systemd's journal has kept",
+        "Print the lines of an agent's log that systemd's journal or its log file has kept",
         export_log,
         (
             text("service-name", "The unit of the agent; its name begins with yurt or nomad."),
-            text("logs-since", "From how long ago on.", default="72h"),
+            text("logs-since", "From how long ago on; of files, which predecessors.", default="72h"),
             switch("follow", "Print what comes too, until interrupted."),
-            switch("on-disk", "The agent's own log file; agents of Yurt write none, and say so."),
+            switch("on-disk", "The agent's own file (log_file) and its rotated predecessors."),
             text("node-id", "The agent of this node."),
             text("server-id", "The agent of this server."),
         ),

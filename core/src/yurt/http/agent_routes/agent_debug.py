@@ -23,14 +23,10 @@ from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
 from yurt.http.routes import AGENT
-from yurt.runtime.diagnostics import HOST, JOURNAL, PROFILE, agent_diagnostics
+from yurt.runtime.diagnostics import HOST, JOURNAL, LOG_FILE, PROFILE, agent_diagnostics
 from yurt.sdk.value import NANOSECONDS
 
 DEFAULT_SINCE = "72h"
-NO_LOG_FILE = (
-    "this agent writes no log file: its log goes to standard error, which systemd keeps in its journal; ask with "
-    "service_name"
-)
 
 
 async def host(call: Call) -> web.StreamResponse:
@@ -59,7 +55,7 @@ async def profile(call: Call) -> web.StreamResponse:
 
 
 async def export(call: Call) -> web.StreamResponse:
-    """GET /v1/agent/monitor/export: an agent's log lines from the host's journal."""
+    """GET /v1/agent/monitor/export: an agent's log lines from the host's journal, or from the agent's file."""
     service, on_disk = call.query.get("service_name", ""), flag(call.query, "on_disk")
     if on_disk and service:
         raise Refused(400, "on_disk and service_name cannot be used together")
@@ -69,10 +65,8 @@ async def export(call: Call) -> web.StreamResponse:
     other = other_server(call)
     if other:
         return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
-    if on_disk:
-        raise Refused(400, NO_LOG_FILE)
     plain = flag(call.query, "plain")
-    async with aclosing(_insides(call, JOURNAL, options)) as pieces:
+    async with aclosing(_insides(call, LOG_FILE if on_disk else JOURNAL, options)) as pieces:
         first = await anext(pieces, b"")  # an error before the first piece has its own status
         response = web.StreamResponse(
             headers={"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
