@@ -44,9 +44,8 @@ async def log_file_pieces(since_s: float, *, follow: bool) -> AsyncGenerator[byt
         if current is None:
             raise Invalid(f"the log file {path} cannot be read")
         for older in await asyncio.to_thread(_older, path, os.fstat(current).st_ino, time.time() - since_s):
-            with _opened(older) as fd:
-                async for piece in _pieces(fd):
-                    yield piece
+            async for piece in _file_pieces(older):
+                yield piece
         async for piece in _pieces(current, stays=partial(_is_at, path, current) if follow else None):
             yield piece
     while follow:  # the file was rotated
@@ -54,6 +53,13 @@ async def log_file_pieces(since_s: float, *, follow: bool) -> AsyncGenerator[byt
             async for piece in _pieces(fd, stays=partial(_is_at, path, fd)):
                 yield piece
         await asyncio.sleep(QUIET_S)
+
+
+async def _file_pieces(path: Path) -> AsyncGenerator[bytes]:
+    """A file's content; nothing of one that is gone."""
+    with _opened(path) as fd:
+        async for piece in _pieces(fd):
+            yield piece
 
 
 async def _pieces(fd: int | None, *, stays: Callable[[], bool] | None = None) -> AsyncGenerator[bytes]:
