@@ -67,7 +67,7 @@ COMMANDS = (
     ),
     CliCommand(
         "monitor export",
-        "Print the lines of an agent's log that systemd's journal or its log file has kept",
+        "Print an agent's log as the journal or its log file has kept it",
         export_log,
         (
             text("service-name", "The unit of the agent; its name begins with yurt or nomad."),
