@@ -17,7 +17,7 @@ from yurt.access.needs import (
     Level,
     Need,
 )
-from yurt.acl import CompiledPolicies, Kind, Resolved, Rights, parse_policy
+from yurt.acl import AuthenticationLevel, CompiledPolicies, Resolved, Rights, parse_policy
 from yurt.acl.caller_rights import caller_rights, identity_in, rights_of
 from yurt.http.routes import AnsweredBy
 from yurt.http.table import ROUTES
@@ -42,10 +42,10 @@ def told(rights: Rights) -> Rights:
 
 @given(
     st.dictionaries(LABELS, CAPABILITIES, max_size=4), LEVELS, LEVELS, st.text("ab-", min_size=1, max_size=5),
-    st.sampled_from([Kind.KNOWN, Kind.ANONYMOUS, Kind.NOBODY, Kind.MANAGEMENT]),
+    st.sampled_from([AuthenticationLevel.KNOWN, AuthenticationLevel.ANONYMOUS, AuthenticationLevel.NOBODY, AuthenticationLevel.MANAGEMENT]),
 )  # fmt: skip
 def test_rights_decide_alike_where_they_come_from_and_where_they_are_told(
-    blocks: dict[str, list[str]], node: str, agent: str, name: str, kind: Kind
+    blocks: dict[str, list[str]], node: str, agent: str, name: str, kind: AuthenticationLevel
 ) -> None:
     text = "".join(
         f'namespace "{label}" {{ capabilities = [{", ".join(chr(34) + each + chr(34) for each in named)}] }}\n'
@@ -53,7 +53,9 @@ def test_rights_decide_alike_where_they_come_from_and_where_they_are_told(
     )
     text += "".join(f'{area} {{ policy = "{level}" }}\n' for area, level in (("node", node), ("agent", agent)) if level)
     policies = (parse_policy("p", text),) if text else ()
-    rights = Rights(kind, CompiledPolicies(policies if kind in (Kind.KNOWN, Kind.ANONYMOUS) else ()))
+    rights = Rights(
+        kind, CompiledPolicies(policies if kind in (AuthenticationLevel.KNOWN, AuthenticationLevel.ANONYMOUS) else ())
+    )
     for need in DECIDED:
         for scope in (ANYWHERE, Scope(namespace=name)):
             assert told(rights).allows(need, scope) == rights.allows(need, scope), (need, scope)
@@ -84,7 +86,8 @@ def test_all_that_agents_without_a_server_decide_about_is_told() -> None:
 def test_a_server_tells_neither_variables_nor_the_names_of_policies() -> None:
     rules = 'namespace "own" { policy = "read" variables { path "hidden/*" { capabilities = ["read"] } } }'
     rights = Rights(
-        Kind.KNOWN, CompiledPolicies((parse_policy("team-secret", f'{rules}\noperator {{ policy = "write" }}'),))
+        AuthenticationLevel.KNOWN,
+        CompiledPolicies((parse_policy("team-secret", f'{rules}\noperator {{ policy = "write" }}'),)),
     )
     wire = msgspec.json.encode(caller_rights(NoToken(), Resolved(rights), WHO, UnixNano(0)))
     assert b"own" in wire
@@ -93,7 +96,7 @@ def test_a_server_tells_neither_variables_nor_the_names_of_policies() -> None:
 
 
 def test_the_rights_last_no_longer_than_the_token_or_the_identity() -> None:
-    rights, now = Rights(Kind.MANAGEMENT), UnixNano(1_000)
+    rights, now = Rights(AuthenticationLevel.MANAGEMENT), UnixNano(1_000)
 
     def lifetime(caller: NoToken | ShownWorkload, token: ACLToken | None) -> int | None:
         return caller_rights(caller, Resolved(rights, token), WHO, now).lifetime
@@ -107,9 +110,9 @@ def test_the_rights_last_no_longer_than_the_token_or_the_identity() -> None:
 
 
 def test_a_kind_of_a_newer_server_has_no_rights() -> None:
-    assert rights_of(CallerRights(kind="superuser")).kind is Kind.NOBODY
+    assert rights_of(CallerRights(kind="superuser")).kind is AuthenticationLevel.NOBODY
 
 
 def test_records_know_who_a_caller_is() -> None:
-    found = caller_rights(NoToken(), Resolved(Rights(Kind.MANAGEMENT)), WHO, UnixNano(0))
+    found = caller_rights(NoToken(), Resolved(Rights(AuthenticationLevel.MANAGEMENT)), WHO, UnixNano(0))
     assert identity_in(found) == Identity(resolved_by="token", accessor_id="an accessor")

@@ -19,7 +19,7 @@ from yurt.access.needs import (
     OperatorCapability,
     VariableCapability,
 )
-from yurt.acl import CompiledPolicies, Kind, Rights, Workload, decide, parse_policy
+from yurt.acl import AuthenticationLevel, CompiledPolicies, Rights, Workload, decide, parse_policy
 
 
 def ns(name: str, level: str = "", caps: str = "") -> str:
@@ -296,7 +296,7 @@ CASES = (
 
 def rights_of(policies: tuple[str, ...], workload: Workload | None = None) -> Rights:
     compiled = CompiledPolicies(parse_policy(f"p{number}", text) for number, text in enumerate(policies))
-    return Rights(Kind.KNOWN, compiled, workload=workload)
+    return Rights(AuthenticationLevel.KNOWN, compiled, workload=workload)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.section)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.access import Scope
 from yurt.access.needs import Capability
-from yurt.acl import CompiledPolicies, Kind, PolicyError, Rights, parse_policy
+from yurt.acl import AuthenticationLevel, CompiledPolicies, PolicyError, Rights, parse_policy
 from yurt.acl.globs import Labels
 from yurt.acl.lint import Names, lint
 from yurt.http.table import ROUTES
@@ -155,4 +155,4 @@ def test_what_is_redundant_can_be_left_out(words: list[str], level: str) -> None
 
 
 def rights(text: str) -> Rights:
-    return Rights(Kind.KNOWN, CompiledPolicies([parse_policy("p", text)]))
+    return Rights(AuthenticationLevel.KNOWN, CompiledPolicies([parse_policy("p", text)]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.access import ANYWHERE, Decision, Scope, needs
 from yurt.access.needs import Capability, VariableCapability
-from yurt.acl import CompiledPolicies, Kind, Rights, Workload, decide, parse_policy
+from yurt.acl import AuthenticationLevel, CompiledPolicies, Rights, Workload, decide, parse_policy
 from yurt.acl.globs import Labels, matcher
 
 Written = tuple[str, str, tuple[str, ...]]
@@ -71,7 +71,7 @@ def text_of(blocks: list[Written]) -> str:
 
 def rights_of(policies: list[list[Written]], workload: Workload | None = None) -> Rights:
     compiled = CompiledPolicies(parse_policy(f"p{at}", text_of(blocks)) for at, blocks in enumerate(policies))
-    return Rights(Kind.KNOWN, compiled, workload=workload)
+    return Rights(AuthenticationLevel.KNOWN, compiled, workload=workload)
 
 
 @given(POLICIES, NAMES, st.sampled_from([Capability.READ_JOB, Capability.LIST_JOBS, Capability.SUBMIT_JOB]))
@@ -143,7 +143,7 @@ def test_the_nearest_label_decides(labels: list[str], names: list[str]) -> None:
 
 def test_a_reason_names_policy_and_rule() -> None:
     text = '\nnamespace "prod-*" {\n  policy = "read"\n  capabilities = ["submit-job"]\n}\n'
-    rights = Rights(Kind.KNOWN, CompiledPolicies([parse_policy("ops", text)]))
+    rights = Rights(AuthenticationLevel.KNOWN, CompiledPolicies([parse_policy("ops", text)]))
 
     def why(capability: Capability, name: str) -> Decision:
         return decide(rights, needs.namespace(capability), Scope(namespace=name))

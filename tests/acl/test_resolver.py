@@ -19,7 +19,7 @@ from yurt.access import (
     needs,
 )
 from yurt.access.needs import Capability, VariableCapability
-from yurt.acl import AclAuthority, Kind, Resolver
+from yurt.acl import AclAuthority, AuthenticationLevel, Resolver
 from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import UnixNano, replace
@@ -87,7 +87,7 @@ def test_whoever_shows_a_bad_token_is_less_than_anonymous(replica: Replica) -> N
     for caller in (shown(), InvalidToken(problem="bad"), ShownNode(node_id="n"), workload()):
         assert not may(replica, caller)
         rights = Resolver().resolve(replica.state, caller, NOW).rights
-        assert rights.kind is Kind.NOBODY
+        assert rights.kind is AuthenticationLevel.NOBODY
         assert not rights.allows(needs.each_row(READ), ANYWHERE)
         assert rights.allows(needs.ANONYMOUS, ANYWHERE)
 
@@ -142,7 +142,7 @@ def test_a_policy_that_cannot_be_read_leaves_no_rights(replica: Replica) -> None
     replica.apply(policy("ops"), policy("bad", 'namespace "prod" { policy = "future" }'))
     replica.apply(c.CreateACLToken(token=token(policies=("ops", "bad"))))
     resolved = Resolver().resolve(replica.state, shown(), NOW)
-    assert resolved.rights.kind is Kind.NOBODY and resolved.problem.startswith("bad:1:")
+    assert resolved.rights.kind is AuthenticationLevel.NOBODY and resolved.problem.startswith("bad:1:")
 
 
 def workload(**changes: str) -> ShownWorkload:

@@ -26,7 +26,7 @@ from yurt.access.needs import (
     VariableCapability,
     satisfied,
 )
-from yurt.acl import CompiledPolicies, Kind, Rights, parse_policy
+from yurt.acl import AuthenticationLevel, CompiledPolicies, Rights, parse_policy
 from yurt.acl.suggest import Requirement, Right, policy_text, suggest
 from yurt.acl.vocabulary import INCLUDED, LEVELS, PASSES
 from yurt.http.table import ROUTES
@@ -118,7 +118,7 @@ def test_the_policy_allows_each_need_and_without_any_right_one_is_refused(
 ) -> None:
     found = suggest(Requirement(*each) for each in asked)
     oracle = Oracle(frozenset(found.rights))
-    compiled = Rights(Kind.KNOWN, CompiledPolicies([parse_policy("p", found.text)]))
+    compiled = Rights(AuthenticationLevel.KNOWN, CompiledPolicies([parse_policy("p", found.text)]))
     assert not found.ungrantable
     for each in asked:
         assert oracle.allows(*each), each
