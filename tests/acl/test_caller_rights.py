@@ -42,7 +42,7 @@ def told(rights: Rights) -> Rights:
 
 @given(
     st.dictionaries(LABELS, CAPABILITIES, max_size=4), LEVELS, LEVELS, st.text("ab-", min_size=1, max_size=5),
-    st.sampled_from([AuthenticationLevel.KNOWN, AuthenticationLevel.ANONYMOUS, AuthenticationLevel.NOBODY, AuthenticationLevel.MANAGEMENT]),
+    st.sampled_from(list(AuthenticationLevel)),
 )  # fmt: skip
 def test_rights_decide_alike_where_they_come_from_and_where_they_are_told(
     blocks: dict[str, list[str]], node: str, agent: str, name: str, kind: AuthenticationLevel
