@@ -376,7 +376,10 @@ def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() 
 
 def test_every_key_of_the_agents_own_that_is_named_for_a_secret_is_blanked_or_known_to_be_none() -> None:
     """Durations, names of files and switches that stand near a secret; all else must be in SECRETS."""
-    harmless = {"allowed_metadata_keys_in_metrics", "license_env", "key_name", "tls_client_key"}
+    harmless = {
+        "allowed_metadata_keys_in_metrics", "license_env", "key_name", "tls_client_key", "key_id", "key_label",
+        "token_label",
+    }  # fmt: skip
 
     def named(table: ConfigBlock) -> Iterator[str]:
         for name, entry in table.entries.items():

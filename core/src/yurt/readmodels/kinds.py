@@ -61,7 +61,7 @@ def _listed(**paths: str) -> dict[str, Of]:
 JOBS: Final = RowKind[JobFacts](
     name="jobs",
     fields=_listed(
-        ID="id", Namespace="namespace", Name="name", Type="type", RowKind="kind", Status="status", Reason="reason",
+        ID="id", Namespace="namespace", Name="name", Type="type", Kind="kind", Status="status", Reason="reason",
         Desired="desired", Running="running", Starting="starting", Waiting="waiting", Failed="failed", Lost="lost",
         Complete="complete", Unknown="unknown", NodePool="node_pool", Priority="priority", Version="version",
         SubmitTime="submit_time", JobStatus="job_status", Stop="is_stopped", ParentID="parent_id",
