@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.proposals import ProposalQueue
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
@@ -68,6 +68,21 @@ def test_a_deletion_takes_a_volume_from_its_nodes_row_since_the_rules_of_host_vo
     replica.apply(c.DeleteHostVolume(namespace="default", id="v-1"))
     known = {"logs"} if rules_version >= HOST_VOLUME_RULES else {"data", "logs"}
     assert set(replica.state.nodes[node.id].host_volumes) == known
+
+
+@pytest.mark.parametrize("rules_version", [HOST_VOLUME_RULES, RULES_VERSION])
+def test_a_volume_that_is_being_deleted_stays_so_when_its_node_changes(rules_version: int) -> None:
+    replica = Replica(rules_version=rules_version)
+    node = factories.node(host_volumes={"data": HostVolumeInfo(path="/v", id="v-1")})
+    volume = HostVolume(id="v-1", name="data", node_id=node.id)
+    replica.apply(c.RegisterNode(node=node), c.PutHostVolume(volume=volume, now=factories.NOW))
+    replica.apply(c.PutHostVolume(volume=replace(volume, state="unavailable"), now=factories.NOW, keeps_state=True))
+    replica.apply(c.RegisterNode(node=replace(node, attributes={**node.attributes, "os.version": "13"})))
+    state = "unavailable" if rules_version == RULES_VERSION else "ready"
+    assert replica.state.host_volumes["v-1"].state == state
+    down = c.SetNodeStatus(node_id=node.id, status="down", updated_at=1)
+    replica.apply(down, replace(down, status="ready"))
+    assert replica.state.host_volumes["v-1"].state == "ready"
 
 
 async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:

@@ -123,10 +123,13 @@ def _withdraw(edit: Edit, volume: HostVolume) -> None:
 def follow_node(edit: Edit, node_id: str) -> None:
     """Update the states of a node's volumes after a change of the node."""
     node: Node | None = edit.tx.get(Tables.nodes, node_id)
+    before: Node | None = edit.tx.base.nodes.get(node_id)
     for volume in edit.tx.base.host_volumes.where("node", node_id):
         now = _state(node, volume)
-        if now != volume.state:
-            edit.tx.put(Tables.host_volumes, volume.id, replace(volume, state=now, modify_index=edit.index))
+        if now == volume.state or (edit.rules_version >= PLACEMENT_VOLUME_RULES and now == _state(before, volume)):
+            # The node offered the volume before, too: if it is not ready, somebody deletes it just now.
+            continue
+        edit.tx.put(Tables.host_volumes, volume.id, replace(volume, state=now, modify_index=edit.index))
 
 
 def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:

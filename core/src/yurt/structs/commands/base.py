@@ -24,7 +24,8 @@ NAMESPACE_RULES: Final = 1
 HOST_VOLUME_RULES: Final = 2
 """From here on `apply` takes a deleted host volume from the row of its node as well."""
 PLACEMENT_VOLUME_RULES: Final = 3
-"""From here on `apply` refuses a placement whose node no longer offers its host volumes to the job's namespace."""
+"""From here on `apply` refuses a placement whose node no longer offers its host volumes to the job's namespace, and a
+volume that is being deleted does not become ready when its node changes."""
 RULES_VERSION: Final = PLACEMENT_VOLUME_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
 
