@@ -187,7 +187,11 @@ class ApiFailure(Exception):
 def running_agent(folder: Path, *, data_dir: Path | None = None, **options: Any) -> Iterator[Agent]:
     """An agent that is ready; afterwards it and its tasks are gone."""
     agent = Agent(folder, data_dir=data_dir, **options)
-    agent.start()
+    try:
+        agent.start()
+    except BaseException:
+        agent.interrupt()
+        raise
     try:
         yield agent
     finally:
