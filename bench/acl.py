@@ -8,9 +8,9 @@ what else the machine does meets both; registrations go in blocks, each server f
 of one connection, and of eight for registrations.
 
 The loss is the median of the slices' ratios, with its quartiles: by the clock, and by the processor time of the
-server, which other processes disturb less. What the control loses is what two equal servers differ by on this machine,
-so a smaller loss cannot be told from none. Each run starts new servers, since some processes are faster for their whole
-life by where their memory lies.
+server, which other processes disturb less. The control's loss is the difference between two equal servers on this
+machine: a smaller loss means nothing. Each run starts new servers, because the layout of a process's memory makes it
+faster or slower for as long as it runs.
 """
 
 from __future__ import annotations

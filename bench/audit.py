@@ -134,7 +134,7 @@ def print_results(found: Samples) -> None:
 
 
 def against(off: Sequence[Sample], other: Sequence[Sample], at: int) -> str:
-    """What is lost in a field of the samples."""
+    """The loss of one field of the samples, with its quartiles."""
     return lost([(one[at], two[at]) for one, two in zip(off, other, strict=True)])
 
 

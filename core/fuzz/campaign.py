@@ -27,7 +27,7 @@ ROW: Final = re.compile(r"^\| `(\w+)` \| `([0-9a-f]{12})` \| (\d+) \| ([\d.]+) \
 INPUTS: Final = re.compile(r"^stat::number_of_executed_units: (\d+)$", re.MULTILINE)
 FOUND: Final = re.compile(r"Test unit written to (\S+)")
 WALL_FACTOR: Final = 20
-"""A target that got no CPU ends after so many times its seconds."""
+"""The limit on wall-clock time, in multiples of the CPU time: a target that gets no CPU ends too."""
 TAIL_CHARS: Final = 4_000
 
 
@@ -82,7 +82,7 @@ def sources_of(name: str) -> list[Path]:
 
 
 def run(target: str, seconds: float) -> tuple[Row, str]:
-    """Fuzz one target for so many seconds of CPU time; what came of it, and the end of what it printed."""
+    """Fuzz one target for `seconds` of CPU time; its row for the ledger, and the last `TAIL_CHARS` of its output."""
     limits = [f"{MAX_CPU_TIME}{seconds}", f"-max_total_time={round(seconds * WALL_FACTOR)}", "-print_final_stats=1"]
     command = [sys.executable, str(FOLDER / "harness.py"), target, *limits]
     done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")

@@ -3,7 +3,7 @@
 A target is a function of bytes in a module of this folder. It does with its input what the agent does, and asserts what
 the agent promises: only the package's own errors come out, and its invariants hold. The harness adds two promises of
 its own: no input takes more than `CPU_LIMIT_S` of CPU time, and memory does not grow without bound (-rss_limit_mb).
-`-max_cpu_time=60` ends after so many seconds of CPU time; further arguments are libFuzzer's own, such as
+`-max_cpu_time=60` ends after 60 s of CPU time; further arguments are libFuzzer's own, such as
 -max_total_time=60 or a file with an input to try again. `campaign.py` runs all targets and keeps the ledger.
 
 To add a target: a module here with `TARGETS` (name -> function) and `SEEDS` (name -> first inputs), and a line in
@@ -68,7 +68,7 @@ def load(name: str) -> tuple[Callable[[bytes], None], Iterable[bytes]]:
 
 
 def timed(target: Callable[[bytes], None], *, total_s: float = math.inf) -> Callable[[bytes], None]:
-    """The target with a limit on its CPU time; after `total_s` of all inputs libFuzzer is told to end."""
+    """The target with a limit on its CPU time: after `total_s` for all inputs together it tells libFuzzer to end."""
 
     def run(data: bytes) -> None:
         begun = time.process_time()

@@ -1,1 +1,1 @@
-"""Blocks of the configuration file, one module each: their settings, and what is wrong with what was written."""
+"""Blocks of the configuration file, one module each: the settings, and the errors of a block as written."""
