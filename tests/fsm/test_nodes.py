@@ -13,7 +13,7 @@ from yurt.structs.commands import (
     SetNodeEligibility,
     SetNodeStatus,
 )
-from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
+from yurt.structs.node import SHUTDOWN_META, DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -56,6 +56,15 @@ def test_the_index_of_the_missed_heartbeat_lasts_until_the_node_is_ready(replica
     assert set_status(replica, status.NODE_INIT).last_missed_heartbeat_index == 2
     node = set_status(replica, status.NODE_READY)
     assert (node.last_missed_heartbeat_index, node.status_updated_at) == (0, 42)
+
+
+def test_what_an_operator_says_of_eligibility_outlives_the_drain_of_a_shutdown(replica: Replica) -> None:
+    register(replica)
+    meta = {"message": "shutting down", SHUTDOWN_META: "true"}
+    replica.apply(SetNodeDrain(node_id=ID, strategy=DrainStrategy(), last_drain=DrainMetadata(meta=meta)))
+    replica.apply(SetNodeEligibility(node_id=ID, eligibility=status.INELIGIBLE))
+    drain = replica.state.nodes[ID].last_drain
+    assert drain is not None and dict(drain.meta) == {"message": "shutting down"}
 
 
 def test_a_draining_node_can_not_become_eligible(replica: Replica) -> None:

@@ -34,7 +34,7 @@ from yurt.structs.commands import (
     SetNodeStatus,
 )
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.node import Node, NodeEvent
+from yurt.structs.node import SHUTDOWN_META, Node, NodeEvent
 from yurt.structs.questions import holds_up_drain
 from yurt.structs.status import NodeStatus
 
@@ -168,6 +168,10 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
     if node.drain_strategy is not None and command.eligibility == status.ELIGIBLE:
         return invalid("can not set node's scheduling eligibility to eligible while it is draining")
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
+    if node.last_drain is not None and SHUTDOWN_META in node.last_drain.meta:
+        # What an operator says of a node whose agent is away holds when the agent is back.
+        rest = {name: text for name, text in node.last_drain.meta.items() if name != SHUTDOWN_META}
+        changed = replace(changed, last_drain=replace(node.last_drain, meta=rest))
     _check_drain(changed)
     edit.tx.put(Tables.nodes, node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE

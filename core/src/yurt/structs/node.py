@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, spelled
 from yurt.structs.network import NetworkResource
 from yurt.structs.status import Eligibility, NodeStatus
+
+SHUTDOWN_META: Final = "yurt.shutdown"
+"""Marks the drain that a node's agent began because it shuts down, and that ends when the agent is back."""
 
 
 class DriverInfo(Value):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from yurt.duties.drain import drain_strategy
 from yurt.duties.nodes import cluster_event
@@ -17,7 +16,7 @@ from yurt.server.results import NodeUpdated
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, Expectation, SetNodeDrain, SetNodeEligibility
-from yurt.structs.node import DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
+from yurt.structs.node import SHUTDOWN_META, DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
 
 Check = Callable[[Snapshot], None]
 """Raises NotFound where the caller may not change the node, as a state has it."""
@@ -25,10 +24,6 @@ Check = Callable[[Snapshot], None]
 
 def _anybody(state: Snapshot) -> None:
     """The actor for requests of the servers themselves."""
-
-
-SHUTDOWN_META: Final = "yurt.shutdown"
-"""Marks the drain that a node's agent began because it shuts down, and that ends when the agent is back."""
 
 
 class Nodes:
