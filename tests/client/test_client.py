@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from yurt.lifecycle.task import STOPPING
 from yurt.sdk.driver import UNDETECTED, ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError, Unavailable
 from yurt.sdk.value import replace, seconds
@@ -268,6 +269,21 @@ async def test_users_restart_and_signal_tasks(run_client, server: FakeServerPort
         await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0", f"{alloc.id}/web/1"])
         await eventually(lambda: server.last_update(alloc.id).task_states["web"].restarts == 1)
         assert {"Task being sent signal SIGHUP", "User requested task to restart"} <= set(messages(server, alloc))
+
+
+async def test_a_task_that_is_being_stopped_can_be_signalled(run_client, server: FakeServerPort, driver: FakeDriver):
+    async with run_client() as client:
+        alloc = with_task(placed(client.node_id), shutdown_delay=seconds(3600))
+        await running(server, alloc)
+        server.put_alloc(replace(alloc, desired_status=DESIRED_STOP))
+        await eventually(lambda: client.allocs.live[alloc.id].tasks["web"].machine.phase == STOPPING)
+
+        await client.calls.signal_alloc(alloc.id, task="", signal="SIGQUIT")
+        await client.calls.signal_alloc(alloc.id, task="web", signal="SIGUSR1")
+
+        assert driver.host.tasks[f"{alloc.id}/web/0"].signals == ["SIGQUIT", "SIGUSR1"]
+        driver.finish(f"{alloc.id}/web/0")
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
 
 
 async def test_users_pause_and_resume_a_task(

@@ -300,7 +300,7 @@ class Client:
         """
         if not self._standing.ready.is_set():
             raise Unavailable("the node is not ready yet: try again in a moment")
-        return await self._drivers.exchange(new, handles=self.allocs.held_handles, remake=remake)
+        return await self._drivers.exchange(new, handles=self.allocs.live_handles, remake=remake)
 
     async def stop_all(self) -> None:
         """Kill every task and wait for the ends; `run` must still be running."""

@@ -81,10 +81,10 @@ class AllocOperations:
                 raise Invalid(f"task {task!r} is not running; only a running task can be sent a signal")
             await tasks[task].signal(signal)
             return
-        running = [runner for runner in tasks.values() if runner.machine.phase == machine.RUNNING]
-        if not running:
+        live = [runner for runner in tasks.values() if runner.is_live]
+        if not live:
             raise Invalid(f"no task of allocation {alloc_id} is running")
-        for runner in running:
+        for runner in live:
             await runner.signal(signal)
 
     async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
@@ -167,7 +167,7 @@ def _running_task(alloc: AllocRunner | EndedAlloc, name: str) -> TaskRunner:
     """The running task of that name; raises NotFound or Invalid."""
     _need_task(alloc, name)
     runner = _tasks_of(alloc).get(name)
-    if runner is None or runner.machine.phase != machine.RUNNING or runner.driver is None:
+    if runner is None or not runner.is_live:
         state = TASK_DEAD if runner is None else runner.machine.state.state
         raise Invalid(f'Task "{name}" is not running: it is {state}')
     return runner

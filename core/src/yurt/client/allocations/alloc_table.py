@@ -92,13 +92,13 @@ class AllocTable:
                 if not runner.is_over and task.machine.phase != DEAD:
                     yield task
 
-    def held_handles(self) -> dict[str, list[TaskHandle]]:
+    def live_handles(self) -> dict[str, list[TaskHandle]]:
         """The handles of tasks, by driver."""
         found: dict[str, list[TaskHandle]] = {}
         for runner in self.live.values():
             for task in runner.tasks.values():
-                if task.held_handle is not None:
-                    found.setdefault(task.task.driver, []).append(task.held_handle)
+                if task.live_handle is not None:
+                    found.setdefault(task.task.driver, []).append(task.live_handle)
         return found
 
     def over(self) -> Iterator[EndedAlloc]:

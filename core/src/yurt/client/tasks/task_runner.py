@@ -31,7 +31,7 @@ from yurt.storage.client_db import TaskRecord
 from yurt.structs.alloc import Allocation, TaskEvent
 from yurt.structs.task import Task
 
-HELD = (machine.RUNNING, machine.STOPPING)
+LIVE = (machine.RUNNING, machine.STOPPING)
 
 
 class TaskOwner(Protocol):
@@ -103,11 +103,16 @@ class TaskRunner:
         )
 
     @property
-    def held_handle(self) -> TaskHandle | None:
+    def live_handle(self) -> TaskHandle | None:
         """The handle of the run that the driver has for the task, if any."""
         if self.handle is None or self.handle.is_intent or self.handle.task_id != self.task_id(self.machine.run):
             return None
-        return self.handle if self.machine.phase in HELD or self.cleaning else None
+        return self.handle if self.machine.phase in LIVE or self.cleaning else None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the driver runs the task; one that is being stopped can still be looked into and signalled."""
+        return self.machine.phase in LIVE and self.driver is not None
 
     def task_id(self, run: int) -> str:
         """The name of one run of the task for its driver."""
@@ -275,7 +280,7 @@ class TaskRunner:
 
     async def signal(self, signal: str, reason: str = "") -> None:
         """Send a signal to the running task."""
-        if self.machine.phase != machine.RUNNING or self.driver is None:
+        if not self.is_live:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.note(events.signaling(signal, reason))
         await self.calls.signal(self.task_id(self.machine.run), signal)
