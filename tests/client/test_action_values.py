@@ -51,7 +51,7 @@ async def alloc(run_client: MakeClient, server: FakeServerPort) -> Allocation:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        assert client.allocs.live[alloc.id].tasks["web"].filled(COMMAND) == FILLED
+        assert client.allocs.live[alloc.id].tasks["web"].hooked.interpolate(COMMAND) == FILLED
     return alloc
 
 
@@ -60,7 +60,7 @@ async def test_an_action_knows_what_templates_and_devices_gave_also_after_a_rest
 ) -> None:
     async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=FakeDriver(driver.host)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
-        await eventually(lambda: task.filled(COMMAND) == FILLED)
+        await eventually(lambda: task.hooked.interpolate(COMMAND) == FILLED)
         assert driver.host.starts == [f"{alloc.id}/web/0"], "its templates come out as the task has seen them"
 
 
@@ -70,5 +70,5 @@ async def test_a_task_whose_device_is_gone_keeps_its_templates_and_says_so(
     async with run_client(devices={"fake": FakeDevices("f1")}, with_driver=FakeDriver(driver.host)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
         await eventually(lambda: any("nor those of devices" in text for text in events(server, alloc)))
-        assert task.filled(COMMAND) == ("${COLOUR}", "${FPGA_IDS}", "web-${nobody}")
+        assert task.hooked.interpolate(COMMAND) == ("${COLOUR}", "${FPGA_IDS}", "web-${nobody}")
         assert driver.host.starts == [f"{alloc.id}/web/0"] and server.status_of(alloc.id) == CLIENT_RUNNING

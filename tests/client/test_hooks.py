@@ -192,7 +192,7 @@ async def test_a_run_that_is_found_again_is_recovered_and_not_prepared(
     hook = Recorder(recover=give)
     async with run_client(with_driver=FakeDriver(driver.host), added=added(hook)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
-        await eventually(lambda: task.filled(("${TOKEN}",)) == ("t",))
+        await eventually(lambda: task.hooked.interpolate(("${TOKEN}",)) == ("t",))
         driver.finish(f"{alloc.id}/web/0")
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
     assert hook.calls == ["recover 0", "exited 0", "finish"]

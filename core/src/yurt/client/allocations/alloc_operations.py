@@ -114,7 +114,7 @@ class AllocOperations:
         runner = _running_task(await self._table.find(request.alloc_id), request.task)
         assert runner.driver is not None, request.task
         if request.is_action:
-            request = replace(request, command=runner.filled(request.command))
+            request = replace(request, command=runner.hooked.interpolate(request.command))
         task_id = runner.task_id(runner.machine.run)
         async with aclosing(self._execs.run(runner.driver, task_id, request, inputs)) as frames:
             async for frame in frames:

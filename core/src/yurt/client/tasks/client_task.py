@@ -184,6 +184,11 @@ class ClientTask:
         """Resolves `${name}` for the run."""
         return lookup_in(self._context.node(), self._context.config.region, self.env)
 
+    def interpolate(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        """Texts of the job with their `${...}` replaced, as in the configuration of the run."""
+        lookup = self.lookup
+        return tuple(replace_references(text, lookup) for text in texts)
+
     async def link_owners(self) -> Owners:
         """The users who may own a hard-linked file in the allocation."""
         return await asyncio.to_thread(link_owners, task_users(self.spec.alloc), self._context.drivers)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
-from yurt.client.task_env import replace_references
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.run_end import RunEnd
@@ -272,11 +271,6 @@ class TaskRunner:
         run = self.machine.run
         self.note(why)
         await self.calls.kill(self.task_id(run))
-
-    def filled(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """Texts of the job with their `${...}` replaced, as in the configuration of the run."""
-        lookup = self.hooked.lookup
-        return tuple(replace_references(text, lookup) for text in texts)
 
     async def signal(self, signal: str, reason: str = "") -> None:
         """Send a signal to the running task."""
