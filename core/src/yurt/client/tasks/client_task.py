@@ -14,7 +14,7 @@ from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import link_owners, task_users
 from yurt.client.files.safe_files import Owners
-from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, visible_dirs
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, replace_references, visible_dirs
 from yurt.client.tasks.identities import handed_out
 from yurt.client.waiting import LightEvent
 from yurt.lifecycle import events
