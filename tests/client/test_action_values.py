@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 from yurt.client.client import Client
+from yurt.client.task_env import replace_in_words
 from yurt.sdk.value import Duration, replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
 from yurt.structs.status import CLIENT_RUNNING
@@ -51,7 +52,7 @@ async def alloc(run_client: MakeClient, server: FakeServerPort) -> Allocation:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        assert client.allocs.live[alloc.id].tasks["web"].hooked.interpolate(COMMAND) == FILLED
+        assert replace_in_words(COMMAND, client.allocs.live[alloc.id].tasks["web"].hooked.lookup) == FILLED
     return alloc
 
 
@@ -60,7 +61,7 @@ async def test_an_action_knows_what_templates_and_devices_gave_also_after_a_rest
 ) -> None:
     async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=FakeDriver(driver.host)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
-        await eventually(lambda: task.hooked.interpolate(COMMAND) == FILLED)
+        await eventually(lambda: replace_in_words(COMMAND, task.hooked.lookup) == FILLED)
         assert driver.host.starts == [f"{alloc.id}/web/0"], "its templates come out as the task has seen them"
 
 
@@ -70,5 +71,5 @@ async def test_a_task_whose_device_is_gone_keeps_its_templates_and_says_so(
     async with run_client(devices={"fake": FakeDevices("f1")}, with_driver=FakeDriver(driver.host)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
         await eventually(lambda: any("nor those of devices" in text for text in events(server, alloc)))
-        assert task.hooked.interpolate(COMMAND) == ("${COLOUR}", "${FPGA_IDS}", "web-${nobody}")
+        assert replace_in_words(COMMAND, task.hooked.lookup) == ("${COLOUR}", "${FPGA_IDS}", "web-${nobody}")
         assert driver.host.starts == [f"{alloc.id}/web/0"] and server.status_of(alloc.id) == CLIENT_RUNNING

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from yurt.client.config import AddedHooks
 from yurt.client.hooks import task_hooks
+from yurt.client.task_env import replace_in_words
 from yurt.sdk.driver import ExitResult, Mount, TaskHandle
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.hooks import Additions, AllocHook, HookedAlloc, HookedTask, TaskHook
@@ -192,7 +193,7 @@ async def test_a_run_that_is_found_again_is_recovered_and_not_prepared(
     hook = Recorder(recover=give)
     async with run_client(with_driver=FakeDriver(driver.host), added=added(hook)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
-        await eventually(lambda: task.hooked.interpolate(("${TOKEN}",)) == ("t",))
+        await eventually(lambda: replace_in_words(("${TOKEN}",), task.hooked.lookup) == ("t",))
         driver.finish(f"{alloc.id}/web/0")
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
     assert hook.calls == ["recover 0", "exited 0", "finish"]

@@ -60,6 +60,11 @@ def replace_references(text: str, lookup: Callable[[str], str | None]) -> str:
     return _REFERENCE.sub(substitute, text)
 
 
+def replace_in_words(words: tuple[str, ...], lookup: Callable[[str], str | None]) -> tuple[str, ...]:
+    """The words of a command with their `${...}` replaced."""
+    return tuple(replace_references(word, lookup) for word in words)
+
+
 def replace_in(value: Any, lookup: Callable[[str], str | None]) -> Any:
     """`value` with the references in all its strings replaced, map keys included."""
     match value:

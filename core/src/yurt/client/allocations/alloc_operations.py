@@ -12,6 +12,7 @@ from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.allocations.usage import UsageMeter
 from yurt.client.config import ClientConfig
 from yurt.client.files.link_owners import link_owners
+from yurt.client.task_env import replace_in_words
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import task as machine
@@ -114,7 +115,7 @@ class AllocOperations:
         runner = _running_task(await self._table.find(request.alloc_id), request.task)
         assert runner.driver is not None, request.task
         if request.is_action:
-            request = replace(request, command=runner.hooked.interpolate(request.command))
+            request = replace(request, command=replace_in_words(request.command, runner.hooked.lookup))
         task_id = runner.task_id(runner.machine.run)
         async with aclosing(self._execs.run(runner.driver, task_id, request, inputs)) as frames:
             async for frame in frames:

@@ -14,7 +14,7 @@ from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import link_owners, task_users
 from yurt.client.files.safe_files import Owners
-from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, replace_references, visible_dirs
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, visible_dirs
 from yurt.client.tasks.identities import handed_out
 from yurt.client.waiting import LightEvent
 from yurt.lifecycle import events
@@ -183,11 +183,6 @@ class ClientTask:
     def lookup(self) -> Callable[[str], str | None]:
         """Resolves `${name}` for the run."""
         return lookup_in(self._context.node(), self._context.config.region, self.env)
-
-    def interpolate(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """Texts of the job with their `${...}` replaced, as in the configuration of the run."""
-        lookup = self.lookup
-        return tuple(replace_references(text, lookup) for text in texts)
 
     async def link_owners(self) -> Owners:
         """The users who may own a hard-linked file in the allocation."""
