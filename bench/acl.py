@@ -39,10 +39,14 @@ CONTROL: Final = "control: no access control either"
 
 
 class Case(NamedTuple):
-    """Requests of one kind: how many in a block, and the request of a number."""
+    """Requests of one kind: how many in a block, how many before the first one, and the request of a number."""
 
     what: str
     block: int
+    first: int
+    """So many that every caller has asked, and that everything has been asked for: a server that answers many
+    callers answers most of them again.
+    """
     request: Callable[[int, str], bytes]
     is_write: bool = False
 
@@ -113,12 +117,12 @@ def registration(name: str, number: int, secret: str) -> bytes:
 
 
 CASES = (
-    Case("one job", 150, read("/v1/job/job-NUMBER?namespace=TEAM")),
-    Case("allocations of a job", 150, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
-    Case("50 jobs of a namespace", 40, read("/v1/jobs?namespace=TEAM")),
-    Case("500 jobs of all namespaces", 10, read("/v1/jobs?namespace=*")),
-    Case("200 nodes", 30, read("/v1/nodes")),
-    Case("registrations, 8 at once", 32, register, is_write=True),
+    Case("one job", 150, JOBS, read("/v1/job/job-NUMBER?namespace=TEAM")),
+    Case("allocations of a job", 150, JOBS, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
+    Case("50 jobs of a namespace", 40, TEAM_TOKENS, read("/v1/jobs?namespace=TEAM")),
+    Case("500 jobs of all namespaces", 10, TEAM_TOKENS, read("/v1/jobs?namespace=*")),
+    Case("200 nodes", 30, TEAM_TOKENS, read("/v1/nodes")),
+    Case("registrations, 8 at once", 32, TEAM_TOKENS, register, is_write=True),
 )
 RULES = """
 namespace "NAME" {
@@ -245,9 +249,10 @@ numbers: Final = itertools.count()
 
 
 def measured(case: Case, off: Side, on: Side, rounds: int) -> list[Slice]:
-    """Slices of a case; the first one warms up and does not count."""
+    """Slices of a case; the first one, which is as long as it takes to have asked for everything, does not count."""
     one_slice = registered if case.is_write else alternated
-    return [one_slice(case, off, on, [next(numbers) for _ in range(case.block)]) for _ in range(rounds + 1)][1:]
+    sizes = [case.first, *[case.block] * rounds]
+    return [one_slice(case, off, on, [next(numbers) for _ in range(size)]) for size in sizes][1:]
 
 
 def alternated(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:

@@ -33,6 +33,9 @@ class OnlyNamespace:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str]:
+        return names & {self.namespace}
+
     def standing(self, actor: Actor) -> None:
         return None
 
@@ -56,6 +59,22 @@ def test_each_place_is_decided_once_for_a_request() -> None:
     answers = [access.allows(Scope(namespace=name)) for name in ("a", "b", "a", "b")]
     assert answers == [True, False, True, False]
     assert authority.asked == [Scope(namespace="a"), Scope(namespace="b")]
+
+
+def test_a_list_with_decisions_of_two_times_or_about_an_unknown_namespace_is_nobodys() -> None:
+    authority, within = OnlyNamespace("a"), frozenset(("a", "b"))
+    access = Access(EVERYBODY, READ, authority)
+    sight = access.sight(within)
+    assert access.allows_namespace("a") and access.is_still(sight, within)
+    assert access.sight(within) == Access(EVERYBODY, READ, authority).sight(within) != access.sight(frozenset("a"))
+    authority.namespace = "b"
+    assert not access.is_still(sight, within), "the caller sees other namespaces now"
+    assert access.allows_namespace("b")
+    authority.namespace = "a"
+    assert not access.is_still(sight, within), "it saw both, one after the other"
+    access.renew()
+    assert not access.allows_namespace("c")
+    assert not access.is_still(sight, within), "c is a namespace that the key does not decide about"
 
 
 def test_decisions_about_variables_are_not_kept() -> None:

@@ -122,6 +122,17 @@ def test_everywhere_means_in_every_namespace(policies: list[list[Written]], name
         assert rights.allows(need, Scope(namespace=name))
 
 
+@given(POLICIES, st.lists(st.frozensets(NAMES, max_size=4), min_size=1, max_size=4))
+def test_the_namespaces_allowed_are_those_that_are_allowed_one_by_one(
+    policies: list[list[Written]], asked: list[frozenset[str]]
+) -> None:
+    rights, read, submit = rights_of(policies), needs.namespace(Capability.READ_JOB), needs.namespace(Capability.SUBMIT_JOB)
+    for names in asked:
+        for need in (read, submit):
+            expected = {name for name in names if rights.allows(need, Scope(namespace=name))}
+            assert rights.namespaces_allowed(need, names) == expected
+
+
 @given(POLICIES, NAMES)
 def test_the_order_of_policies_decides_nothing(policies: list[list[Written]], name: str) -> None:
     need, scope = needs.namespace(Capability.READ_JOB), Scope(namespace=name)

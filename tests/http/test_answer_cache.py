@@ -168,6 +168,30 @@ async def test_a_list_is_encoded_once_until_a_row_changes() -> None:
         assert (await api.get("/v1/namespaces")).text != first.text
 
 
+async def test_callers_of_different_policies_share_a_list_of_the_same_namespaces() -> None:
+    async with bootstrapped() as callers:
+        cache = callers.api.client.app[CONTEXT].answers
+        for namespace in NAMESPACES:
+            await callers.put("/v1/namespace", {"Name": namespace})
+            await callers.put("/v1/jobs", {"Job": job_document("web", Namespace=namespace)})
+        await callers.policy("prod", policy("prod"))
+        await callers.policy("also-prod", policy("pr*", 'namespace "other" { policy = "read" }'))
+        await callers.policy("dev", policy("dev"))
+        first, second, other = [(await callers.token(name))["SecretID"] for name in ("prod", "also-prod", "dev")]
+        shown = await callers.get("/v1/jobs?namespace=*", token=first)
+        assert len(cache) == 1
+        assert (await callers.get("/v1/jobs?namespace=*", token=second)).text == shown.text
+        assert len(cache) == 1
+        assert (await callers.get("/v1/jobs?namespace=*", token=other)).text != shown.text
+        # A policy that changes, a namespace that is new: the next list is another one.
+        await callers.policy("also-prod", policy("*"))
+        assert len((await callers.get("/v1/jobs?namespace=*", token=second)).json) == len(NAMESPACES)
+        await callers.put("/v1/namespace", {"Name": "prod-2"})
+        await callers.put("/v1/jobs", {"Job": job_document("web", Namespace="prod-2")})
+        assert len((await callers.get("/v1/jobs?namespace=*", token=second)).json) == len(NAMESPACES) + 1
+        assert (await callers.get("/v1/jobs?namespace=*", token=first)).text == shown.text
+
+
 @given(st.lists(st.integers(0, 4), max_size=20), st.sampled_from((0, 3_000, 1_000_000)))
 def test_kept_bytes_are_compressed_once_and_come_back_whole(asked: list[int], most: int) -> None:
     bodies: list[bytes | tuple[bytes, ...]] = [b"a" * 2_000, b"b" * 40_000, (b"c" * 1_500, b"d"), (b"e", b"f"), b"g"]

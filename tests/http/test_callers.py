@@ -40,6 +40,9 @@ class Recorder:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> None:
+        return None
+
     def standing(self, actor: Actor) -> None:
         return None
 

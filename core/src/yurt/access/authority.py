@@ -69,6 +69,10 @@ class Identity(Value):
     """Why the caller has no rights, or fewer than its policies' names suggest."""
 
 
+Namespaces = str | frozenset[str] | None
+"""Where the rows of a list may lie: in one namespace, or in some; None where more than the namespace of a row decides
+who sees it.
+"""
 Preparation = Callable[[], Callable[[], None]]
 """A function to run in a thread; it returns a second one, which stores the result on the event loop."""
 
@@ -97,6 +101,13 @@ class Authority(Protocol):
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` is true in every scope, so that lists need not check their rows."""
+        ...
+
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
+        """The namespaces among `names` in which `allows` is true; None where the authority cannot list them.
+
+        It costs little when it was asked about the same names before.
+        """
         ...
 
     def standing(self, actor: Actor) -> Hashable | None:
@@ -138,6 +149,10 @@ class AllowAll:
         """Yes."""
         return True
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
+        """All."""
+        return names
+
     def standing(self, actor: Actor) -> Hashable | None:
         """Unknown: everyone sees everything."""
         return None
@@ -173,6 +188,10 @@ class AllowNobody:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """As `allows`."""
         return self.allows(actor, need, ANYWHERE)
+
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
+        """Unknown."""
+        return None
 
     def standing(self, actor: Actor) -> Hashable | None:
         """Unknown."""
@@ -295,20 +314,37 @@ class Access:
         need = self.need.need if isinstance(self.need, EachRow) else self.need
         return self.sees_all or self._authority.allows(self.actor, need, ANYWHERE)
 
-    def sight(self, namespace: str = "*") -> Hashable | None:
+    def sight(self, within: Namespaces = None) -> Hashable | None:
         """A key for the rows that the request sees: requests with equal keys see the same rows.
 
-        In one namespace the decision about the namespace is enough, where the rows have no other scope. None where it
-        is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
+        Where the namespace alone decides about a row, `within` says where rows may lie, and the key is what is decided
+        about that: callers with different policies share what they see alike. Else the key is all rights of the caller.
+        None where it is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
         """
         if self.sees_all:
             return True
         if self._trace is not None:
             return None
-        if namespace != "*":
-            return self.allows_namespace(namespace)
+        if isinstance(within, str):
+            return self.allows_namespace(within)
+        if within is not None:
+            allowed = self._authority.namespaces_allowed(self.actor, self.need, within)
+            return None if allowed is None else (within, allowed)
         standing = self._authority.standing(self.actor)
         return None if standing is None else (self.need, standing)
+
+    def is_still(self, sight: Hashable, within: Namespaces) -> bool:
+        """Whether the request saw rows by these rights alone: `sight` is the key from before it decided about rows.
+
+        A long list is made in steps, and decides about a namespace when it meets the first row of it. Where the rights
+        of its caller have changed meanwhile, it shows rows by both.
+        """
+        if self.sight(within) != sight:
+            return False
+        if self.sees_all or within is None or isinstance(within, str):
+            return True
+        allowed = self._authority.namespaces_allowed(self.actor, self.need, within) or frozenset()
+        return all(name in within and is_seen == (name in allowed) for name, is_seen in self._namespaces.items())
 
     @property
     def is_management(self) -> bool:

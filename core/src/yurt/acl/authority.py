@@ -130,6 +130,12 @@ class AclAuthority:
             self._need_fresh_state(need)
         return self.resolve(actor).rights.allows_everywhere(need)
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
+        """The namespaces among `names` in which `allows` is true."""
+        if self._state_age_s() > self._age_max_s:
+            self._need_fresh_state(need)
+        return self.resolve(actor).rights.namespaces_allowed(need, names)
+
     def standing(self, actor: Actor) -> Hashable | None:
         """The compiled policies and how far the caller is known; the own rights of a
         workload or a node are its alone."""

@@ -83,7 +83,7 @@ _PLUGIN_READ: Final = frozenset(("read",))
 class Rights:
     """The rights of one caller: computed once, and consulted for every decision."""
 
-    __slots__ = ("_everywhere", "kind", "node_id", "own_paths", "policies", "workload")
+    __slots__ = ("_everywhere", "_in_namespaces", "kind", "node_id", "own_paths", "policies", "workload")
 
     def __init__(
         self,
@@ -103,6 +103,10 @@ class Rights:
         """Answers of `allows_everywhere`, by the `id()` of the need, which the value keeps alive: each request asks for
         one, routes need few different things, and the hash of a need costs more than the look-up.
         """
+        self._in_namespaces: dict[int, tuple[frozenset[str], frozenset[str], Need]] = {}
+        """The last answer of `namespaces_allowed` for each need, by its `id()` too: the names, those that are allowed,
+        and the need.
+        """
 
     def allows(self, need: Need, scope: Scope) -> bool:
         """Whether the need is satisfied in the scope."""
@@ -120,6 +124,18 @@ class Rights:
                 self._everywhere.clear()
             known = self._everywhere[id(need)] = (self._found_everywhere(need), need)
         return known[0]
+
+    def namespaces_allowed(self, need: Need, names: frozenset[str]) -> frozenset[str]:
+        """The namespaces among `names` in which `allows` is true."""
+        if self.kind is AuthenticationLevel.MANAGEMENT:
+            return names
+        known = self._in_namespaces.get(id(need))
+        if known is None or known[0] != names:
+            if len(self._in_namespaces) >= NEEDS_MAX:
+                self._in_namespaces.clear()
+            allowed = frozenset(name for name in names if self.allows(need, Scope(namespace=name)))
+            known = self._in_namespaces[id(need)] = (names, allowed, need)
+        return known[1]
 
     def _found_everywhere(self, need: Need) -> bool:
         match need:

@@ -2,8 +2,9 @@
 
 A list that is asked for again while its tables have not changed is sent as it was encoded. The key says what the answer
 follows from beside the tables: the path and the query, and which rows the caller sees (`Access.sight`). Two callers
-share an answer only where the authority gives the same rights to both, or where the list lies in one namespace that
-both see. What a caller may do is decided before an answer is looked up, for each request anew.
+share an answer only where the authority gives the same rights to both, or where the namespace of a row alone decides
+who sees it, and both see the same namespaces. What a caller may do is decided before an answer is looked up, for each
+request anew.
 
 An answer refers weakly to its tables, so it keeps no old state alive.
 """
@@ -95,8 +96,8 @@ class AnswerSlot(NamedTuple):
     cache: AnswerCache
     key: AnswerKey
     tables: Tables
-    sight: Callable[[], Hashable]
-    """The rows that the caller sees now."""
+    is_still: Callable[[Hashable], bool]
+    """Whether the caller saw the rows of this sight, and no others."""
 
     def find(self) -> CachedAnswer | None:
         """The answer, if there is one that shows the newest rows."""
@@ -105,9 +106,8 @@ class AnswerSlot(NamedTuple):
     def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> Sequence[bytes]:
         """Cache the answer for the next request; returns its pieces as cached, or unchanged.
 
-        A long list is made in steps, and decides about a namespace when it meets the first row of it. Where the rights
-        of its caller have changed meanwhile, it shows rows by both, and is no answer for others with the former ones.
+        Where the rights of its caller have changed meanwhile, it is no answer for others with the former ones.
         """
-        if self.sight() != self.key.sight:
+        if not self.is_still(self.key.sight):
             return pieces
         return self.cache.keep(self.key, self.tables, pieces, index, next_token)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from aiohttp import web
 
-from yurt.access import ANYWHERE, needs
+from yurt.access import ANYWHERE, Namespaces, needs
 from yurt.api.encode import pretty_json
 from yurt.api.page import Key, Pager, Stubs, by_index
 from yurt.api.row_texts import RowForm, RowTexts
@@ -26,6 +26,8 @@ from yurt.state.watch import WatchKey
 
 K = TypeVar("K")
 R = TypeVar("R")
+NAMESPACES_MAX: Final = 256
+"""With more namespaces, lists of all are shared only by callers with the same policies."""
 
 
 async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[[View], int]) -> tuple[View, int]:
@@ -111,13 +113,13 @@ async def list_rows(
     *,
     render: Form | Whole | Render,
     key: Callable[[Any], Key] = by_index,
-    namespace: str = "*",
+    namespace: str | None = None,
 ) -> web.Response:
     """A page of a listing; blocks on the tables of the kinds.
 
     With a form, the answer and the texts of its rows are kept, with `Whole` the answer: the listing and what is
     written must follow from the kinds' tables, the path, the query and the caller's rights alone. `namespace`: where
-    all rows lie, if that is their only scope.
+    all rows lie, or `*`, if their namespaces alone decide who sees them.
     """
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
     if not isinstance(render, Form | Whole):
@@ -129,17 +131,28 @@ async def list_rows(
     return await list_page(call, listing(view), index, render=at, key=key)
 
 
-def answer_slot(call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str) -> AnswerSlot | None:
+def answer_slot(
+    call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str | None
+) -> AnswerSlot | None:
     """The cache slot of the request's answer, valid while the tables of the kinds are unchanged; None: not cached.
 
     `namespace` as for `list_rows`.
     """
-    sight = call.access.sight(namespace)
+    within = None if call.access.sees_all else _within(view, kinds, namespace)
+    sight = call.access.sight(within)
     if sight is None:
         return None
     key = AnswerKey(call.target, sight)
     tables = tuple(view.of(kind).content for kind in kinds)
-    return AnswerSlot(call.context.answers, key, tables, partial(call.access.sight, namespace))
+    return AnswerSlot(call.context.answers, key, tables, partial(call.access.is_still, within=within))
+
+
+def _within(view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str | None) -> Namespaces:
+    """Where the rows of a list may lie, if their namespaces alone decide who sees them."""
+    if namespace is None:
+        return None
+    assert all(kind.is_seen_by_namespace() for kind in kinds), f"more than namespaces decides about {kinds}"
+    return view.namespaces(NAMESPACES_MAX) if namespace == "*" else namespace
 
 
 async def list_page(

@@ -127,6 +127,9 @@ class ServerAuthority:
         kept = self._kept(actor.caller)
         return self.allows(actor, need, ANYWHERE) if kept is None else kept.rights.allows_everywhere(need)
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> None:
+        """Unknown, as `standing`."""
+
     def standing(self, actor: Actor) -> None:
         """Unknown: this agent has no lists that callers could share."""
 

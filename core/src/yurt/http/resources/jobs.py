@@ -258,7 +258,7 @@ async def statuses(call: Call) -> web.Response:
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
     jobs, slot = view.of(JobRows), None
     if wanted is None:
-        slot = answer_slot(call, view, kinds, "*" if options.is_all_namespaces else options.namespace)
+        slot = answer_slot(call, view, kinds, options.namespace)
         if slot is not None and (kept := slot.find()) is not None:
             return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
         listing = jobs.of_namespace(options.namespace).where(is_wanted)

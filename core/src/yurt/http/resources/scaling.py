@@ -30,7 +30,7 @@ async def list_policies(call: Call) -> web.Response:
         return {name: wire[name] for name in STUB_FIELDS}
 
     view, index = await changed_view(call, [JobRows.watched()], lambda view: view.of(JobRows).index)
-    slot = answer_slot(call, view, (JobRows,), "*" if options.is_all_namespaces else options.namespace)
+    slot = answer_slot(call, view, (JobRows,), options.namespace)
     if slot is not None and (kept := slot.find()) is not None:
         return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
     listing = view.of(JobRows).of_namespace(options.namespace)

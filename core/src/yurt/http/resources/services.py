@@ -48,7 +48,7 @@ async def list_services(call: Call) -> web.Response:
     prefix = call.options.prefix
     options = call.options
     view, index = await changed_view(call, [ServiceRows.watched()], lambda view: view.of(ServiceRows).index)
-    slot = answer_slot(call, view, (ServiceRows,), "*" if options.is_all_namespaces else options.namespace)
+    slot = answer_slot(call, view, (ServiceRows,), options.namespace)
     if slot is not None and (kept := slot.find()) is not None:
         return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
     listing = view.of(ServiceRows).of_namespace(options.namespace)

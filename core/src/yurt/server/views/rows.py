@@ -101,6 +101,11 @@ class Rows(Generic[K, R]):
         """The scope of a row; kinds without scopes are visible to every caller of the route."""
         return Scope()
 
+    @classmethod
+    def is_seen_by_namespace(cls) -> bool:
+        """Whether the namespace of a row alone decides who sees it."""
+        return False
+
     @property
     def index(self) -> int:
         """When a row of the table changed last."""
@@ -167,6 +172,11 @@ class NamespacedRow(Rows[K, N]):
     def scope_of(row: N) -> Scope:
         """The namespace of the row."""
         return Scope(namespace=row.namespace)
+
+    @classmethod
+    def is_seen_by_namespace(cls) -> bool:
+        """True, unless the kind decides about rows in another way."""
+        return cls._sees is NamespacedRow._sees and cls.scope_of is NamespacedRow.scope_of
 
     def of_namespace(self, namespace: str) -> Listing[N]:
         """The rows of a namespace; `*`: of every visible namespace."""

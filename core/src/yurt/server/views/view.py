@@ -25,6 +25,14 @@ class View:
         """The index of the state."""
         return self._state.index
 
+    def namespaces(self, most: int) -> frozenset[str] | None:
+        """The names of all namespaces, those that the caller may not see included: for keys, never for an answer.
+
+        None where there are more than `most`.
+        """
+        table = self._state.namespaces
+        return frozenset(table.keys()) if len(table) <= most else None
+
     def narrowed(self, need: Need) -> View:
         """The same state for a part of an answer with other needs than its route."""
         return View(self._state, self._access.narrowed(need))
