@@ -126,7 +126,11 @@ def test_everywhere_means_in_every_namespace(policies: list[list[Written]], name
 def test_the_namespaces_allowed_are_those_that_are_allowed_one_by_one(
     policies: list[list[Written]], asked: list[frozenset[str]]
 ) -> None:
-    rights, read, submit = rights_of(policies), needs.namespace(Capability.READ_JOB), needs.namespace(Capability.SUBMIT_JOB)
+    rights, read, submit = (
+        rights_of(policies),
+        needs.namespace(Capability.READ_JOB),
+        needs.namespace(Capability.SUBMIT_JOB),
+    )
     for names in asked:
         for need in (read, submit):
             expected = {name for name in names if rights.allows(need, Scope(namespace=name))}
