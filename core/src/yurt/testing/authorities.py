@@ -48,6 +48,9 @@ class Grants:
         """Only while it is off."""
         return not self.is_on
 
+    def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> None:
+        """Unknown."""
+
     def standing(self, actor: Actor) -> None:
         """Unknown."""
 
