@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from aiohttp import StreamReader, hdrs, web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpVersion11, RawRequestMessage
 from aiohttp.payload import Payload
-from aiohttp.test_utils import make_mocked_request
+from aiohttp.streams import EMPTY_PAYLOAD
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 HOST = "127.0.0.1:4646"
 
@@ -38,6 +42,20 @@ class _Transport:
 
     def close(self) -> None:
         """An answer breaks off."""
+
+
+class _Protocol:
+    """The protocol of the connection; `make_mocked_request` of aiohttp takes longer than most answers."""
+
+    peername = ("127.0.0.1", 0)
+    sockname = ("127.0.0.1", 4646)
+    ssl_context = None
+    max_field_size = max_line_length = 8190
+    max_headers = 128
+
+    def __init__(self, writer: _Written) -> None:
+        self.writer = writer
+        self.transport = writer.transport
 
 
 class _Written:
@@ -80,20 +98,30 @@ async def dispatch(
     """What the application answers."""
     loop = asyncio.get_running_loop()
     given = {hdrs.HOST: HOST, **headers}
-    options: dict[str, Any] = {}
+    payload = EMPTY_PAYLOAD
     if body is not None:
         given[hdrs.CONTENT_LENGTH] = str(len(body))
         payload = StreamReader(BaseProtocol(loop), limit=2**16, loop=loop)
         payload.feed_data(body)
         payload.feed_eof()
-        options["payload"] = payload
-    written = _Written()
-    request = make_mocked_request(
-        method, path, given, app=app, writer=written, transport=_Transport(), client_max_size=2**23, **options
+    written, task = _Written(), cast(asyncio.Task[None], asyncio.current_task())
+    protocol = cast(web.RequestHandler, _Protocol(written))
+    request = app._make_request(
+        _message(method, path, given), payload, protocol, cast(AbstractStreamWriter, written), task
     )
     # A task of its own, as each request has: its context and its end are its own.
     response = await asyncio.create_task(_answered(app, request))
     return Answered(response.status, _text(response, written))
+
+
+def _message(method: str, path: str, headers: Mapping[str, str]) -> RawRequestMessage:
+    """The request as aiohttp's parser gives it."""
+    raw = tuple((name.encode(), value.encode()) for name, value in headers.items())
+    named = CIMultiDictProxy(CIMultiDict(headers))
+    return RawRequestMessage(
+        method=method, path=path, version=HttpVersion11, headers=named, raw_headers=raw, should_close=False,
+        compression=None, upgrade=False, chunked=False, url=URL(path),
+    )  # fmt: skip
 
 
 async def _answered(app: web.Application, request: web.Request) -> web.StreamResponse:
