@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import psutil
 from yurt.testing.agent import YURT
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 from bench.table import Row, print_table
 

@@ -28,7 +28,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 from bench.pauses_hostile import HOSTILE
 from bench.pauses_work import KINDS as ORDINARY

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from yurt.fsm.node_class import computed_class
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import TABLES, Snapshot, Tables
-from yurt.state.table import Table
+from yurt.state.persistent_table import Table
 from yurt.structs import status
 from yurt.structs.alloc import (
     AllocatedCpuResources,

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psutil
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 from bench.scheduler import node
 from bench.table import Row, print_table

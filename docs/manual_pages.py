@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from yurt.cli.command import CLIENT_FLAGS, CliCommand
+from yurt.cli.declaration import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, NOUNS, noun
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import YURT, ApiFailure, wait_for
-from yurt.testing.claims import quiet_port
 from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+from yurt.testing.unique_ports import quiet_port
 
 START_S = 60.0
 """How long an agent may take to say something."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from yurt.testing.agent import pid_is_alive, raw_exec_job, register, wait_for
-from yurt.testing.faults.skewed import skewed_command
+from yurt.testing.faults.clock_skew import skewed_command
 from yurt.testing.real_cluster import AgentHost, ClientAgent, RealCluster, ServerAgent
 from yurt.testing.services.network import Network
 

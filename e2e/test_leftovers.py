@@ -15,8 +15,8 @@ import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.sdk.mounting import points_below
 from yurt.testing.agent import Agent, pid_is_alive, register, wait_for
-from yurt.testing.claims import own_subnet
 from yurt.testing.services.engines import DockerEngine, missing
+from yurt.testing.unique_ports import own_subnet
 
 REASON = missing("dockerd", "containerd", "docker", "busybox", "ip", "runc", "iptables")
 pytestmark = [

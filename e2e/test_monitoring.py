@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, wait_for
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 SHIPPED = Path(__file__).parents[1] / "packaging" / "monitoring"
 ALERTS = SHIPPED / "alerts.yml"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.testing.agent import Agent, register, running_agent, wait_for
-from yurt.testing.claims import free_ports, own_subnet
 from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.unique_ports import free_ports, own_subnet
 
 PLUGINS = next((folder for folder in CNI_PATHS if Path(folder, "bridge").exists()), "")
 pytestmark = [

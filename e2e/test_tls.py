@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import YURT, Agent, raw_exec_job, wait_for
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 
 class TlsAgent(Agent):

@@ -13,9 +13,9 @@ from urllib.request import urlopen
 
 import pytest
 from yurt.sdk.errors import Unavailable
-from yurt.storage.checked import unchecked
+from yurt.storage.checksummed_file import unchecked
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.members import list_members
+from yurt.storage.etcd.membership import list_members
 from yurt.testing.agent import YURT, raw_exec_job, register, wait_for
 from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
 

@@ -30,7 +30,7 @@ BREACHES = [
     ("client-layers", "yurt/client/fingerprint/breach.py", "import yurt.client.client"),
     ("agent-layers", "yurt/agent/cluster/breach.py", "import yurt.agent.node"),
     ("agent-layers", "yurt/agent/blocks/breach.py", "import yurt.agent.config"),
-    ("http-layers", "yurt/http/forwarding/breach.py", "import yurt.http.resources.job"),
+    ("http-layers", "yurt/http/forwarding/breach.py", "import yurt.http.resources.job_by_id"),
     ("http-layers", "yurt/http/edge/breach.py", "import yurt.http.forwarding.forward"),
     ("http-layers", "yurt/http/cluster_routes/breach.py", "import yurt.http.agent_routes.agent"),
     ("server-layers", "yurt/server/views/breach.py", "import yurt.server.resources.jobs"),

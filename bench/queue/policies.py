@@ -12,10 +12,10 @@ from yurt.queue.amounts import Amounts
 from yurt.queue.backfill import BackfillRules, CapacityReservation, boosted, decide, with_boosted
 from yurt.queue.decay import DecayedUsage, lifetime, no_usage, used, with_rates
 from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
-from yurt.queue.line import Line
+from yurt.queue.job_queue import JobQueue
 from yurt.queue.profile import NEVER
 from yurt.queue.turns import TurnRules, boost_time, turn_of
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
 from bench.queue.engine import DAY, HOUR, Pool
@@ -76,7 +76,7 @@ class FairShare:
         self.turns, self.delay = turns, delay
         self.name = name
         self.rules = rules
-        self.line = Line()
+        self.line = JobQueue()
         self.usages = Usages()
         self.promises: dict[int, int] = {}
         """The latest start that was first promised, by job."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from yurt.agent.blocks.audit import audit_settings
+from yurt.agent.component_configs import agent_info, client_config, server_config
 from yurt.agent.config import make_config
 from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Key
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import http_limits, rpc_limits
-from yurt.agent.parts import agent_info, client_config, server_config
 from yurt.agent.plugin_context import plugin_context
 from yurt.agent.remote_agents import server_addresses
 from yurt.agent.telemetry.settings import sink_settings

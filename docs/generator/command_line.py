@@ -7,10 +7,10 @@ import inspect
 import re
 
 from yurt.cli import main
-from yurt.cli.absent import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT
-from yurt.cli.command import CLIENT_FLAGS, CliCommand
+from yurt.cli.declaration import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, command, command_names, group_names
+from yurt.cli.unsupported import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT
 from yurt.cli.views import monitor
 
 from docs.generator.markdown import cell, code, page, table

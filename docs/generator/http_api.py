@@ -10,7 +10,7 @@ from yurt.access.needs import describe
 from yurt.api.decode import BLOCKS_MAX, VALUES_MAX
 from yurt.filters import PATTERNS_MAX, TERMS_MAX
 from yurt.http import app
-from yurt.http import table as routes
+from yurt.http import route_table as routes
 from yurt.http.cluster_routes import unavailable as fixed
 from yurt.http.query import WAIT_DEFAULT_S, WAIT_MAX_S
 from yurt.http.routes import Handler, Route

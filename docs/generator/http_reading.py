@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-SKIPPED = ("yurt.http.query", "yurt.http.routing", "yurt.http.errors", "yurt.http.call")
+SKIPPED = ("yurt.http.query", "yurt.http.dispatcher", "yurt.http.errors", "yurt.http.call")
 
 
 class Reads(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 import yurt
 from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.runtime.metrics import CLIENT_PREFIX, full_name
-from yurt.server import facts
+from yurt.server import server_status
 from yurt.server.log.log_times import fsm_name
 from yurt.structs import commands
 from yurt.structs.status import JOB_TYPES
@@ -94,7 +94,7 @@ def page_text() -> str:
     """The whole page."""
     require("counters", counted("count") - set(CLIENT_COUNTERS), set(COUNTERS))
     require("times", counted("time") - rpc_times(), set(TIMES))
-    source = Path(facts.__file__).read_text()
+    source = Path(server_status.__file__).read_text()
     require("gauges", set(re.findall(r'_gauge\("([A-Za-z_.]+)"', source)), GAUGES)
 
     def rows(names: dict[str, str], prefix: str = "") -> list[tuple[str, str]]:

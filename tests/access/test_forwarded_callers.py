@@ -13,7 +13,7 @@ from yurt.access import Origin, Through
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPort, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.callers import sealed_origin
+from yurt.http.authentication import sealed_origin
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.http.forwarding_headers import FORWARDED, FROM_NODE, FROM_REGION, ORIGIN
 from yurt.runtime.env import RealEnv

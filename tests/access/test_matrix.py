@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from yurt.http import routes
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 from yurt.testing.access.matrix import measure, names_of_rows, outdated_rows, read_matrix
 from yurt.testing.access.world import rights
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from yurt.access import Need, needs
 from yurt.access.need_texts import LEAVES, parse_need
 from yurt.access.needs import Leaf, describe, satisfied
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 from yurt.sdk.errors import Invalid
 
 ALL = st.recursive(

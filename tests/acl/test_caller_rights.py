@@ -19,8 +19,8 @@ from yurt.access.needs import (
 )
 from yurt.acl import AuthenticationLevel, CompiledPolicies, Resolved, Rights, parse_policy
 from yurt.acl.caller_rights import caller_rights, identity_in, rights_of
+from yurt.http.route_table import ROUTES
 from yurt.http.routes import AnsweredBy
-from yurt.http.table import ROUTES
 from yurt.sdk.value import UnixNano
 from yurt.structs.acl import ACLToken
 from yurt.structs.rpc import CallerRights

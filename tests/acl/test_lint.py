@@ -10,7 +10,7 @@ from yurt.access.needs import Capability
 from yurt.acl import AuthenticationLevel, CompiledPolicies, PolicyError, Rights, parse_policy
 from yurt.acl.globs import Labels
 from yurt.acl.lint import Names, lint
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 
 
 def told(text: str, names: Names | None = None) -> list[str]:

@@ -29,7 +29,7 @@ from yurt.access.needs import (
 from yurt.acl import AuthenticationLevel, CompiledPolicies, Rights, parse_policy
 from yurt.acl.suggest import Requirement, Right, policy_text, suggest
 from yurt.acl.vocabulary import INCLUDED, LEVELS, PASSES
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 
 LEVEL_OF = {"list": ("list", "read"), "read": ("read", "write"), "write": ("write",)}
 

@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.agent.config import USUAL_TOKEN_TIMES, AgentConfig, make_config
-from yurt.agent.config_check import check
-from yurt.agent.config_files import read_files
-from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
-from yurt.agent.data_dir import open_data_dir
-from yurt.agent.parts import (
+from yurt.agent.component_configs import (
     SECRETS,
     artifact_limits,
     bytes_of,
@@ -25,6 +20,11 @@ from yurt.agent.parts import (
     tells_insides,
     template_settings,
 )
+from yurt.agent.config import USUAL_TOKEN_TIMES, AgentConfig, make_config
+from yurt.agent.config_check import check
+from yurt.agent.config_files import read_files
+from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
+from yurt.agent.data_dir import open_data_dir
 from yurt.api.redaction import is_secret_name
 from yurt.api.times import parse_duration
 from yurt.sdk.errors import Conflict, Invalid

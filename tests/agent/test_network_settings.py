@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.agent.parts import network_settings
+from yurt.agent.component_configs import network_settings
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from yurt.cli.absent import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT, absent_command, absent_flag
-from yurt.cli.command import CLIENT_FLAGS, COLOR_FLAGS
+from yurt.cli.declaration import CLIENT_FLAGS, COLOR_FLAGS
 from yurt.cli.main import main
 from yurt.cli.tree import ALIASES, command, command_names, find, group_names
+from yurt.cli.unsupported import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT, absent_command, absent_flag
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "cli-commands.md"
 CLIENT = frozenset(flag.name for flag in CLIENT_FLAGS)

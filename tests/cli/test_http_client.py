@@ -12,7 +12,7 @@ import pytest
 from yurt.cli.api.client import AgentAddress, ApiClient
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.sdk.errors import Reason
-from yurt.testing.claims import quiet_port
+from yurt.testing.unique_ports import quiet_port
 
 
 def test_token_namespace_region_and_query_are_sent(api: Any) -> None:

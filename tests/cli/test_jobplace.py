@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.api.decode import decode_job
-from yurt.cli.files.places import findings, follow, messages
+from yurt.cli.files.finding_positions import findings, follow, messages
 from yurt.rules.canonical import canonicalize_job
 from yurt.rules.validation.job import multi_error, validate_job
 from yurt_jobspec import parse_job_with_positions

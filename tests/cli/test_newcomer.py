@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.absent import absent_command
 from yurt.cli.tree import ALIASES, command_names, group_names
+from yurt.cli.unsupported import absent_command
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.agent.parts import artifact_limits
+from yurt.agent.component_configs import artifact_limits
 from yurt.client.artifacts import confinement
 from yurt.client.artifacts.confinement import Isolation, closed_folder, extra_rule, isolation
 from yurt.sdk import landlock

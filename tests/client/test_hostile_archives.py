@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook, placing
+from yurt.client.artifacts import destination, hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.templates import files as template_files
@@ -291,7 +291,7 @@ def test_a_file_of_another_user_in_a_staging_folder_does_not_arrive(dirs: TaskDi
     tree.mkdir()
     os.link(tmp_path / "outside/host", tree / "second")
     with pytest.raises(Invalid, match="belongs to the user"):
-        placing.place_tree(str(tree), dirs.alloc_dir, "web/local/got", placing.Arrivals(os.geteuid() + 1, None))
+        destination.place_tree(str(tree), dirs.alloc_dir, "web/local/got", destination.Arrivals(os.geteuid() + 1, None))
     assert (tmp_path / "outside/host").stat().st_uid == os.geteuid()
 
 

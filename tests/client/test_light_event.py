@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 
 
 def bytes_of(event: asyncio.Event) -> int:

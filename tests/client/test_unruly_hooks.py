@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from yurt.client import waiting
+from yurt.client import timed_waits
 from yurt.client.config import AddedHooks
 from yurt.client.hooks import alloc_hooks, task_hooks
 from yurt.sdk.hooks import AllocHook, HookedAlloc, HookedTask, TaskHook
@@ -283,7 +283,7 @@ async def test_work_that_swallows_its_cancellation_holds_nothing_back(
     run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_hooks, "EXITED_LIMIT_S", 0.05)
-    monkeypatch.setattr(waiting, "GIVE_UP_LIMIT_S", 0.05)
+    monkeypatch.setattr(timed_waits, "GIVE_UP_LIMIT_S", 0.05)
     may_end = asyncio.Event()
 
     async def stay(task: HookedTask) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from yurt.executor import ProcessExecutor, ProcessSpec
-from yurt.executor.waiting import until
+from yurt.executor.polling import until
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 

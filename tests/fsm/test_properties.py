@@ -19,7 +19,7 @@ from yurt.state import TABLES, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, Applied, decode_command, encode_command
-from yurt.structs.questions import is_client_terminal, is_deployment_active, is_eval_terminal, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_deployment_active, is_eval_terminal, is_terminal
 from yurt.testing.replica import Replica
 from yurt.testing.rows.random_commands import CommandMaker, random_history
 

@@ -78,7 +78,7 @@ def test_every_module_inside_exists_and_needs_its_place() -> None:
     "line",
     [
         "from yurt.state.store import Snapshot",
-        "import yurt.state.table",
+        "import yurt.state.persistent_table",
         "from yurt.server.server import Server",
         "from yurt.structs.commands import DeleteNamespaces",
         "from yurt.http.call import changed_state",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from yurt.cli.main import main
 from yurt.http.edge.hosts import HostPolicy, is_host, is_own_host, is_own_origin
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, job_document, serving
 
 EVIL = "https://evil.example"

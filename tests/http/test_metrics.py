@@ -10,8 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from yurt.access import Access
 from yurt.api.encode import encode_builtins
-from yurt.http.agent_routes.figures import Figures, runtime_gauges
 from yurt.http.agent_routes.metrics import json_pieces
+from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot, runtime_gauges
 from yurt.http.agent_routes.prometheus import WRITTEN_TOGETHER, text_pieces
 from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.metrics import LABELLED_MAX, Count, Duration, Gauge, Metrics, Timing
@@ -32,7 +32,7 @@ def timing(*seconds: float) -> Timing:
 
 
 @pytest.fixture
-def figures() -> Figures:
+def figures() -> MetricsSnapshot:
     """Those of a server with many jobs."""
     rows = [
         JobSummary(job_id=f'job {number * 7919 % 12_007:05}"\\', summary={"web": TaskGroupSummary(running=number)})
@@ -40,7 +40,7 @@ def figures() -> Figures:
     ]
     tables = {table.name: table for table in Snapshot.empty().tables()}
     summaries = Tables.job_summaries.with_rows([((row.namespace, row.job_id), row) for row in rows], index=1)
-    return Figures(
+    return MetricsSnapshot(
         settings=TelemetrySettings(host="a-host"),
         at_once=(Gauge("nomad.nomad.state.index", 7.0),),
         view=View(Snapshot(1, tables | {"job_summaries": summaries}), Access()),
@@ -49,7 +49,7 @@ def figures() -> Figures:
     )
 
 
-def test_prometheus_reads_what_there_is_under_nomads_names(figures: Figures) -> None:
+def test_prometheus_reads_what_there_is_under_nomads_names(figures: MetricsSnapshot) -> None:
     pieces = text_pieces(figures)
     text = b"".join(pieces).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -70,7 +70,7 @@ def test_prometheus_reads_what_there_is_under_nomads_names(figures: Figures) -> 
 
 
 @pytest.mark.parametrize("pretty", [False, True])
-def test_the_json_of_the_figures_comes_in_pieces_and_in_order(figures: Figures, pretty: bool) -> None:
+def test_the_json_of_the_figures_comes_in_pieces_and_in_order(figures: MetricsSnapshot, pretty: bool) -> None:
     pieces = json_pieces(figures, MOMENT, pretty=pretty)
     shown = json.loads(b"".join(pieces))
     assert b"".join(pieces) == encode_builtins(shown, pretty=pretty)
@@ -109,7 +109,7 @@ def test_allocations_and_hooks_are_published_only_where_they_are_wanted() -> Non
     assert TelemetrySettings(publishes_allocations=True).lets_through("nomad.client.allocs.memory.rss")
 
 
-def test_dispatched_jobs_have_no_summaries_where_they_are_switched_off(figures: Figures) -> None:
+def test_dispatched_jobs_have_no_summaries_where_they_are_switched_off(figures: MetricsSnapshot) -> None:
     rows = [JobSummary(job_id=name, summary={"web": TaskGroupSummary()}) for name in ("a", "a/dispatch-1-2")]
     tables = {table.name: table for table in Snapshot.empty().tables()}
     summaries = Tables.job_summaries.with_rows([((row.namespace, row.job_id), row) for row in rows], index=1)

@@ -14,7 +14,7 @@ from yurt.agent.tls import TlsSettings
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort, ApiRequest
 from yurt.http.forwarding_headers import FORWARDED, FROM_NODE
-from yurt.http.table import ROUTES
+from yurt.http.route_table import ROUTES
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
@@ -26,9 +26,9 @@ from yurt.sdk.value import replace
 from yurt.server.config import IntroductionConfig
 from yurt.structs.rpc import RegisterNodeRequest, TemplateQuery
 from yurt.testing import factories
-from yurt.testing.claims import free_ports
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api
+from yurt.testing.unique_ports import free_ports
 
 MINT = "/v1/acl/identity/client-introduction-token"
 REFUSED = (

@@ -12,9 +12,9 @@ from yurt.http import routes
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.call import Call
+from yurt.http.dispatcher import JOB, JobPaths, add_routes
+from yurt.http.route_table import ROUTES
 from yurt.http.routes import QUERY, ROW, Route
-from yurt.http.routing import JOB, JobPaths, add_routes
-from yurt.http.table import ROUTES
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import serving
 

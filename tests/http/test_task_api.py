@@ -13,7 +13,7 @@ import pytest
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.edge.strangers import Strangers
+from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.task_api import WHO_AM_I
 from yurt.sdk.errors import Unavailable
@@ -46,7 +46,7 @@ async def opened(runner: aiohttp.web.BaseRunner, folder: Path) -> tuple[TaskSock
     listening.bind(path)
     sockets = TaskSockets()
     assert isinstance(runner, aiohttp.web.AppRunner)
-    sockets.begin(runner, 0, Strangers(), {})
+    sockets.begin(runner, 0, ClientErrorReporter(), {})
     await sockets.serve(listening)
     return sockets, TaskSocket(path)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from yurt.queue.amounts import Amounts
 from yurt.queue.turns import TurnRules, turn_of
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
 SECOND = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.accuracy import ENOUGH, KEPT, LEAST_WAIT, Accuracy, Forecast
-from yurt.queue.waiting import JobKey
+from yurt.queue.waiting_job import JobKey
 
 MINUTE = 60_000_000_000
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.queue.backfill import BackfillRules, BackfillSchedule, boosted, decide, with_boosted
 from yurt.queue.profile import NEVER, Profile
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 
 from tests.queue.strategies import HOUR, SECOND, job, jobs
 

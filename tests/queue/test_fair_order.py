@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.amounts import NOTHING, WEIGHT_MAX, WEIGHT_ONE, Amounts
 from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
-from yurt.queue.line import Line, place_in_leaf
+from yurt.queue.job_queue import JobQueue, place_in_leaf
 from yurt.queue.turns import turn_of
-from yurt.queue.waiting import Path, Waiting
+from yurt.queue.waiting_job import Path, Waiting
 
 from tests.queue.strategies import HOUR, POOL, RULES, TENANTS, amounts, job, jobs, usages
 
@@ -23,8 +23,8 @@ holdings = st.dictionaries(st.sampled_from(ACCOUNTS), st.integers(1, 8).map(amou
 weights = st.dictionaries(st.sampled_from([(name,) for name in ACCOUNTS]), st.integers(1, 5000), max_size=3)
 
 
-def line_of(waiting: Iterable[Waiting], used: Used | None = None, of: Mapping[Path, int] | None = None) -> Line:
-    line = Line()
+def line_of(waiting: Iterable[Waiting], used: Used | None = None, of: Mapping[Path, int] | None = None) -> JobQueue:
+    line = JobQueue()
     line.delay(delays_of(used or {}, DELAYS, of or {}))
     for one in waiting:
         line.put(one)

@@ -8,7 +8,7 @@ from yurt.queue.amounts import Amounts
 from yurt.queue.dynamic_priority import Weights, dynamic_order, percentage_used
 from yurt.queue.expected_start import expected_starts
 from yurt.queue.run_times import ENOUGH, KEPT, RunTimes
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
 from tests.queue.strategies import HOUR, job, jobs

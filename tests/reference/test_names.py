@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 import pytest
 from aiohttp import web
 from yurt.http.cluster_routes.unavailable import acl_disabled, enterprise
-from yurt.http.routing import find_need
-from yurt.http.table import add_all_routes
+from yurt.http.dispatcher import find_need
+from yurt.http.route_table import add_all_routes
 from yurt.testing.http_api import NODE_ID, add_ready_node, serving
 
 HERE = Path(__file__).parent

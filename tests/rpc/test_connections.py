@@ -19,7 +19,7 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
-from yurt.testing.claims import quiet_port
+from yurt.testing.unique_ports import quiet_port
 
 
 class EchoPort(Protocol):

@@ -13,17 +13,17 @@ import pytest
 from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
+from yurt.rpc.failover import LEADER_CALL_S, NO_LEADER_S, FailoverDetector, watched_port
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
-from yurt.rpc.usefulness import LEADER_CALL_S, NO_LEADER_S, Usefulness, watched_port
 from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, Unavailable
-from yurt.testing.claims import free_ports
 from yurt.testing.fakes import eventually
+from yurt.testing.unique_ports import free_ports
 
 
 class BeatPort(Protocol):
@@ -222,7 +222,7 @@ async def test_new_servers_get_their_share_of_the_clients(monkeypatch: pytest.Mo
 
 
 async def test_a_server_without_a_leader_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.rpc.usefulness.NO_LEADER_S", 0.2)
+    monkeypatch.setattr("yurt.rpc.failover.NO_LEADER_S", 0.2)
     async with servers(2) as found, linked("client", *[each.address for each in found]) as link:
         await link.peer()
         present, other = of(link, found)
@@ -232,7 +232,7 @@ async def test_a_server_without_a_leader_is_left_after_a_while(monkeypatch: pyte
 
 
 async def test_a_server_that_does_not_answer_a_heartbeat_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.rpc.usefulness.LEADER_CALL_S", 0.2)
+    monkeypatch.setattr("yurt.rpc.failover.LEADER_CALL_S", 0.2)
     async with servers(2) as found, linked("client", *[each.address for each in found]) as link:
         await link.peer()
         present, other = of(link, found)
@@ -260,7 +260,7 @@ async def test_the_only_server_is_kept_whatever_it_says() -> None:
 
 
 def test_only_what_concerns_the_leader_counts_against_a_server() -> None:
-    usefulness = Usefulness({"heartbeat"})
+    usefulness = FailoverDetector({"heartbeat"})
     no_leader = Unavailable("No cluster leader")
     assert usefulness.limits_s == {"heartbeat": LEADER_CALL_S}
     assert not usefulness.judge("a", "heartbeat", no_leader, now_s=0)
@@ -276,7 +276,7 @@ def test_only_what_concerns_the_leader_counts_against_a_server() -> None:
 async def test_the_limit_of_a_heartbeat_does_not_hide_why_no_server_can_be_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("yurt.rpc.usefulness.LEADER_CALL_S", 0.1)
+    monkeypatch.setattr("yurt.rpc.failover.LEADER_CALL_S", 0.1)
     monkeypatch.setattr("yurt.rpc.link.PATIENCE_S", 0.4)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -22,7 +22,7 @@ from yurt.state.namespace_usage import summed
 from yurt.structs.commands import Applied, ApplyPlan
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
-from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.predicates import is_client_terminal, is_server_terminal
 from yurt.structs.status import TRIGGER_NODE_UPDATE
 from yurt.testing import factories
 from yurt.testing.nightly import cases

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.testing.rows.recorded import load, run
+from yurt.testing.rows.recorded_evaluations import load, run
 
 KNOWN = Path(__file__).parents[3] / "shared/corpus/scheduler"
 CASES = Path(os.environ.get("YURT_SCHEDULER_CASES", KNOWN))

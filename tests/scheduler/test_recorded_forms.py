@@ -11,7 +11,7 @@ import pytest
 from yurt.sdk.value import seconds
 from yurt.testing.factories import number_id
 from yurt.testing.rows.old_records import AT, AT_NS, ZERO, made_at, old_alloc, old_job, old_node, old_record
-from yurt.testing.rows.recorded import load, moment_of, run, snapshot_of
+from yurt.testing.rows.recorded_evaluations import load, moment_of, run, snapshot_of
 
 NODE = number_id(1, kind=1)
 

@@ -27,7 +27,7 @@ from yurt.testing.rows.old_records import (
     old_node,
     old_record,
 )
-from yurt.testing.rows.recorded import run
+from yurt.testing.rows.recorded_evaluations import run
 
 Scenario = tuple[str, Data, Data]
 

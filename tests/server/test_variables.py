@@ -12,7 +12,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.value import replace, seconds
 from yurt.server.keys.keyring import Keyring
 from yurt.server.resources.variables import VariableConflict, checked_lock
-from yurt.storage.checked import checked, unchecked
+from yurt.storage.checksummed_file import checked, unchecked
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import encode_command
 from yurt.structs.rpc import TemplateQuery

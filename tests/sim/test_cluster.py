@@ -17,7 +17,7 @@ from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.testing.fakes import FakeEnv, settle
 from yurt.testing.simulation.models import SimulatedCluster, check_calm, is_healthy
 

@@ -23,7 +23,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
 from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, ReschedulePolicy
-from yurt.structs.questions import is_client_terminal, is_ready, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.testing import factories
 from yurt.testing.nightly import is_nightly

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yurt
 from yurt.testing.nightly import is_nightly
-from yurt.testing.sim.planted import BUGS, Patch, changed
+from yurt.testing.sim.seeded_bugs import BUGS, Patch, changed
 
 SOURCE = Path(yurt.__file__).parent.parent
 QUICK = (

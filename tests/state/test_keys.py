@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from yurt.state.keys import FEW, NO_KEYS, Keys, with_keys, without_key
-from yurt.state.table import Table
+from yurt.state.persistent_table import Table
 
 
 @pytest.mark.parametrize("lot", [1, 3, FEW, FEW + 1])

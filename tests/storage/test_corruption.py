@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, load, save
+from yurt.agent.cluster.cluster_files import CLUSTER_FILE, Founding, load, save
 from yurt.fsm import apply, snapshot
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.server.keys.keyring import Keyring

@@ -18,12 +18,12 @@ from yurt.runtime.env import RealEnv
 from yurt.runtime.proto_text import read_proto
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
 from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace
-from yurt.storage.etcd.members import move_leader, remove_member
+from yurt.storage.etcd.membership import move_leader, remove_member
 from yurt.storage.etcd.messages import FILE, message
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.testing.agent import wait_for
-from yurt.testing.claims import free_ports
 from yurt.testing.services.etcd import LocalEtcd, local_etcd, missing
+from yurt.testing.unique_ports import free_ports
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),

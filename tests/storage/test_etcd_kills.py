@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.reading import Cursor, EntryReader
-from yurt.storage.etcd.waits import Interrupt
 from yurt.testing.agent import wait_for
 from yurt.testing.log_process import REGION, LogProcess, log_processes
 from yurt.testing.log_server import number_of

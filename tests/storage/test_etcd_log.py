@@ -16,12 +16,12 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
 from yurt.storage.etcd.confirmation import Confirmation
+from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import KeyLayout, LogMark, StoredEntry, digest_of, encode_entry, encode_head
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.reading import EntryReader
-from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Entry, Leadership, LogTrimmed
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, command, running, wait_leader

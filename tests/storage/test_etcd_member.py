@@ -22,8 +22,8 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.member import EtcdMember, check_version, has_member_data
-from yurt.storage.etcd.members import add_member, list_members, member_status, remove_member
+from yurt.storage.etcd.member_process import EtcdMember, check_version, has_member_data
+from yurt.storage.etcd.membership import add_member, list_members, member_status, remove_member
 from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, wait_leader
@@ -170,7 +170,7 @@ async def test_a_member_that_cannot_start_says_why(config: EtcdMemberConfig, cap
 async def test_etcds_warnings_reach_our_log_and_its_chatter_does_not(
     config: EtcdMemberConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "yurt.storage.etcd.member")
+    caplog.set_level(logging.DEBUG, "yurt.storage.etcd.member_process")
     other = {"srv2.global": "http://127.0.0.1:9"}
     cluster = {**config.initial_cluster, **other}
     async with running(replace(config, initial_cluster=cluster)):
@@ -183,7 +183,7 @@ async def test_etcds_warnings_reach_our_log_and_its_chatter_does_not(
 
 
 def test_what_starts_etcd_needs_no_grpc() -> None:
-    code = "import sys, yurt.storage.etcd.member; sys.exit('grpc' in sys.modules)"
+    code = "import sys, yurt.storage.etcd.member_process; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -191,7 +191,7 @@ AGENT = """
 import asyncio, sys
 import msgspec
 from yurt.runtime.env import RealEnv
-from yurt.storage.etcd.member import EtcdMember
+from yurt.storage.etcd.member_process import EtcdMember
 from yurt.storage.etcd.settings import EtcdMemberConfig
 
 async def main():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.storage.etcd.members import EtcdStatus
+from yurt.storage.etcd.membership import EtcdStatus
 from yurt.storage.etcd.quota_usage import (
     ASK_MAX_S,
     ASK_S,

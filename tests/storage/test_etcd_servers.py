@@ -18,13 +18,13 @@ from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import KeyLayout, Report
 from yurt.storage.etcd.leading import Candidate, EtcdTerm, Leading
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.members import list_members, member_status
+from yurt.storage.etcd.membership import list_members, member_status
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import Cursor, EntryReader
-from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
 from yurt.testing.log_server import LogServer, command, number_of, running, wait_equal, wait_leader
 from yurt.testing.services.etcd import LocalEtcd, LocalMember, local_etcd, missing

@@ -14,9 +14,9 @@ from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.etcd import compaction, exhausted_quota, quota_usage
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.members import member_status, no_space_alarms
+from yurt.storage.etcd.maintenance_lock import MaintenanceLock
+from yurt.storage.etcd.membership import member_status, no_space_alarms
 from yurt.storage.etcd.messages import message
-from yurt.storage.etcd.turns import ExclusiveTurns
 from yurt.storage.log import DatabaseSize, LogFull
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
@@ -158,7 +158,7 @@ async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
     with local_etcd() as etcd:
         client = EtcdClient(etcd.endpoints)
         first, second = (
-            ExclusiveTurns(client, b"turn", name=name, limit_s=1.0, env=RealEnv()) for name in ("srv1", "srv2")
+            MaintenanceLock(client, b"turn", name=name, limit_s=1.0, env=RealEnv()) for name in ("srv1", "srv2")
         )
         async with first.turn() as is_own:
             assert is_own
@@ -175,7 +175,7 @@ async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
         await client.close()
 
 
-async def has_turn(turns: ExclusiveTurns) -> bool:
+async def has_turn(turns: MaintenanceLock) -> bool:
     async with turns.turn() as is_own:
         return is_own
 

@@ -14,7 +14,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import eval_type
+from yurt.structs.predicates import eval_type
 
 SIDES = (
     (status.ClientStatus, status.CLIENT_TERMINAL, {"pending", "running", "unknown"}),

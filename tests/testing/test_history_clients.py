@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yurt.sdk.errors import ERROR_HEADER, Reason
-from yurt.testing.claims import quiet_port
 from yurt.testing.histories.clients import Clients, LoadShape, new_session
 from yurt.testing.histories.history import Operation, Reply, Request
 from yurt.testing.histories.variables import Delete, VariableKind
+from yurt.testing.unique_ports import quiet_port
 
 KIND = VariableKind()
 BURSTS = 3

@@ -14,7 +14,7 @@ from yurt_device_nvidia.groups import GroupOffer, nvlink_counts, ranges
 from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
 from yurt_device_nvidia.nvml import Nvml
 from yurt_device_nvidia.options import seconds
-from yurt_device_nvidia.reserving import read_cdi_names, reservation
+from yurt_device_nvidia.reservation import read_cdi_names, reservation
 
 MakeNvml = Callable[..., Nvml]
 SECOND = 1_000_000_000

@@ -37,7 +37,7 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import replace, seconds
-from yurt.testing.claims import own_subnet, quiet_port
+from yurt.testing.unique_ports import own_subnet, quiet_port
 from yurt_driver_docker.config import TaskConfig
 from yurt_driver_docker.driver import DockerDriver
 from yurt_driver_docker.plugin import yurt_task_drivers

@@ -17,7 +17,7 @@ from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Config, DriverBench, SwappedMountTests
 from yurt.testing.driver_suite.swaps import MOUNT, laid_trap, swaps_before, until
-from yurt.testing.faults.swapping import exchange
+from yurt.testing.faults.link_swaps import exchange
 from yurt.testing.services.engines import DockerEngine
 from yurt_driver_docker.config import plugin_config
 from yurt_driver_docker.driver import DockerDriver

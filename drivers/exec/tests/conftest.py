@@ -13,7 +13,7 @@ from yurt.sdk.errors import NotFound
 from yurt.sdk.executor import ContainerExecutor
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import DriverBench
-from yurt.testing.driver_suite.burden import CGROUP_DEPTH, CGROUP_ROOT, folders_below
+from yurt.testing.driver_suite.many_tasks import CGROUP_DEPTH, CGROUP_ROOT, folders_below
 from yurt_driver_exec.driver import exec_driver
 
 

@@ -17,13 +17,13 @@ from aiohttp import web
 from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortGiven
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.claims import quiet_port
 from yurt.testing.driver_suite import DriverBench
 from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.services.engines import PodmanEngine
+from yurt.testing.unique_ports import quiet_port
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
-from yurt_driver_podman.ended import pids, read
+from yurt_driver_podman.ended_commands import pids, read
 from yurt_driver_podman.engine import PodmanCalls, new_engine
 
 LIMIT_S = 60.0

@@ -19,9 +19,9 @@ import pytest_asyncio
 from yurt.sdk.driver import HEALTHY, PortGiven
 from yurt.sdk.value import replace, seconds
 from yurt.testing.agent import wait_for
-from yurt.testing.claims import free_ports
 from yurt.testing.driver_suite import DriverBench
 from yurt.testing.services.engines import PodmanEngine, missing
+from yurt.testing.unique_ports import free_ports
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 

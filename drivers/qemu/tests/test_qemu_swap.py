@@ -17,7 +17,7 @@ from test_qemu_machine import Machines, machines, write_disk
 from yurt.sdk import mounting
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.faults.swapping import exchange
+from yurt.testing.faults.link_swaps import exchange
 from yurt.testing.rights import may_mount
 from yurt_driver_qemu.driver import QemuDriver
 from yurt_driver_qemu.images import ImageSite, look_at

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .format import format_source
     from .generic import parse_body, parse_body_with_positions
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
-    from .jsonplaces import json_positions
+    from .json_source_map import json_positions
     from .report import render, to_json, to_sarif
     from .variables import Inputs
     from .write import WrittenJob, write_job
@@ -49,7 +49,7 @@ _HOMES = {
     "SourceRange": "diagnostics",
     "WrittenJob": "write",
     "format_source": "format",
-    "json_positions": "jsonplaces",
+    "json_positions": "json_source_map",
     "parse_body": "generic",
     "parse_body_with_positions": "generic",
     "parse_job": "job",

@@ -1,7 +1,7 @@
 """Bodies to API objects, led by the tables of `schema`.
 
 One method decodes any block: it starts from the zero values, converts each argument to its kind, decodes nested
-blocks into lists, single objects or maps, and lets `finish` apply the rules that a table cannot say. Findings are
+blocks into lists, single objects or maps, and lets `block_rules` apply the rules that a table cannot say. Findings are
 collected, so one bad argument does not hide the next; an argument that has no value is left at its zero.
 
 A JSON file has no blocks of its own, only objects; `jsonsyntax` gives them a body's shape with the help of the same
@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from . import finish
+from . import block_rules
 from .budget import BudgetExhausted
 from .diagnostics import EvaluationError, Near, OffsetDiagnostic, SourceText, fail
 from .durations import parse_duration
 from .evaluator import Evaluator, NameScope
 from .findings import Findings
-from .plain import to_driver_config
+from .plain_data import to_driver_config
 from .schema import BlockSchema, ChildBlock, Field, schema_of
 from .suggestions import entry_hint, map_hint, value_hint
 from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, Label, LiteralValue, RootVariable, place
@@ -89,7 +89,7 @@ class Decoder:
         if self.marks is not None:
             self.mark_head(block, schema, result)
         self.body(block.body, schema, placed.scope, result)
-        finish.apply(self, schema.name, result, block)
+        block_rules.apply(self, schema.name, result, block)
         return result
 
     def mark_head(self, block: BlockNode, schema: BlockSchema, result: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from .diagnostics import EvaluationError, SourceText
 from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .job import Path_, Positions
-from .plain import to_plain
+from .plain_data import to_plain
 from .syntax.nodes import Body, LiteralValue
 from .syntax.parser import parse_file, too_deep
 

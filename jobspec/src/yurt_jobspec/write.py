@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from . import literals
-from .finish import TEMPLATE_DEFAULTS
+from .block_rules import TEMPLATE_DEFAULTS
 from .format import format_source
 from .schema import BlockSchema, ChildBlock, Field, schema_of
 

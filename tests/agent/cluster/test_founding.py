@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from yurt.agent.cluster import memory, own_etcd, voters
+from yurt.agent.cluster import cluster_files, own_etcd, voters
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.formation import decide
 from yurt.agent.cluster.membership import Membership
@@ -27,7 +27,7 @@ from yurt.agent.cluster.voters import Admitter, Voter
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.sdk.errors import Unavailable, YurtError
-from yurt.storage.etcd.member import has_member_data
+from yurt.storage.etcd.member_process import has_member_data
 from yurt.storage.etcd.settings import EtcdMemberConfig
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import Member
@@ -293,12 +293,12 @@ class patched:  # noqa: N801 - a context, read as a word
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._before = (memory.save, own_etcd.EtcdMember, voters._answers, shutil.rmtree)
+        self._before = (cluster_files.save, own_etcd.EtcdMember, voters._answers, shutil.rmtree)
 
     def __enter__(self) -> None:
         world, rmtree = self._world, self._before[3]
 
-        def durable_save(path: Path, remembered: memory.Founding | memory.KnownServers) -> None:
+        def durable_save(path: Path, remembered: cluster_files.Founding | cluster_files.KnownServers) -> None:
             world.moment()
             path.write_bytes(msgspec.json.encode(remembered))
             world.moment()
@@ -312,12 +312,12 @@ class patched:  # noqa: N801 - a context, read as a word
         async def answers(address: str) -> bool:
             return world.servers[address[0]].runs
 
-        memory.save, voters._answers = durable_save, answers
+        cluster_files.save, voters._answers = durable_save, answers
         own_etcd.EtcdMember = lambda config, env: Etcd(config, world)  # type: ignore[assignment,misc]
         own_etcd.shutil.rmtree = lose_data  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
-        memory.save, own_etcd.EtcdMember, voters._answers, own_etcd.shutil.rmtree = self._before  # type: ignore[misc]
+        cluster_files.save, own_etcd.EtcdMember, voters._answers, own_etcd.shutil.rmtree = self._before  # type: ignore[misc]
 
 
 START: list[Op] = [("start", number, 0) for number in range(3)]

@@ -10,18 +10,26 @@ from pathlib import Path
 
 import pytest
 from yurt.agent.blocks.cluster import ETCD_FOLDER
+from yurt.agent.cluster.cluster_files import (
+    CLUSTER_FILE,
+    SERVERS_FILE,
+    Founding,
+    KnownServers,
+    KnownServersRecord,
+    load,
+    save,
+)
 from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.memory import CLUSTER_FILE, SERVERS_FILE, Founding, KnownServers, ServerMemory, load, save
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, Unavailable
-from yurt.testing.claims import quiet_port
 from yurt.testing.fake_cluster import member
+from yurt.testing.unique_ports import quiet_port
 
 LIMIT_S = 60.0
 
@@ -117,7 +125,7 @@ async def test_a_founder_follows_which_others_have_begun(folder: Path) -> None:
 
 async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) -> None:
     _, membership = own_etcd(folder, quiet_port())
-    memory = ServerMemory(folder, membership, "a.global")
+    memory = KnownServersRecord(folder, membership, "a.global")
     assert memory.addresses == ()
     for name in ("b", "c"):
         other = Membership(member(name), env=RealEnv())

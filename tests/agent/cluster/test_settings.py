@@ -10,20 +10,20 @@ import pytest
 from yurt.agent.banner import configuration_lines
 from yurt.agent.blocks.cluster import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.cluster.cluster import ServerCluster
+from yurt.agent.cluster.cluster_files import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.voters import Voter
+from yurt.agent.component_configs import server_config
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_keys import ROOT
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.log_engine import log_engine
-from yurt.agent.parts import server_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid

@@ -10,9 +10,9 @@ from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import FAILED, Member
-from yurt.testing.claims import quiet_port
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.fakes import FakeEnv, settle
+from yurt.testing.unique_ports import quiet_port
 
 
 class FakeEtcd:

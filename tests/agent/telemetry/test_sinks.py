@@ -16,7 +16,7 @@ from yurt.agent.telemetry.sinks import (
     run_sinks,
     statsd_line,
 )
-from yurt.http.agent_routes.figures import Figures
+from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot
 from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.env import RealEnv
 from yurt.runtime.metrics import RECENT, Count, Duration, Gauge, Timing
@@ -26,11 +26,11 @@ ENV = RealEnv()
 LIMIT_S = 10.0
 
 
-def figures(count: int, *seconds: float) -> Figures:
+def figures(count: int, *seconds: float) -> MetricsSnapshot:
     timing = Timing()
     for each in seconds:
         timing.add(each)
-    return Figures(
+    return MetricsSnapshot(
         settings=TelemetrySettings(),
         at_once=(Gauge("nomad.client.uptime", 5.0, {"node_id": "a:b", "datacenter": "dc 1"}),),
         counts=(Count("nomad.nomad.rpc.request", count),),
@@ -122,7 +122,7 @@ async def test_a_sink_that_cannot_be_reached_is_told_of_once_a_minute(caplog: py
 async def test_figures_that_cannot_be_gathered_once_do_not_end_the_pushing() -> None:
     rounds = asyncio.Queue[int]()
 
-    async def gather() -> Figures:
+    async def gather() -> MetricsSnapshot:
         rounds.put_nowait(0)
         raise Unavailable("no leader")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.templates.questions import RenderRequest
 from yurt.client.templates.render_pass import render
+from yurt.client.templates.render_protocol import RenderRequest
 
 CORPUS = Path(__file__).resolve().parents[3].parent / "shared" / "corpus" / "jobspecs"
 NEEDS_OTHERS = ("no Consul provider", "no Vault provider", "error calling sockaddr")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.templates.questions import PROVIDED, Question, QuestionAnswer, RenderRequest
 from yurt.client.templates.render_pass import render
+from yurt.client.templates.render_protocol import PROVIDED, Question, QuestionAnswer, RenderRequest
 from yurt.sdk.errors import NotFound, PermissionDenied, Unavailable
 from yurt.sdk.templates import ANSWER_MAX_BYTES, TemplateAnswer, TemplateAsk
 from yurt.sdk.value import Duration, replace, seconds

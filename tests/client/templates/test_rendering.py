@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from yurt.client.templates.functions import data
 from yurt.client.templates.functions.cluster import Asking
 from yurt.client.templates.functions.table import SPRIG_ABSENT, table
-from yurt.client.templates.questions import Question, QuestionAnswer, RenderRequest
 from yurt.client.templates.render_pass import render
+from yurt.client.templates.render_protocol import Question, QuestionAnswer, RenderRequest
 from yurt.client.templates.renderer import Renderer
 from yurt.client.templates.settings import DENIED
 from yurt.sdk.templates import PRODUCT_FUNCTIONS

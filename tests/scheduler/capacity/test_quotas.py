@@ -23,7 +23,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, InPlaceUpdate, Plan
 from yurt.structs.policies import Gang
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.structs.quota import NodePoolLimit, QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.status import ClientStatus

@@ -23,7 +23,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import ANONYMOUS, MANAGEMENT, ACLPolicy, ACLToken, is_expired
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 
 PARSED_MAX: Final = 16_384
 COMPILED_MAX: Final = 512

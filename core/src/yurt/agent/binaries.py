@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from yurt.agent.component_configs import client_folder
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
-from yurt.agent.parts import client_folder
 from yurt.plugins.manager import FAILED, OK, PLUGIN_NAME, SKIPPED, LoadedPlugins, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.device import DevicePlugin

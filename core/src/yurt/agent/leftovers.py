@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
+from yurt.agent.component_configs import network_settings
 from yurt.agent.config import AgentConfig
-from yurt.agent.parts import network_settings
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.makers import NamespaceMakers
 from yurt.client.networks.records import NetworkRecord, RecordFolder, owner_of

@@ -22,11 +22,11 @@ from aiohttp.abc import AbstractAccessLogger
 from yurt.access import Access
 from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
+from yurt.agent.component_configs import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
-from yurt.agent.parts import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.plugin_context import plugin_context
 from yurt.agent.reload import PluginReloader
 from yurt.agent.telemetry.settings import sink_settings
@@ -38,13 +38,13 @@ from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.agent import RELOAD
-from yurt.http.agent_routes.figures import MetricsSource, gather
+from yurt.http.agent_routes.metrics_snapshot import MetricsSource, gather
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import add_audit, make_app
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS
 from yurt.http.cluster import CLUSTER
+from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
-from yurt.http.edge.strangers import STRANGERS
 from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus

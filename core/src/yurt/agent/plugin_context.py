@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from yurt.agent.component_configs import client_folder
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
-from yurt.agent.parts import client_folder
 from yurt.sdk.driver import AgentPaths, PluginContext
 
 

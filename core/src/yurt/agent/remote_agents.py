@@ -28,12 +28,12 @@ from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
+from yurt.rpc.failover import watched_port
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Bind, Caller, Listener, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
-from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.server.backends import RpcBackend

@@ -84,7 +84,7 @@ def _with_known_port(config: AgentConfig, data: AgentDataDir) -> AgentConfig:
     """The configuration with the port by which the other servers know this one's etcd member."""
     if not config.is_server or config.is_dev:
         return config
-    from yurt.agent.cluster.memory import etcd_port
+    from yurt.agent.cluster.cluster_files import etcd_port
 
     return replace(config, cluster=replace(config.cluster, etcd_port=etcd_port(config.cluster, data.server)))
 

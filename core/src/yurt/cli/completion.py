@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import BOOL, MAYBE_BOOL, parse
 from yurt.cli.package_nouns import package_nouns

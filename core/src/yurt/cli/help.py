@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from yurt.cli.command import CLIENT_FLAGS, CliCommand
+from yurt.cli.declaration import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, COMMON, NOUNS, noun
 

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from yurt.cli.absent import ABSENT, absent_command, absent_flag
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
+from yurt.cli.unsupported import ABSENT, absent_command, absent_flag
 from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
-    from yurt.cli.command import CliCommand
+    from yurt.cli.declaration import CliCommand
 
 HELP = frozenset({"-h", "-help", "--help"})
 COMPLETION = frozenset({"autocomplete-install", "autocomplete-uninstall"})
@@ -92,7 +92,7 @@ def _next_words(group: str) -> list[str]:
 
 
 def _run(command: CliCommand, words: list[str]) -> int:
-    from yurt.cli.command import Invocation
+    from yurt.cli.declaration import Invocation
     from yurt.cli.flags import parse
     from yurt.sdk.errors import YurtError
 
@@ -136,7 +136,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
 
 def _tell(error: str, *, prefix: str = "") -> None:
     """An error, and what to do about it."""
-    from yurt.cli.fixes import advice
+    from yurt.cli.advice import advice
 
     print(f"{prefix}{error}", file=sys.stderr)
     found = advice(error)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from yurt.cli.command import CLIENT_FLAGS, CliCommand
+from yurt.cli.declaration import CLIENT_FLAGS, CliCommand
 from yurt.cli.errors import CliError
 from yurt.cli.flags import Flag
 from yurt.cli.package_nouns import package_nouns
@@ -16,7 +16,7 @@ from yurt.sdk.commands import NUMBER, SWITCH, TEXTS, CommandFailed, PackageComma
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from yurt.cli.command import Invocation
+    from yurt.cli.declaration import Invocation
     from yurt.sdk.commands import Query
 
 _EMPTY: Mapping[str, Any] = {SWITCH: False, NUMBER: 0, TEXTS: ()}

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from yurt.cli.command import CliCommand
+    from yurt.cli.declaration import CliCommand
 
 COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doctor", "version")
 

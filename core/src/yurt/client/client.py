@@ -25,7 +25,7 @@ from yurt.client.allocations.usage import UsageMeter
 from yurt.client.config import ClientConfig
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import Csi
-from yurt.client.csi.places import CsiFolders
+from yurt.client.csi.paths import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiMounts
 from yurt.client.devices.claim_watch import ClaimWatch
@@ -34,12 +34,12 @@ from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_exchange import Drivers
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
-from yurt.client.figures import ClientFigures
 from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.fingerprint.exclusion import cloud_fingerprints, permitted_fingerprints, without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints, clouds_of
 from yurt.client.fingerprint.node import build_node
 from yurt.client.fingerprint.package_fingerprints import PackageFingerprints
+from yurt.client.gauges import ClientGauges
 from yurt.client.host_usage import HostUsage
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.detection import find_offered
@@ -187,7 +187,7 @@ class Client:
             garbage=GarbageCollector(config, env, allocs),
             usage=usage,
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
-            figures=ClientFigures(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),
+            figures=ClientGauges(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),
             metadata=Metadata(static_meta(config.meta), store=self._given.database, node=node),
             token=token,
             host_volumes=context.host_volumes,

@@ -8,8 +8,8 @@ from typing import Any
 
 from yurt.client.allocations.alloc_operations import AllocOperations
 from yurt.client.allocations.garbage import GarbageCollector
-from yurt.client.figures import ClientFigures
 from yurt.client.files.alloc_files import AllocFiles
+from yurt.client.gauges import ClientGauges
 from yurt.client.host_usage import HostUsage
 from yurt.client.node.metadata import Metadata
 from yurt.client.servers.node_token import NodeToken
@@ -29,7 +29,7 @@ class NodeCalls:
     operations: AllocOperations
     garbage: GarbageCollector
     usage: HostUsage
-    figures: ClientFigures
+    figures: ClientGauges
     metadata: Metadata
     token: NodeToken
     host_volumes: DynamicHostVolumes

@@ -17,7 +17,7 @@ from yurt.sdk.value import Value, no_entries
 from yurt.structs.alloc import AllocatedTaskResources, Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.questions import alloc_index
+from yurt.structs.predicates import alloc_index
 from yurt.structs.task import Task
 
 _REFERENCE = re.compile(r"\$\{([^{}]+)\}")

@@ -29,7 +29,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import has_same_specification, is_deployment_active, is_of_version, is_terminal
+from yurt.structs.predicates import has_same_specification, is_deployment_active, is_of_version, is_terminal
 
 MARKED_MAX: Final = 500
 """Allocations that one command marks: it bounds a log entry."""

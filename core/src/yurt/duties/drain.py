@@ -19,7 +19,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.commands import AnyCommand, SetDesiredTransitions, SetNodeDrain
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, DrainStrategy, Node, NodeEvent
-from yurt.structs.questions import holds_up_drain, is_terminal
+from yurt.structs.predicates import holds_up_drain, is_terminal
 
 SUBSYSTEM: Final = "Drain"
 KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.JOB_SYSTEM: "system"}

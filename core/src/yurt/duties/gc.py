@@ -34,7 +34,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import is_deployment_active, is_eval_terminal, is_terminal
+from yurt.structs.predicates import is_deployment_active, is_eval_terminal, is_terminal
 
 BATCH = 200
 """Objects deleted by one command: bounds the size of a log entry and the time its application blocks the loop."""

@@ -23,7 +23,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import SetNodeStatus
 from yurt.structs.node import Node, NodeEvent
-from yurt.structs.questions import is_expired, is_terminal
+from yurt.structs.predicates import is_expired, is_terminal
 from yurt.structs.status import NodeStatus
 
 SUBSYSTEM_CLUSTER: Final = "Cluster"

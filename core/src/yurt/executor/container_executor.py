@@ -31,11 +31,11 @@ from yurt.executor.oci import runc, seccomp
 from yurt.executor.oci.allowance import UserRules, check_user
 from yurt.executor.oci.bundle import CHROOT, HOST, Bind, ContainerSpec, DeviceFile, Machine, container_id, oci_config
 from yurt.executor.oci.secret_paths import hidden_paths
+from yurt.executor.polling import until
+from yurt.executor.process_context import check_spec, look_up_user
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
-from yurt.executor.surroundings import check_spec, look_up_user
-from yurt.executor.waiting import until
 from yurt.sdk.driver import DeviceNode, ExecResult, ExitResult, PluginContext, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.search_permission import grant_search

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from yurt.executor import processes
+from yurt.executor.process_context import EXEC_OUTPUT_BYTES_MAX
 from yurt.executor.spec import UserIds, candidates, search_path
 from yurt.executor.streams import Input, Outputs
-from yurt.executor.surroundings import EXEC_OUTPUT_BYTES_MAX
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, ExecSession, TerminalSize

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from yurt.executor import rehearsal, shim
+from yurt.executor import shim, warm_up
 from yurt.executor.system import PR_SET_NAME, children_of, list_folder, quietly, read_frame, write_file
 from yurt.executor.task_child import failed_line
 
@@ -108,7 +108,7 @@ def main() -> None:
     gc.disable()
     zygote = Zygote(shim.Shim(request_fd=request_fd, reply_fd=reply_fd, life_fd=life_fd))
     zygote.ready.prctl(PR_SET_NAME, b"yurt-shim", 0, 0, 0)
-    rehearsal.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[5]))
+    warm_up.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[5]))
     gc.freeze()
     zygote.serve()
     if is_dev:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 
 from yurt.executor import cgroups, processes
+from yurt.executor.polling import until
 from yurt.executor.spec import ProcessHandle
 from yurt.executor.start_files import StartFiles
-from yurt.executor.waiting import until
 from yurt.sdk.errors import RecoverableError
 
 SHIM_LIMIT_S = 30.0

@@ -17,19 +17,8 @@ from pathlib import Path
 
 from yurt.executor import cgroups, interrupted_start, processes, zygote_client
 from yurt.executor.exec_session import Beside, ProcessSession, run_to_end, start_session
-from yurt.executor.spec import (
-    CgroupPlan,
-    Failed,
-    ProcessHandle,
-    ProcessSpec,
-    ShimFiles,
-    UserIds,
-    encode_start,
-    file_name,
-    start_failure,
-)
-from yurt.executor.start_files import StartFiles
-from yurt.executor.surroundings import (
+from yurt.executor.polling import until
+from yurt.executor.process_context import (
     check_spec,
     ids_of,
     is_locked,
@@ -42,9 +31,20 @@ from yurt.executor.surroundings import (
     surroundings_of,
     user_to_become,
 )
+from yurt.executor.spec import (
+    CgroupPlan,
+    Failed,
+    ProcessHandle,
+    ProcessSpec,
+    ShimFiles,
+    UserIds,
+    encode_start,
+    file_name,
+    start_failure,
+)
+from yurt.executor.start_files import StartFiles
 from yurt.executor.task_kill import close_all, kill
 from yurt.executor.task_watch import WatchedTask, WatchedTasks
-from yurt.executor.waiting import until
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats, unknown_signal
 from yurt.sdk.errors import DriverError, NotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from yurt.executor.surroundings import run_beside
+from yurt.executor.process_context import run_beside
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import Value, seconds
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from yurt.executor import processes
+from yurt.executor.process_context import remove_file
 from yurt.executor.spec import ProcessHandle, file_name
-from yurt.executor.surroundings import remove_file
 from yurt.sdk.value import UnixNano, replace
 
 ASKED = ".asked-"

@@ -8,8 +8,8 @@ import sys
 
 from yurt.executor import cgroups, processes
 from yurt.executor.exec_session import ProcessSession
+from yurt.executor.polling import until
 from yurt.executor.task_watch import EXIT_FILE_LIMIT_S, WatchedTask
-from yurt.executor.waiting import until
 from yurt.runtime.env import Env
 
 KILL_LIMIT_S = 12.0

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from yurt.executor import processes
 from yurt.executor.exec_session import ProcessSession
+from yurt.executor.process_context import read_exit_file
 from yurt.executor.spec import ProcessHandle, ProcessSpec
-from yurt.executor.surroundings import read_exit_file
 from yurt.runtime.env import Env
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.errors import NotFound

@@ -36,7 +36,7 @@ from yurt.structs.commands import (
     UpdateAllocsFromClient,
 )
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 

@@ -24,7 +24,7 @@ from yurt.structs.commands import (
     SetDeploymentStatus,
 )
 from yurt.structs.deployment import Deployment, DeploymentState
-from yurt.structs.questions import is_deployment_active, is_terminal
+from yurt.structs.predicates import is_deployment_active, is_terminal
 
 STATUSES = frozenset(
     {status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL, status.DEPLOYMENT_CANCELLED, *status.DEPLOYMENT_ACTIVE}

@@ -22,7 +22,7 @@ from yurt.structs.cluster import Namespace
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import is_client_terminal, is_deployment_active
+from yurt.structs.predicates import is_client_terminal, is_deployment_active
 from yurt.structs.quota import QuotaSpec
 
 COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment_id")

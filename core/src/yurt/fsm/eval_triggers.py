@@ -18,7 +18,7 @@ from yurt.structs.commands import EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import eval_type, is_client_terminal, is_for_node
+from yurt.structs.predicates import eval_type, is_client_terminal, is_for_node
 from yurt.structs.status import Trigger
 
 SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)

@@ -20,7 +20,7 @@ from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import eval_type, is_eval_terminal, is_terminal
+from yurt.structs.predicates import eval_type, is_eval_terminal, is_terminal
 
 BROKER_ENABLED: Final = "eval broker is enabled; eval broker must be paused to delete evals"
 """Nomad's words."""

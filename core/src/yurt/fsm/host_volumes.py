@@ -24,7 +24,7 @@ from yurt.structs.commands.base import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
-from yurt.structs.questions import alloc_index
+from yurt.structs.predicates import alloc_index
 from yurt.structs.status import NODE_READY
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
 

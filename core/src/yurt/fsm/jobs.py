@@ -32,7 +32,7 @@ from yurt.structs.commands import (
 from yurt.structs.commands.base import NAMESPACE_RULES
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import has_same_specification
+from yurt.structs.predicates import has_same_specification
 
 REGISTRATION_DISABLED: Final = "Job registration, dispatch, and scale are disabled by the scheduler configuration"
 

@@ -35,7 +35,7 @@ from yurt.structs.commands import (
 )
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import SHUTDOWN_META, Node, NodeEvent
-from yurt.structs.questions import holds_up_drain
+from yurt.structs.predicates import holds_up_drain
 from yurt.structs.status import NodeStatus
 
 EVENTS_MAX = 10

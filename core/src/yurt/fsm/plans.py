@@ -30,7 +30,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
-from yurt.structs.questions import alloc_index, is_client_terminal, is_ready, is_server_terminal
+from yurt.structs.predicates import alloc_index, is_client_terminal, is_ready, is_server_terminal
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")

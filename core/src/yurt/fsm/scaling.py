@@ -14,7 +14,7 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.commands import RecordScalingEvent, Rejected, ScaleJob
 from yurt.structs.job import Job, JobScalingEvents, ScalingEvent
-from yurt.structs.questions import is_deployment_active, total_count_problem
+from yurt.structs.predicates import is_deployment_active, total_count_problem
 
 SCALING_EVENTS_MAX: Final = 20
 """Scaling events kept per group."""

@@ -17,7 +17,7 @@ from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.service import ServiceRegistration, registration_prefix
 
 

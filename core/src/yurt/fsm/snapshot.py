@@ -17,8 +17,8 @@ import msgspec
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import TABLES, Snapshot
+from yurt.state.persistent_table import TableEditor
 from yurt.state.row_codecs import CHUNK_ROWS, SHARED, SharedReader, SharedWriter
-from yurt.state.table import TableEditor
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 

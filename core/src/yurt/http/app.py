@@ -18,14 +18,15 @@ from aiohttp import hdrs, web
 from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
+from yurt.http.authentication import session_problem
 from yurt.http.call import AUTHORITY, CONTEXT, Context
-from yurt.http.callers import session_problem
 from yurt.http.cluster import CLUSTER, LoneServer
+from yurt.http.dispatcher import IS_AUDITED, has_cors, has_effect_on_get
 from yurt.http.edge.browsers import policy_of, refusal
+from yurt.http.edge.client_errors import STRANGERS, ClientErrorReporter
 from yurt.http.edge.hosts import HostPolicy
-from yurt.http.edge.inert import make_inert
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
-from yurt.http.edge.strangers import STRANGERS, Strangers
+from yurt.http.edge.security_headers import make_inert
 from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
@@ -34,8 +35,7 @@ from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import KeptAnswer, PiecesBody
-from yurt.http.routing import IS_AUDITED, has_cors, has_effect_on_get
-from yurt.http.table import add_all_routes
+from yurt.http.route_table import add_all_routes
 from yurt.http.ui_routes.shell import FILES
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics
@@ -105,7 +105,7 @@ def make_app(
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
     app[FILES] = {}
-    app[STRANGERS] = Strangers(metrics)
+    app[STRANGERS] = ClientErrorReporter(metrics)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from yurt.access import Actor, Authority, Identity, ObjectName, Trace
+from yurt.http.authentication import actor_of, token_text
 from yurt.http.call import AUTHORITY, CONTEXT, identified
-from yurt.http.callers import actor_of, token_text
+from yurt.http.dispatcher import RECORD
 from yurt.http.errors import headers_of
 from yurt.http.routes import Route
-from yurt.http.routing import RECORD
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Unavailable, YurtError, reason_of_status
 
 if TYPE_CHECKING:

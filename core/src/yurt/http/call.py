@@ -16,7 +16,7 @@ from yurt.api.encode import encode_json
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
 from yurt.http.answer_cache import AnswerCache
-from yurt.http.callers import actor_of, origin_of, token_text
+from yurt.http.authentication import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease, OpenLeases
@@ -25,10 +25,10 @@ from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
-from yurt.server.facts import ServerFacts
 from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.operations.explanations import Explanations
+from yurt.server.server_status import ServerFacts
 from yurt.server.views import View
 from yurt.server.views.events import EventFilter, Subscription
 

@@ -9,8 +9,8 @@ from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
-from yurt.server.facts import ServerFacts
 from yurt.server.ports import Directory
+from yurt.server.server_status import ServerFacts
 from yurt.structs.member import Member
 
 

@@ -9,8 +9,8 @@ FROM_NODE: Final = "X-Yurt-From-Node"
 OWN_HEADERS: Final = "x-yurt-"
 """Prefixes of headers that agents set, in lower case; a node's connection carries none of the caller's."""
 ORIGIN: Final = "X-Yurt-Origin"
-"""Where a passed-on request came from, sealed by this agent for its own HTTP API (`yurt.http.callers`). It never leaves
-the agent."""
+"""The origin of a forwarded request, sealed by this agent for its own HTTP API (`yurt.http.authentication`). It never
+leaves the agent."""
 FORWARDED: Final = "X-Yurt-Forwarded"
 """How far a request has come: `client` by an agent without a server, `server` by a server that did not lead, `region`
 from another region."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.http.dispatcher import endpoint_of
 from yurt.http.errors import Refused
 from yurt.http.forwarding_headers import FROM_NODE
-from yurt.http.routing import endpoint_of
 
 
 def check_node_route(request: web.Request) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
-from yurt.http.edge.inert import TEXT
+from yurt.http.edge.security_headers import TEXT
 from yurt.structs.rpc import StreamFrame
 
 

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from yurt.access import ANYWHERE, ShownNode, needs
 from yurt.http.api_port import ApiPort, ApiRequest, no_body
+from yurt.http.authentication import origin_of, token_text
 from yurt.http.call import AUTHORITY, CONTEXT, identified, prepare_rights
-from yurt.http.callers import origin_of, token_text
 from yurt.http.errors import Refused
 from yurt.http.query import read_options
 from yurt.sdk.errors import Invalid, Unavailable, YurtError

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Final, NamedTuple
 
-from yurt.queue.waiting import JobKey
+from yurt.queue.waiting_job import JobKey
 
 KEPT: Final = 1_000
 """Starts that are remembered, the last ones."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from yurt.queue.profile import NEVER, Profile, Vector
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 
 
 class BackfillRules(NamedTuple):

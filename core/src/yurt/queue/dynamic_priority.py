@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
-from yurt.queue.waiting import Waiting
+from yurt.queue.waiting_job import Waiting
 
 
 class Weights(NamedTuple):

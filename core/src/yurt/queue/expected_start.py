@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from yurt.queue.profile import Vector
-from yurt.queue.waiting import JobKey, Waiting
+from yurt.queue.waiting_job import JobKey, Waiting
 
 BACKFILL_TRIED: Final = 32
 """Jobs that are tried behind one that does not fit."""

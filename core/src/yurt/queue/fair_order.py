@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
-from yurt.queue.line import Band, LeafHead, Line, head_of
-from yurt.queue.waiting import Path, Waiting
+from yurt.queue.job_queue import Band, JobQueue, LeafHead, head_of
+from yurt.queue.waiting_job import Path, Waiting
 
 DELAY_PARTS: Final = 1 << 20
 
@@ -74,7 +74,7 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
     return found
 
 
-def fair_order(line: Line, shares: Shares) -> Iterator[Waiting]:
+def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
     """The jobs in their order, computed lazily; the inputs must not change meanwhile."""
     parts = _AccountShares(shares, {*line.accounts, *shares.held})
     for number in sorted(line.bands, reverse=True):

@@ -8,7 +8,7 @@ from yurt.scheduler.devices.bookings import parted
 from yurt.state.usage import usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, TaskEvent, TaskState
-from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.predicates import is_client_terminal, is_server_terminal
 
 UNHEALTHY: Final = "unhealthy"
 STARTING: Final = "starting"

@@ -20,14 +20,14 @@ from yurt.readmodels.job_status import (
     job_status,
     sentence,
 )
-from yurt.readmodels.waiting import WaitingAllocs, waiting_of
+from yurt.readmodels.wait_reasons import WaitingAllocs, waiting_of
 from yurt.sdk.value import Value, no_entries
 from yurt.state.store import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
-from yurt.structs.questions import is_client_terminal, is_deployment_active
+from yurt.structs.predicates import is_client_terminal, is_deployment_active
 from yurt.structs.summary import JobSummary
 
 LOOKED_AT_MAX: Final = 100

@@ -49,7 +49,7 @@ class ConnectionAdmission:
     def enter(self, key: int, address: str) -> ConnectionRefused | int | None:
         """Admit a connection: returns why it is refused, or which ungreeted one must be closed for it, or None.
 
-        Strangers hold no place that another one needs: not among all, and not behind one address.
+        Unidentified peers hold no place that another one needs: not among all, and not behind one address.
         """
         limits = self._limits
         if len(self._addresses) >= limits.connections_max:

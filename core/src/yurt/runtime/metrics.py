@@ -2,7 +2,7 @@
 
 A name is relative to `nomad.nomad.` (a server's) or `nomad.client.` (a client's); the names of what belongs to the
 whole agent begin with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render all of it
-(`yurt.http.agent_routes.figures`).
+(`yurt.http.agent_routes.metrics_snapshot`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
-from yurt.structs.questions import eval_type, has_same_specification
+from yurt.structs.predicates import eval_type, has_same_specification
 from yurt.structs.status import (
     EVAL_COMPLETE,
     EVAL_FAILED,

@@ -29,7 +29,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
-from yurt.structs.questions import alloc_index, is_ready
+from yurt.structs.predicates import alloc_index, is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_UNKNOWN,

@@ -13,13 +13,13 @@ from yurt.runtime.metrics import Metrics
 from yurt.server.clients.clients import Clients
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.config import ServerConfig
-from yurt.server.facts import ServerFacts
 from yurt.server.leadership.peer_calls import PeerCalls
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.event_buffer import EventBuffer
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
 from yurt.server.operations import Targets
+from yurt.server.server_status import ServerFacts
 
 if TYPE_CHECKING:
     from yurt.server.keys.callers import Callers

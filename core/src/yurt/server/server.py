@@ -18,7 +18,6 @@ from yurt.server.backends import HttpBackend, RpcBackend
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.composition import lazy_logins, make_clients, make_foundation, make_keys, make_resources
 from yurt.server.config import ServerConfig
-from yurt.server.facts import ServerFacts
 from yurt.server.leadership.peer_calls import PeerCalls
 from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
@@ -32,6 +31,7 @@ from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
 from yurt.server.read_models import ReadModels
 from yurt.server.scheduling.scheduling import Scheduling
+from yurt.server.server_status import ServerFacts
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand, FinishRestore

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import CSI, alloc_index
+from yurt.structs.predicates import CSI, alloc_index
 from yurt.structs.volumes.csi import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
 from yurt.structs.volumes.request import VolumeRequest
 

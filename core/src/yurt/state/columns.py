@@ -30,7 +30,7 @@ from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
-from yurt.structs.questions import is_ready
+from yurt.structs.predicates import is_ready
 from yurt.structs.status import CLIENT_TERMINAL
 
 T = TypeVar("T", bound=Hashable)

@@ -11,7 +11,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import CSIInfo, Node
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.structs.task import TaskCSIPluginConfig
 from yurt.structs.volumes.csi import CONTROLLER, MONOLITH, NODE, CSIPlugin
 

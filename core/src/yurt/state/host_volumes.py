@@ -14,7 +14,7 @@ from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.questions import alloc_index
+from yurt.structs.predicates import alloc_index
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.volumes.request import VolumeRequest

@@ -16,7 +16,7 @@ import msgspec
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.state.table import Table, TableEditor
+from yurt.state.persistent_table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job

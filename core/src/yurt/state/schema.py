@@ -14,8 +14,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from yurt.access import ANYWHERE, Need, Scope
+from yurt.state.persistent_table import Indexes, Table
 from yurt.state.row_codecs import RowCodec
-from yurt.state.table import Indexes, Table
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

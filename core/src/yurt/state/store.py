@@ -13,8 +13,8 @@ from functools import partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from yurt.state.persistent_table import Table, TableEditor
 from yurt.state.schema import TableSchema
-from yurt.state.table import Table, TableEditor
 from yurt.state.tables import FIRST_INDEX, TABLES, Tables
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration

@@ -41,7 +41,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
-from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
+from yurt.structs.predicates import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration

@@ -23,7 +23,7 @@ from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.storage import commit_index
-from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.checksummed_file import read_checked, write_checked
 from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, CellDigests, Cells, Change, Copy, settle
 from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir

@@ -20,7 +20,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.plan import ExhaustedFrom, Placement, PlacementBlock, Plan
-from yurt.structs.questions import alloc_name
+from yurt.structs.predicates import alloc_name
 
 BLOCK_MIN: Final = 4
 """Blocks of fewer placements on average would not be smaller."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from yurt.structs.node import (
 )
 from yurt.structs.plan import Placement
 from yurt.structs.policies import MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy
-from yurt.structs.questions import alloc_name, eval_type
+from yurt.structs.predicates import alloc_name, eval_type
 from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.structs.service import ServiceRegistration, registration_prefix
 from yurt.structs.task import Task

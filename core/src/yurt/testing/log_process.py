@@ -25,7 +25,7 @@ import msgspec
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import YurtError
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.member import EtcdMember
+from yurt.storage.etcd.member_process import EtcdMember
 from yurt.storage.etcd.settings import EtcdMemberConfig
 from yurt.storage.log import Entry
 from yurt.testing.log_server import LogServer, running

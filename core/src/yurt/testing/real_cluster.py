@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from yurt.testing.agent import WAIT_LIMIT_S, YURT, Agent, ApiFailure, stop_jobs, wait_for
-from yurt.testing.claims import quiet_port
+from yurt.testing.unique_ports import quiet_port
 
 LEADER_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0

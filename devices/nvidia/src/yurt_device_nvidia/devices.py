@@ -22,13 +22,13 @@ from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 
 from yurt_device_nvidia.caller import Hanging, NvmlThread
 from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, GpuObservation, SystemFacts
-from yurt_device_nvidia.figures import device_use
 from yurt_device_nvidia.groups import GroupOffer
 from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import FAKE_PREFIX, Nvml, NvmlProblem, Xid, has_library
 from yurt_device_nvidia.options import Settings
-from yurt_device_nvidia.reserving import parts_of, read_cdi_names, read_mig_minors, reservation
+from yurt_device_nvidia.reservation import parts_of, read_cdi_names, read_mig_minors, reservation
+from yurt_device_nvidia.usage_statistics import device_use
 from yurt_device_nvidia.xids import XidWatcher
 
 CALL_LIMIT_S = 60.0

@@ -20,10 +20,10 @@ from yurt.sdk.containers.security import check_security_option
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.allowed import check_modes, checked_devices, checked_runtime, device
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.mounts import binds, mounts
 from yurt_driver_docker.network import network_parts
+from yurt_driver_docker.privileges import check_modes, checked_devices, checked_runtime, device
 
 CPU_SHARES_MIN = 2
 CPU_QUOTA_MIN_US = 1000

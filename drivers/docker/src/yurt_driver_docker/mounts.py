@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.sdk.containers.common import merged
+from yurt.sdk.containers.mount_permissions import PROPAGATION, Resolve, hint, host_path
 from yurt.sdk.containers.mount_sources import Hold
-from yurt.sdk.containers.places import PROPAGATION, Resolve, hint, host_path
 from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError

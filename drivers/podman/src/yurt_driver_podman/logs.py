@@ -21,7 +21,7 @@ from contextlib import closing, suppress
 
 from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile
 
-from yurt_driver_podman.notices import Notices
+from yurt_driver_podman.inotify import Notices
 
 log = logging.getLogger(__name__)
 

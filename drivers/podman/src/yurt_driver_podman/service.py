@@ -31,12 +31,12 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
 from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
-from yurt_driver_podman.ended import EndedCommands
+from yurt_driver_podman.ended_commands import EndedCommands
 from yurt_driver_podman.engine import PREFIX, PodmanCalls, PodmanQueries, labelled, new_engine, post
 from yurt_driver_podman.images import Images
+from yurt_driver_podman.inotify import Notices
 from yurt_driver_podman.logs import LogReader
 from yurt_driver_podman.network import driver_address
-from yurt_driver_podman.notices import Notices
 
 DRIVER = "podman"
 NAME_ATTEMPTS = 5

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
-from yurt.sdk.containers.places import private_to
+from yurt.sdk.containers.mount_permissions import private_to
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.opening import open_file
 

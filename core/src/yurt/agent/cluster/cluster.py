@@ -16,6 +16,7 @@ from pathlib import Path
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.blocks.cluster import ALONE, OWN_ETCD, SERF_PORT
+from yurt.agent.cluster.cluster_files import KnownServersRecord
 from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.formation import lost_majority
@@ -25,7 +26,6 @@ from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import admits_nobody
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.memory import ServerMemory
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
@@ -71,7 +71,7 @@ class ServerCluster:
             self._membership.subscribe(self._warn_of_twins)
         self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
         self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
-        self._memory = ServerMemory(folder, self._membership, self._membership.own.name)
+        self._memory = KnownServersRecord(folder, self._membership, self._membership.own.name)
         self._joiner = Joiner(
             config.cluster, membership=self._membership, exchange=self._exchange, peers=self._memory.addresses
         )

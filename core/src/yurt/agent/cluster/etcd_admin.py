@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from yurt.agent.cluster.voters import Voter
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.members import (
+from yurt.storage.etcd.membership import (
     EtcdPeer,
     add_member,
     list_members,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from yurt.agent.cluster import memory
+from yurt.agent.cluster import cluster_files
 from yurt.agent.cluster.membership import Membership
 from yurt.sdk.value import replace
 from yurt.structs.member import LEFT
@@ -21,8 +21,8 @@ class FoundingRecord:
 
     def __init__(self, folder: Path, membership: Membership) -> None:
         """Raises Invalid when the file is damaged."""
-        self._path = folder / memory.CLUSTER_FILE
-        self.now = memory.load(self._path, memory.Founding)
+        self._path = folder / cluster_files.CLUSTER_FILE
+        self.now = cluster_files.load(self._path, cluster_files.Founding)
         self._membership = membership
         self._seen: set[str] = set()
 
@@ -30,7 +30,7 @@ class FoundingRecord:
         """Write the record before it is published."""
         changed = replace(self.now, **changes)
         if changed != self.now:
-            memory.save(self._path, changed)
+            cluster_files.save(self._path, changed)
             self.now = changed
         self._membership.found(changed)
 

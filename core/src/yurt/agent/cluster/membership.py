@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from yurt.agent.cluster.memory import Founding
+from yurt.agent.cluster.cluster_files import Founding
 from yurt.agent.cluster.records import News, Records
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound

@@ -29,8 +29,8 @@ from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
-from yurt.storage.etcd.member import EtcdMember, has_member_data
-from yurt.storage.etcd.members import recorded_peer_url
+from yurt.storage.etcd.member_process import EtcdMember, has_member_data
+from yurt.storage.etcd.membership import recorded_peer_url
 from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity, peer_url
 from yurt.structs.member import Member
 

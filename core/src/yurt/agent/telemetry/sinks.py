@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from yurt.agent.blocks.telemetry import SINKS, host_and_port
 from yurt.agent.telemetry.settings import MetricSinkSettings
-from yurt.http.agent_routes.figures import Figures
+from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Duration
 from yurt.runtime.supervise import attempted
@@ -45,7 +45,7 @@ class Differences:
         self._counts: dict[Key, int] = {}
         self._timed: dict[Key, int] = {}
 
-    def lines(self, figures: Figures, line: Line) -> Iterator[str]:
+    def lines(self, figures: MetricsSnapshot, line: Line) -> Iterator[str]:
         """The lines of one push."""
         for gauge in figures.gauges():
             yield line(gauge.name, gauge.labels, gauge.value, "g")
@@ -178,7 +178,7 @@ class MetricSink:
         self._differences = Differences()
         self._complained_at = float("-inf")
 
-    async def push(self, figures: Figures) -> None:
+    async def push(self, figures: MetricsSnapshot) -> None:
         """Push what there is to tell; a sink that cannot be reached is logged now and then."""
         ready = await self._env.in_thread(lambda: list(packets(self._differences.lines(figures, self._line))))
         now_s = self._env.monotonic()
@@ -208,13 +208,13 @@ def make_sinks(settings: MetricSinkSettings, env: Env) -> list[MetricSink]:
     return found
 
 
-async def _push(sinks: Iterable[MetricSink], gather: Callable[[], Awaitable[Figures]]) -> None:
+async def _push(sinks: Iterable[MetricSink], gather: Callable[[], Awaitable[MetricsSnapshot]]) -> None:
     figures = await gather()
     for sink in sinks:
         await sink.push(figures)
 
 
-async def run_sinks(settings: MetricSinkSettings, env: Env, gather: Callable[[], Awaitable[Figures]]) -> None:
+async def run_sinks(settings: MetricSinkSettings, env: Env, gather: Callable[[], Awaitable[MetricsSnapshot]]) -> None:
     """Push until cancelled."""
     sinks = make_sinks(settings, env)
     with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.suggest import nearest
 from yurt.sdk.errors import YurtError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.flags import BOOL, Flag, number, text
 
 PAGE_FLAGS: tuple[Flag, ...] = (

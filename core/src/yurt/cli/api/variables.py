@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import INT, MAYBE_BOOL, TEXT, Flag, choice, number, switch, text, texts, without_effect
 from yurt.cli.tree import NOUNS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.tree import NOUNS
 

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.tree import NOUNS
 

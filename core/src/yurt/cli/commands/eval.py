@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.confirm import confirm

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.files.source import read_text
 from yurt.cli.flags import switch

@@ -6,7 +6,7 @@ import sys
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data

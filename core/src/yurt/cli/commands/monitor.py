@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.tree import NOUNS

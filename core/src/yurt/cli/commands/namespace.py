@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import parsed, rendered, show_data, wants_data

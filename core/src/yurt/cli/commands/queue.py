@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.api.paging import PAGE_FLAGS, show_next_page
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data

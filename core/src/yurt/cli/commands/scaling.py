@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from yurt.cli.api.lookup import find_scaling_policy
-from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
 

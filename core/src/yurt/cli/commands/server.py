@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from yurt.cli.command import JSON_FLAGS, UI, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, UI, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch
 from yurt.cli.terminal.data import show_data, wants_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli import tree
-from yurt.cli.command import UI, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import parse
 from yurt.cli.tree import NOUNS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 
 
 def collect_garbage(call: Invocation) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt import __version__
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.tree import NOUNS
 
 

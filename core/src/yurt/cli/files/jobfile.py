@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import TEXT, Flag, switch, text, texts, without_effect
 
@@ -168,7 +168,7 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
 
 def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
     """The findings of a server, each with its position in the file where known."""
-    from yurt.cli.files.places import findings
+    from yurt.cli.files.finding_positions import findings
 
     return findings(file.job, file.positions, text, is_warning=is_warning)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 
 if TYPE_CHECKING:

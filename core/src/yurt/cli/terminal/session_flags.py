@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import quote, urlencode
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 
 START = "/ui/"

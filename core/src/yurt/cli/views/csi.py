@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.terminal.data import show_data
 from yurt.cli.views.allocs import show_allocs
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.terminal.text import ago, local_time
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 
 
 def follow_or_detach(

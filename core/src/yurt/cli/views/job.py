@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs

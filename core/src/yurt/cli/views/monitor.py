@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.terminal.text import clock, local_time
 from yurt.cli.views.allocs import job_version

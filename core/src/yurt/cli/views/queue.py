@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.terminal.text import go_duration, local_time
 

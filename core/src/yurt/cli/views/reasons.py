@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.terminal.screen import columns
 from yurt.cli.terminal.text import plural

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.terminal.text import clock, plural
 from yurt.cli.views.failures import TaskFailure, failures_of, is_failure, log_tail, reason_of
 

@@ -24,7 +24,7 @@ from yurt.client.hooks.alloc_hooks import AllocHooks
 from yurt.client.hooks.client_hooks import ClientHooks
 from yurt.client.tasks.task_recovery import rebuild, restore
 from yurt.client.tasks.task_runner import TaskRunner
-from yurt.client.waiting import LightEvent, wait_or_sleep
+from yurt.client.timed_waits import LightEvent, wait_or_sleep
 from yurt.lifecycle import allocation, events
 from yurt.lifecycle import task as machine
 from yurt.runtime.supervise import supervised
@@ -33,7 +33,7 @@ from yurt.storage.client_db import AllocRecord, TaskRecord
 from yurt.structs.alloc import Allocation, TaskEvent, TaskState
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import TaskGroup
-from yurt.structs.questions import is_server_terminal
+from yurt.structs.predicates import is_server_terminal
 from yurt.structs.rpc import AllocCheckStatus
 from yurt.structs.status import (
     CLIENT_RUNNING,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 from yurt.storage.client_db import ClientDatabase
 
 

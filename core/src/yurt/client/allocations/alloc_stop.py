@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 from yurt.lifecycle.allocation import Stop
 from yurt.runtime.env import Env
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.files.link_owners import TaskUser
 from yurt.client.tasks.task_runner import TaskRunner
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.sdk.driver import TaskHandle

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from yurt.client.ports import ServerPort
-from yurt.client.waiting import value_unless, wait_or_sleep
+from yurt.client.timed_waits import value_unless, wait_or_sleep
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError

@@ -15,7 +15,7 @@ from yurt.client.allocations.runners import Runners
 from yurt.lifecycle.alloc_list import Changes
 from yurt.storage.client_db import AllocRecord
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.predicates import is_client_terminal, is_server_terminal
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.tasks.task_runner import TaskRunner
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 from yurt.lifecycle import allocation, events
 from yurt.lifecycle import task as machine
 from yurt.runtime.supervise import supervised

@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from yurt.client.ports import ServerPort
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.structs.commands import AllocUpdate

@@ -17,7 +17,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.node import DrainSpec
-from yurt.structs.questions import holds_up_drain
+from yurt.structs.predicates import holds_up_drain
 
 ASK_LIMIT_S: Final = 10.0
 """How long the servers have to take the drain."""

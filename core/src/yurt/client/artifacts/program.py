@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
-from yurt.client.artifacts import http, package, placing, repository, unpacking
+from yurt.client.artifacts import destination, http, package, repository, unpacking
+from yurt.client.artifacts.destination import Arrivals
 from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched, makes_tree
-from yurt.client.artifacts.placing import Arrivals
 from yurt.client.artifacts.sources import FILE, GIT, TREE_ARCHIVES
 from yurt.client.artifacts.worker import run_worker
 from yurt.client.files.safe_files import open_beneath
@@ -151,15 +151,15 @@ def _copy_own(fetch: Fetch, path: str) -> None:
 def _place(fetch: Fetch, tree: str, arrivals: Arrivals) -> None:
     """Move a tree, or the requested part of it, to the destination."""
     if fetch.limits.is_inspected:
-        placing.check_tree(tree)
-    part = placing.inside(tree, fetch.source.inside) if fetch.source.inside else tree
+        destination.check_tree(tree)
+    part = destination.inside(tree, fetch.source.inside) if fetch.source.inside else tree
     if not os.path.isdir(part):
         _place_file(fetch, part, os.path.basename(part), arrivals)
     elif fetch.mode == MODE_FILE:
-        found = placing.only_file(part)
+        found = destination.only_file(part)
         _place_file(fetch, found, os.path.basename(found), arrivals)
     else:
-        placing.place_tree(part, fetch.root, fetch.destination, arrivals)
+        destination.place_tree(part, fetch.root, fetch.destination, arrivals)
 
 
 def _place_file(fetch: Fetch, path: str, name: str, arrivals: Arrivals) -> None:
@@ -171,7 +171,7 @@ def _place_file(fetch: Fetch, path: str, name: str, arrivals: Arrivals) -> None:
         folder, _, name = fetch.destination.rpartition("/")
     if not name:
         raise Invalid('mode = "file" needs a destination that names the file')
-    placing.place_file(path, fetch.root, folder, name=name, arrivals=arrivals)
+    destination.place_file(path, fetch.root, folder, name=name, arrivals=arrivals)
 
 
 if __name__ == "__main__":

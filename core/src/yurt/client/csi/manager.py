@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.client.csi.places import CsiFolders
+from yurt.client.csi.paths import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiMounts
 from yurt.structs.job import TaskGroup

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from yurt.client.csi.places import CsiFolders
+from yurt.client.csi.paths import CsiFolders
 from yurt.client.node.local_node import LocalNode
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised

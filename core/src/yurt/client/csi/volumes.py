@@ -18,10 +18,10 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from yurt.client.csi.mounts import is_mounted, remove_folders, unmount
-from yurt.client.csi.places import CsiFolders, make_folders
+from yurt.client.csi.paths import CsiFolders, make_folders
 from yurt.client.csi.plugins import CsiPlugins, CsiPluginTask
 from yurt.client.ports import ServerPort
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import DriverError, Invalid, PermissionDenied, RecoverableError, Unavailable, YurtError

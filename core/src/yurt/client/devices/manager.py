@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from yurt.client.devices.wire import GroupKey, group_name, group_stats, key_of, node_group
 from yurt.client.node.local_node import LocalNode
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import (

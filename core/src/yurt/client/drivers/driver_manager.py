@@ -13,7 +13,7 @@ from yurt.client.drivers.driver_exchange import Drivers, Handles, exchange
 from yurt.client.drivers.driver_table import DriverTable
 from yurt.client.node.local_node import LocalNode
 from yurt.client.node.node_events import NodeEvents
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint

@@ -14,7 +14,7 @@ from typing import Final
 
 from yurt.client.node.local_node import LocalNode
 from yurt.client.node.node_events import NodeEvents
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.fingerprints import REASON_ATTRIBUTE, NodeFingerprint, attribute_name, node_attributes

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.hooks.task_hooks import called, count_hook, failure_text, overriding
-from yurt.client.waiting import finish_unless, finish_within
+from yurt.client.timed_waits import finish_unless, finish_within
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.waiting import finish_unless
+from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.errors import Invalid, RecoverableError

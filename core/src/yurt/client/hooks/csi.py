@@ -6,10 +6,10 @@ import asyncio
 
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.csi.manager import Csi
-from yurt.client.csi.places import CsiFolders, make_folders
+from yurt.client.csi.paths import CsiFolders, make_folders
 from yurt.client.csi.volumes import CsiMounts, csi_requests, is_lasting
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.waiting import value_unless
+from yurt.client.timed_waits import value_unless
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.hooks import Additions, AllocHookOf, TaskHookOf

@@ -9,7 +9,7 @@ from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.allocations.migration import unpack
 from yurt.client.files import alloc_dir
 from yurt.client.ports import ServerPort
-from yurt.client.waiting import finish_unless
+from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.errors import YurtError
 from yurt.sdk.hooks import AllocHookOf

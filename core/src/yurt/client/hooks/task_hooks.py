@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.waiting import finish_unless, finish_within, value_unless
+from yurt.client.timed_waits import finish_unless, finish_within, value_unless
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics

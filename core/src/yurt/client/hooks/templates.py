@@ -6,7 +6,7 @@ from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.manager import TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
-from yurt.client.waiting import finish_unless
+from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import Additions, TaskHookOf

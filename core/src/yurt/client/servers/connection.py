@@ -13,7 +13,7 @@ from yurt.client.ports import ServerPort
 from yurt.client.servers.addresses import ServerAddresses
 from yurt.client.servers.node_registration import NodeRegistration
 from yurt.client.servers.node_token import NodeToken
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import replace

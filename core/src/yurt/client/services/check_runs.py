@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from yurt.client.services.probe import probe
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle import checks, services
 from yurt.lifecycle.checks import CheckRun, CheckSpec
 from yurt.lifecycle.services import ServicePlan

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Coroutine
 from typing import Any, Final
 
-from yurt.client.waiting import finish_within, wait_or_sleep
+from yurt.client.timed_waits import finish_within, wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of, supervised
 from yurt.sdk.errors import Unavailable, YurtError

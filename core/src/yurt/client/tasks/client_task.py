@@ -16,7 +16,7 @@ from yurt.client.files.link_owners import link_owners, task_users
 from yurt.client.files.safe_files import Owners
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, visible_dirs
 from yurt.client.tasks.identities import handed_out
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 from yurt.lifecycle import events
 from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Kill, Note, TaskMachine
 from yurt.runtime.supervise import supervised

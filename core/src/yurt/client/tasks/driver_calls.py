@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client.drivers.driver_table import passage, wait_end
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.driver import Driver, ExitResult, ProgressDriver, TaskHandle, TaskRequest

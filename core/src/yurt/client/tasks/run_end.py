@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 
 
 class RunEnd:

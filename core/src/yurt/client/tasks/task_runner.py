@@ -18,7 +18,7 @@ from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.run_end import RunEnd
 from yurt.client.tasks.task_counts import count_change, count_oom, task_labels
 from yurt.client.tasks.task_setup import TaskSetup
-from yurt.client.waiting import LightEvent, wait_or_sleep
+from yurt.client.timed_waits import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success

@@ -12,15 +12,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from yurt.client.task_env import lookup_in
+from yurt.client.templates.change_notifications import ChangeNotifications
 from yurt.client.templates.changes import Consequences, consequences, first_scripts
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.control import TaskControl
-from yurt.client.templates.notices import ChangeNotices
-from yurt.client.templates.questions import Question, Rendered
+from yurt.client.templates.render_protocol import Question, Rendered
 from yurt.client.templates.sources import Sources
 from yurt.client.templates.targets import TemplatePlace, targets
 from yurt.client.templates.task_template import TaskTemplate
-from yurt.client.waiting import LightEvent, wait_or_sleep
+from yurt.client.timed_waits import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS
@@ -39,7 +39,7 @@ class TemplateFollower:
         context: TemplateContext,
         *,
         control: TaskControl,
-        notices: ChangeNotices,
+        notices: ChangeNotifications,
         on_ready: Callable[[], None],
     ) -> None:
         self._env = context.env

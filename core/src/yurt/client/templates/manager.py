@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from yurt.client.templates.change_notifications import ChangeNotifications
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.control import Spawn, TaskControl
 from yurt.client.templates.follower import TemplateFollower
-from yurt.client.templates.notices import ChangeNotices
 from yurt.client.templates.targets import TemplatePlace
-from yurt.client.waiting import LightEvent
+from yurt.client.timed_waits import LightEvent
 from yurt.sdk.errors import Invalid
 
 
@@ -28,7 +28,7 @@ class TaskTemplates:
         self._context = context
         self._control = control
         self._ready = LightEvent()
-        self._notices = ChangeNotices(control, running=running)
+        self._notices = ChangeNotifications(control, running=running)
 
     @property
     def env(self) -> dict[str, str]:

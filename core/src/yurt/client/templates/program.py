@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from yurt.client.templates.questions import LENGTH, Rendered, RenderRequest
 from yurt.client.templates.render_pass import render
+from yurt.client.templates.render_protocol import LENGTH, Rendered, RenderRequest
 
 MEMORY_BYTES: Final = 1024 * 1024 * 1024
 SECONDS: Final = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from yurt.client.templates.functions.cluster import Asking
 from yurt.client.templates.functions.table import table
-from yurt.client.templates.questions import Rendered, RenderRequest
+from yurt.client.templates.render_protocol import Rendered, RenderRequest
 from yurt.gotemplate import Limits, TemplateError, parse
 
 LIMITS = Limits(steps=2_000_000, output=8 * 1024 * 1024, depth=80)

@@ -15,7 +15,7 @@ import sys
 
 import msgspec
 
-from yurt.client.templates.questions import LENGTH, Rendered, RenderRequest
+from yurt.client.templates.render_protocol import LENGTH, Rendered, RenderRequest
 
 PROGRAM = ("-I", "-m", "yurt.client.templates.program")
 LIMIT_S = 15.0

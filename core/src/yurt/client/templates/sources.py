@@ -15,7 +15,7 @@ import msgspec
 
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.files import read_file
-from yurt.client.templates.questions import Question, QuestionAnswer
+from yurt.client.templates.render_protocol import Question, QuestionAnswer
 from yurt.client.templates.targets import TemplatePlace
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError

@@ -10,7 +10,7 @@ from yurt.client.task_env import node_values
 from yurt.client.templates import files
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.envfile import read_env
-from yurt.client.templates.questions import Question, QuestionAnswer, Rendered, RenderRequest
+from yurt.client.templates.render_protocol import Question, QuestionAnswer, Rendered, RenderRequest
 from yurt.client.templates.targets import RenderTarget, TemplatePlace, node_addresses, text_of
 from yurt.sdk.errors import Invalid
 from yurt.sdk.templates import by_function

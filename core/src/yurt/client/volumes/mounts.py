@@ -13,7 +13,7 @@ from yurt.sdk.errors import Invalid
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import HostVolumeInfo
-from yurt.structs.questions import alloc_index
+from yurt.structs.predicates import alloc_index
 from yurt.structs.task import Task
 from yurt.structs.volumes.request import VolumeMount, VolumeRequest
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from yurt.executor.exec_session import Beside, ProcessSession, start_session
-from yurt.executor.surroundings import outcome, remove_file
-from yurt.executor.waiting import until
+from yurt.executor.polling import until
+from yurt.executor.process_context import outcome, remove_file
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import NANOSECONDS, Duration, seconds

@@ -10,7 +10,7 @@ from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
-from yurt.http.edge.inert import inert_type
+from yurt.http.edge.security_headers import inert_type
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.query import flag, number

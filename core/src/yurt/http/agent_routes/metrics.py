@@ -12,7 +12,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.api.pieces import JsonList, object_pieces
 from yurt.http import routes
-from yurt.http.agent_routes.figures import Figures, MetricsSource, gather
+from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot, MetricsSource, gather
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
@@ -49,13 +49,13 @@ async def metrics(call: Call) -> web.Response:
     return web.Response(body=body_of(pieces), content_type="application/json")
 
 
-def _prometheus(figures: Figures) -> list[bytes]:
+def _prometheus(figures: MetricsSnapshot) -> list[bytes]:
     from yurt.http.agent_routes.prometheus import text_pieces  # Few agents are asked.
 
     return text_pieces(figures)
 
 
-def json_pieces(figures: Figures, moment: datetime.datetime, *, pretty: bool) -> list[bytes]:
+def json_pieces(figures: MetricsSnapshot, moment: datetime.datetime, *, pretty: bool) -> list[bytes]:
     """The metrics as JSON, encoded in parts, because an encoder keeps the GIL until it is done."""
     rows, gauges = figures.gauges(), JsonList(pretty=pretty, depth=1)
     while part := [{"Labels": row.labels, "Name": row.name, "Value": row.value} for row in islice(rows, ENCODED)]:

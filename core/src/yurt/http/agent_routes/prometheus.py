@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from yurt.api.pieces import Pieces
-from yurt.http.agent_routes.figures import Figures
+from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot
 from yurt.runtime.metrics import Duration
 
 WRITTEN_TOGETHER: Final = 500
@@ -20,7 +20,7 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def text_pieces(figures: Figures) -> list[bytes]:
+def text_pieces(figures: MetricsSnapshot) -> list[bytes]:
     """The figures as Prometheus reads them, family after family; of many jobs a second's work, for a thread."""
     families: dict[str, _JoinedLines] = {}
     for row in figures.gauges():

@@ -40,7 +40,7 @@ from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.member import Member
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.status import EVAL_BLOCKED
 
 ROWS_MAX = 500

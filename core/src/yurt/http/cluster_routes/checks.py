@@ -23,7 +23,7 @@ from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 
 OLDEST_FOR_IDENTITIES: Final = (1, 7)
 """Agents of this version and newer get tokens of Vault by the identity of the task."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.http.edge.protocol import ApiProtocol, Pace
-from yurt.http.edge.strangers import Strangers
 
 BACKLOG = 1024
 TOO_MANY = b"too many connections from one address (limits.http_max_conns_per_client); close some, or use them again\n"
@@ -58,7 +58,8 @@ class Connections:
 
     def __init__(
         self, per_address_max: int = 0, own: OwnSockets | None = None, *, pace: Pace | None = None,
-        strangers: Strangers | None = None, options: Mapping[str, Any] | None = None, is_task_api: bool = False,
+        strangers: ClientErrorReporter | None = None, options: Mapping[str, Any] | None = None,
+        is_task_api: bool = False,
     ) -> None:  # fmt: skip
         """`per_address_max` 0: without limit. `options`: those of aiohttp's RequestHandler.
 
@@ -66,7 +67,7 @@ class Connections:
         """
         self.is_task_api = is_task_api
         self.pace = pace or Pace()
-        self.strangers = strangers or Strangers()
+        self.strangers = strangers or ClientErrorReporter()
         self.refused = 0
         self._own = own or OwnSockets()
         self._per_address_max = per_address_max

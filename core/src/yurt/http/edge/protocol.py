@@ -6,7 +6,7 @@ which this end does not read. Otherwise it is answered with 408, or closed where
 on which nothing came yet counts as one that has begun.
 
 What is not HTTP is answered with 400 and closed. Neither leaves a traceback: that a stranger sends nonsense is no
-defect (`yurt.http.edge.strangers`).
+defect (`yurt.http.edge.client_errors`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError, RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from yurt.access import Origin
-from yurt.http.edge.strangers import Strangers
+from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.sdk.value import Value
 
 LOOK_S = 1.0
@@ -47,7 +47,7 @@ class ConnectionTracker(Protocol):
     """The connections among which one has its place (`yurt.http.edge.connections`)."""
 
     pace: Pace
-    strangers: Strangers
+    strangers: ClientErrorReporter
     is_task_api: bool
     """Whether they arrive over the Unix socket of a task."""
 
@@ -76,7 +76,7 @@ class ApiProtocol(web.RequestHandler):
         self.peer = ""
         self.is_task_api = connections.is_task_api
         self.origin: Origin | None = None
-        """Where the requests of the connection come from, once it was asked (`yurt.http.callers`)."""
+        """Where the requests of the connection come from, once it was asked (`yurt.http.authentication`)."""
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False

@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.http.edge.connections import BACKLOG, Connections
 from yurt.http.edge.protocol import ApiProtocol
-from yurt.http.edge.strangers import Strangers
 
 
 class TaskSockets:
@@ -28,7 +28,7 @@ class TaskSockets:
         self._open: dict[asyncio.AbstractServer, Connections] = {}
 
     def begin(
-        self, runner: web.AppRunner, per_socket_max: int, strangers: Strangers, options: Mapping[str, Any]
+        self, runner: web.AppRunner, per_socket_max: int, strangers: ClientErrorReporter, options: Mapping[str, Any]
     ) -> None:
         """The agent serves HTTP. `per_socket_max`: connections of one task, 0 for any number."""
         self._runner = runner

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import web
 
+from yurt.http.dispatcher import endpoint_of
 from yurt.http.errors import NotLed, Refused
 from yurt.http.forwarding_headers import BY_SERVER, FORWARDED
 from yurt.http.query import is_stale
 from yurt.http.routes import AnsweredBy
-from yurt.http.routing import endpoint_of
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broken, no_leader

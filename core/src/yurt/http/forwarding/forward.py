@@ -18,8 +18,8 @@ from yarl import URL
 
 from yurt.access import Through
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
+from yurt.http.authentication import is_encodable, origin_of, sealed_origin, session_text, through_node, through_server
 from yurt.http.call import CONTEXT
-from yurt.http.callers import is_encodable, origin_of, sealed_origin, session_text, through_node, through_server
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
 from yurt.http.errors import NotLed, Refused

@@ -12,11 +12,11 @@ from yurt.access import Actor, Need, NoToken, Scope, ShownToken, needs
 from yurt.access.needs import Capability, describe, is_scoped
 from yurt.http import routes
 from yurt.http.call import AUTHORITY, Call, json_answer, object_missing, prepare_rights, read_answer
+from yurt.http.dispatcher import find_need
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.resources.jobs import read_job
 from yurt.http.routes import BODY, ROW
-from yurt.http.routing import find_need
 from yurt.rules.problems import multi_error
 from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value, replace

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
-from yurt.http.edge.inert import TEXT
+from yurt.http.edge.security_headers import TEXT
 from yurt.http.errors import Refused, told_error
 from yurt.http.forwarding.targets import job_key, node_of_alloc
 from yurt.http.lists import check_uuid

@@ -46,7 +46,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job, JobSubmission
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.predicates import is_deployment_active
 from yurt.structs.summary import JobSummary
 
 PRIORITY_MAX = 100

@@ -1,6 +1,6 @@
 """Sessions of browsers: sign in with a secret, a one-time token, a JWT or OIDC; describe the caller; sign out.
 
-The session travels as a cookie that no script can read (`yurt.http.callers`). What it may do is decided for each
+The session travels as a cookie that no script can read (`yurt.http.authentication`). What it may do is decided for each
 request from the token behind it.
 """
 
@@ -13,8 +13,8 @@ from aiohttp import web
 
 from yurt.access import Access, Actor, ShownToken, needs
 from yurt.http import routes
+from yurt.http.authentication import CLIENT_HEADER, COOKIE, SECURE_COOKIE, is_secure, secret_text, session_text
 from yurt.http.call import AUTHORITY, Call, json_answer, prepare_rights
-from yurt.http.callers import CLIENT_HEADER, COOKIE, SECURE_COOKIE, is_secure, secret_text, session_text
 from yurt.http.errors import Refused
 from yurt.http.resources.acl.login import CompleteAuthBody, LoginBody, by_jwt, by_oidc
 from yurt.http.ui_routes.abilities import Decider, abilities

@@ -18,7 +18,7 @@ from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.plan import QUOTA_REFUSAL, Plan
-from yurt.structs.questions import is_server_terminal
+from yurt.structs.predicates import is_server_terminal
 
 
 class LimitChange(NamedTuple):

@@ -39,7 +39,7 @@ from yurt.structs.explain.explanation import (
 )
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import alloc_index
+from yurt.structs.predicates import alloc_index
 from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)

@@ -25,7 +25,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.questions import POOL_ALL, is_for_node, is_match
+from yurt.structs.predicates import POOL_ALL, is_for_node, is_match
 from yurt.structs.resources import RequestedDevice
 
 BoolArray = npt.NDArray[np.bool_]

@@ -19,7 +19,7 @@ from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.questions import alloc_name
+from yurt.structs.predicates import alloc_name
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import SINGLE_WRITER, HostVolume
 from yurt.structs.volumes.request import VolumeRequest

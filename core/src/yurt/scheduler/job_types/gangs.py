@@ -9,7 +9,7 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.structs.status import JOB_BATCH
 
 

@@ -11,7 +11,7 @@ from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.scheduler.placing.warm_start import WarmStart
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 
 
 class GroupPlacers:

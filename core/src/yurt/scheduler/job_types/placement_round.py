@@ -26,7 +26,7 @@ from yurt.state.namespace_usage import counted
 from yurt.structs.alloc import AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Placement
-from yurt.structs.questions import alloc_index, is_terminal
+from yurt.structs.predicates import alloc_index, is_terminal
 from yurt.structs.status import CLIENT_FAILED, SERVER_TERMINAL
 
 

@@ -22,7 +22,7 @@ from yurt.scheduler.reconcile.results import Results, StopRequest
 from yurt.sdk.value import replace
 from yurt.structs.evaluation import DesiredUpdates
 from yurt.structs.plan import Outcome, Plan
-from yurt.structs.questions import is_of_version
+from yurt.structs.predicates import is_of_version
 from yurt.structs.status import CLIENT_LOST, EVAL_BLOCKED
 
 BUSY: Final = ("place", "destructive_update", "in_place_update", "canary")

@@ -35,7 +35,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import DesiredUpdates
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.questions import is_for_node, is_ready, is_terminal
+from yurt.structs.predicates import is_for_node, is_ready, is_terminal
 from yurt.structs.status import (
     CLIENT_LOST,
     CLIENT_TERMINAL,

@@ -17,7 +17,7 @@ from yurt.scheduler.reconcile.results import PlacementRequest
 from yurt.scheduler.reconcile.update_kind import is_older
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.structs.status import CLIENT_FAILED, JOB_SERVICE, SERVER_TERMINAL
 
 NONE: frozenset[str] = frozenset()

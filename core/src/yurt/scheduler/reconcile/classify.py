@@ -10,7 +10,7 @@ from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
 from yurt.structs.policies import DisconnectStrategy
-from yurt.structs.questions import is_expired
+from yurt.structs.predicates import is_expired
 from yurt.structs.status import (
     CLIENT_FAILED,
     CLIENT_PENDING,

@@ -8,7 +8,7 @@ from yurt.sdk.value import UnixNano
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import is_of_version
+from yurt.structs.predicates import is_of_version
 from yurt.structs.status import (
     DEPLOYMENT_ACTIVE,
     DEPLOYMENT_CANCELLED,

@@ -10,7 +10,7 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import eval_type
+from yurt.structs.predicates import eval_type
 from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC, Trigger
 
 DELAYED_RESCHEDULE = "created for delayed rescheduling"

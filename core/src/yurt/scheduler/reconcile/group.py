@@ -15,7 +15,7 @@ from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, R
 from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.scheduler.reconcile.update_kind import is_destructive, is_older
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 from yurt.structs.status import (
     CLIENT_LOST,
     JOB_BATCH,

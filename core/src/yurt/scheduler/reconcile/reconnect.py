@@ -9,7 +9,7 @@ from __future__ import annotations
 from yurt.scheduler.reconcile.classify import strategy_of
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
-from yurt.structs.questions import unknown_since
+from yurt.structs.predicates import unknown_since
 from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, CLIENT_TERMINAL
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from yurt.scheduler.reconcile.alloc_names import NameIndex, index_of
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 
 
 def scale_down_order(

@@ -24,7 +24,7 @@ from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.tokens import signed_token
 from yurt.server.log.replica import Replica
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.rpc import IdentityQuery, SignedIdentity
 from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task

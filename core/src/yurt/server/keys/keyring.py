@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.server.config import KeyProviderConfig
 from yurt.server.peers import RootKey
-from yurt.storage.checked import checked, read_checked
+from yurt.storage.checksummed_file import checked, read_checked
 
 if TYPE_CHECKING:
     from yurt.server.keys.key_encryption import KeyProviders

@@ -17,7 +17,7 @@ from yurt.server.config import GcThresholds
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.tokens import NODE_IDENTITY_TTL_S
 from yurt.server.log.replica import Replica
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.variable import KEY_INACTIVE, RootKeyMeta
 
 log = logging.getLogger(__name__)

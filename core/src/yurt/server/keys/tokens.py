@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.server.keys.keyring import Keyring, algorithm_of
-from yurt.state.table import Table
+from yurt.state.persistent_table import Table
 from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL
 from yurt.structs.variable import RootKeyMeta
 

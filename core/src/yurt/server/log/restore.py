@@ -18,7 +18,7 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
-from yurt.state.table import Table
+from yurt.state.persistent_table import Table
 from yurt.structs.commands import FinishRestore, StageRestore
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
 from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
-from yurt.queue.waiting import JobKey, Waiting
+from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.sdk.value import Duration, UnixNano
@@ -20,7 +20,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import is_ready, is_server_terminal
+from yurt.structs.predicates import is_ready, is_server_terminal
 from yurt.structs.queueing.batch_queue import TENANT_METADATA, BatchQueue
 
 QUEUED_TRIGGERS: Final = frozenset(

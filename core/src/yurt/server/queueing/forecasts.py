@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.queue.accuracy import Accuracy, Forecast, Summary
-from yurt.queue.waiting import JobKey
+from yurt.queue.waiting_job import JobKey
 from yurt.state import Changes
 
 

@@ -15,8 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from yurt.queue.line import Line
-from yurt.queue.waiting import JobKey, Waiting
+from yurt.queue.job_queue import JobQueue
+from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of
 from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
@@ -32,7 +32,7 @@ class _PoolGate:
     """The jobs that wait for a pool."""
 
     def __init__(self) -> None:
-        self.line = Line()
+        self.line = JobQueue()
         self.ready: set[JobKey] = set()
         self.shapes: dict[object, tuple[PendingAllocs, ...]] = {}
         self.view: PoolView | None = None

@@ -9,8 +9,8 @@ from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.backfill import BackfillRules, boosted, with_boosted
 from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import Shares, fair_order
-from yurt.queue.line import Line
-from yurt.queue.waiting import JobKey, Path, Waiting
+from yurt.queue.job_queue import JobQueue
+from yurt.queue.waiting_job import JobKey, Path, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueueEntry
@@ -70,7 +70,7 @@ def adjusted_order(
     return dynamic_order(waiting, held, weights, now=now)
 
 
-def ordered(view: PoolView, line: Line, now: int) -> Iterable[Waiting]:
+def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
     """The jobs of a queue in order, computed lazily; the line must not change meanwhile."""
     queue = view.queue
     if queue.dynamic_priority is not None:
@@ -83,7 +83,7 @@ def ordered(view: PoolView, line: Line, now: int) -> Iterable[Waiting]:
     return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.held_by_account)))
 
 
-def decide(view: PoolView, line: Line, jobs: QueuedJobs, *, now: int) -> QueueDecision:
+def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> QueueDecision:
     """Which jobs the scheduler gets.
 
     Jobs that are in flight are counted first. A job that is not ready has been tried and found no room: it waits, and

@@ -17,7 +17,7 @@ from yurt.queue.charge import allocated_amounts, tenant_of
 from yurt.queue.decay import lifetime, used
 from yurt.queue.fair_order import Delays, delays_of
 from yurt.queue.run_times import RunTimes
-from yurt.queue.waiting import Path
+from yurt.queue.waiting_job import Path
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import capacity_of, end_by_limit, kinds_of, metadata_key, was_boosted
 from yurt.state import Change, Snapshot

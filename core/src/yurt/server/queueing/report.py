@@ -11,9 +11,9 @@ from yurt.queue.accuracy import Forecast
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.dynamic_priority import Adjusted, percentage_used
 from yurt.queue.expected_start import expected_starts
-from yurt.queue.line import Line
+from yurt.queue.job_queue import JobQueue
 from yurt.queue.run_times import RunTimes
-from yurt.queue.waiting import JobKey, Waiting
+from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
 from yurt.server.queueing.order import adjusted_order, ordered
@@ -118,7 +118,7 @@ def _order(
 ) -> tuple[dict[JobKey, QueueEntry], PoolView, list[Waiting]]:
     """The jobs that wait, and their order."""
     waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
-    line = Line()
+    line = JobQueue()
     for entry in waiting.values():
         line.put(entry.waiting)
     view = PoolView(state, pool, queue)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from yurt.fsm import apply
-from yurt.queue.waiting import JobKey
+from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.attempts import Attempt, attempt, lay_over
 from yurt.scheduler.capacity.quotas import QuotaLimits
 from yurt.sdk.errors import Invalid
@@ -27,7 +27,7 @@ from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpsertEvaluat
 from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import eval_type, is_server_terminal
+from yurt.structs.predicates import eval_type, is_server_terminal
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.status import Trigger
 

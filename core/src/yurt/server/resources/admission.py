@@ -25,7 +25,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.requests import Kept
 from yurt.state import Snapshot
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.questions import total_count_problem
+from yurt.structs.predicates import total_count_problem
 from yurt.structs.service import Service
 from yurt.structs.task import Task
 

@@ -12,7 +12,7 @@ from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
-from yurt.structs.questions import CSI, alloc_index, is_client_terminal
+from yurt.structs.predicates import CSI, alloc_index, is_client_terminal
 from yurt.structs.volumes.csi import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
 
 ID = re.compile(r"[^\s\x00-\x1f\x7f/]{1,128}")

@@ -19,7 +19,7 @@ from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, SetDesiredTransitions
 from yurt.structs.deployment import Deployment
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.predicates import is_deployment_active
 from yurt.structs.status import CLIENT_FAILED
 
 SMALL: Final = 50

@@ -22,7 +22,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import is_deployment_active
+from yurt.structs.predicates import is_deployment_active
 
 
 class Deployments:

@@ -11,7 +11,7 @@ from yurt.server.log.replica import Replica
 from yurt.server.ports import FindNode
 from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 
 WAIT_LIMIT_S: Final = 600.0
 """How long a successor waits for its predecessor to end; stopping that one has limits of its own."""

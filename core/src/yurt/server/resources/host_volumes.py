@@ -22,7 +22,7 @@ from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
 from yurt.structs.node import Node
-from yurt.structs.questions import is_ready
+from yurt.structs.predicates import is_ready
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 

@@ -44,7 +44,7 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain.diff import JobDiff
 from yurt.structs.job import Job, JobSubmission, ScalingEvent
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf

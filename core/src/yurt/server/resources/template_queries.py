@@ -20,7 +20,7 @@ from yurt.server.resources.variables import Variables, metadata_of
 from yurt.state import Snapshot
 from yurt.state.watch import WatchKey
 from yurt.structs.alloc import Allocation
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.rpc import TemplateQuery, TemplateQueryAnswer
 
 WAIT_MAX_S = 600.0

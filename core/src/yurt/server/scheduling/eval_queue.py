@@ -22,7 +22,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal, is_ready
+from yurt.structs.predicates import is_client_terminal, is_ready
 
 log = logging.getLogger(__name__)
 

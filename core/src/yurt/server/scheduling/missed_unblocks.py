@@ -16,7 +16,7 @@ from yurt.state import Snapshot
 from yurt.state.claims import csi_requests
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.questions import is_client_terminal, is_ready
+from yurt.structs.predicates import is_client_terminal, is_ready
 
 
 class _Ended(NamedTuple):

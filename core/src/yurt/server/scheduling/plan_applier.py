@@ -43,7 +43,7 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import NodeEvent
 from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
-from yurt.structs.questions import is_ready
+from yurt.structs.predicates import is_ready
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf

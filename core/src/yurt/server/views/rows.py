@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from yurt.access import Access, Scope
+from yurt.state.persistent_table import Table
 from yurt.state.store import Snapshot
-from yurt.state.table import Table
 from yurt.state.watch import WatchKey
 
 

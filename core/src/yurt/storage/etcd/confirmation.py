@@ -10,9 +10,9 @@ from typing import Final
 
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.interruptible_waits import Interrupted
 from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading
-from yurt.storage.etcd.waits import Interrupted
 
 CONFIRM_LIMIT_S: Final = 2.0
 

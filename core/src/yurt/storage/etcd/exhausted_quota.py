@@ -14,7 +14,7 @@ from yurt.sdk.errors import YurtError
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.compaction import Compaction
 from yurt.storage.etcd.leading import Leading
-from yurt.storage.etcd.members import defragment, no_space_alarms
+from yurt.storage.etcd.membership import defragment, no_space_alarms
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.handover import Handover
 from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import Leading
-from yurt.storage.etcd.members import defragment, member_status
+from yurt.storage.etcd.maintenance_lock import MaintenanceLock
+from yurt.storage.etcd.membership import defragment, member_status
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
-from yurt.storage.etcd.turns import ExclusiveTurns
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class FileSize:
         self._handover = handover
         self._alarm = alarm
         limit_s = TURN_S + quota_usage.quota_bytes / TURN_BYTES_PER_S
-        self._turns = ExclusiveTurns(client, keys.turn, name=leading.name, limit_s=limit_s, env=leading.env)
+        self._turns = MaintenanceLock(client, keys.turn, name=leading.name, limit_s=limit_s, env=leading.env)
         self._loose_since: float | None = None
 
     async def watch_size(self) -> None:

@@ -15,7 +15,7 @@ from yurt.sdk.errors import Invalid, YurtError
 from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.leading import Leading
-from yurt.storage.etcd.members import list_members, member_status, move_leader
+from yurt.storage.etcd.membership import list_members, member_status, move_leader
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 
 log = logging.getLogger(__name__)

@@ -20,11 +20,11 @@ from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
 from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace, WentBack
+from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
 from yurt.storage.etcd.leadership_levels import LeadershipLevels
-from yurt.storage.etcd.members import member_status
+from yurt.storage.etcd.membership import member_status
 from yurt.storage.etcd.messages import Message
-from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Leadership
 
 log = logging.getLogger(__name__)

@@ -18,15 +18,15 @@ import msgspec
 from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
-from yurt.storage.etcd import witness
+from yurt.storage.etcd import commit_record
 from yurt.storage.etcd.client import Connect, EtcdClient, NoSpace
+from yurt.storage.etcd.interruptible_waits import Interrupted
 from yurt.storage.etcd.keys import LAYOUT, Format, KeyLayout, LogMark, is_at, put
 from yurt.storage.etcd.leading import CLOSED, Candidate
 from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.server_folder import ServerFolder
 from yurt.storage.etcd.session import EtcdSession, SessionSettings, start_session
 from yurt.storage.etcd.settings import EtcdSecurity
-from yurt.storage.etcd.waits import Interrupted
 from yurt.storage.log import KEPT_ENTRIES, DatabaseSize, Entry, Leadership, LogState
 from yurt.structs.commands import AnyCommand
 
@@ -234,7 +234,7 @@ class EtcdLog:
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
         await _check_history(folder, session.reader, self._env)
-        await witness.check(known, session.reader, last=last, folder=folder.path)
+        await commit_record.check(known, session.reader, last=last, folder=folder.path)
         with contextlib.suppress(NoSpace):
             await session.reports.report()
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-from yurt.storage.etcd.members import EtcdStatus
+from yurt.storage.etcd.membership import EtcdStatus
 from yurt.storage.log import DatabaseSize
 
 CROWDED, LARGE, FULL = 0.5, 0.75, 0.9

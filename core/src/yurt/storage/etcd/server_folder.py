@@ -13,10 +13,10 @@ import msgspec
 
 from yurt.sdk.errors import Conflict
 from yurt.storage import snapshot_files
-from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.checksummed_file import read_checked, write_checked
 from yurt.storage.data_dir import DataDir
+from yurt.storage.etcd.commit_record import CommitRecord
 from yurt.storage.etcd.keys import Format, LogMark
-from yurt.storage.etcd.witness import Witness
 
 CLUSTER_FILE: Final = "cluster"
 HISTORY_FILE: Final = "history"
@@ -28,7 +28,7 @@ class ServerFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.witness = Witness(path)
+        self.witness = CommitRecord(path)
         self._snapshots = path / "snapshots"
         self._lock: DataDir | None = None
 

@@ -11,19 +11,19 @@ from yurt.runtime.env import Env
 from yurt.sdk.value import Value
 from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import Connect, EtcdClient
+from yurt.storage.etcd.commit_record import CommitRecord
 from yurt.storage.etcd.compaction import Compaction
 from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.exhausted_quota import ExhaustedQuota
 from yurt.storage.etcd.file_size import FileSize
 from yurt.storage.etcd.handover import Handover
+from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
-from yurt.storage.etcd.waits import Interrupt
-from yurt.storage.etcd.witness import Witness
 
 
 class SessionSettings(Value, rename=None):
@@ -74,7 +74,7 @@ class EtcdSession:
         self.confirmation.close()
 
 
-def start_session(settings: SessionSettings, keys: KeyLayout, *, env: Env, witness: Witness) -> EtcdSession:
+def start_session(settings: SessionSettings, keys: KeyLayout, *, env: Env, witness: CommitRecord) -> EtcdSession:
     """Create the parts of a session."""
     client = EtcdClient(settings.endpoints, security=settings.security, connect=settings.connect)
     candidate = settings.candidate

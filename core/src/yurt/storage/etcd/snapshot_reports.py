@@ -17,7 +17,7 @@ from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.keys import KeyLayout, Report
 from yurt.storage.etcd.leading import Candidate
-from yurt.storage.etcd.members import list_members
+from yurt.storage.etcd.membership import list_members
 from yurt.storage.etcd.messages import Message
 
 log = logging.getLogger(__name__)

@@ -43,8 +43,8 @@ from yurt.server.ports import NodePort
 from yurt.structs.commands import RegisterNode
 from yurt.structs.member import Member
 from yurt.testing import factories
-from yurt.testing.claims import free_ports
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, serving
+from yurt.testing.unique_ports import free_ports
 
 REGION, FOREIGN = "global", "mars"
 SECRET: Final = "the secret of the node"

@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from aiohttp import WSServerHandshakeError
 
 from yurt.access.needs import describe
+from yurt.http.route_table import ROUTES
 from yurt.http.routes import Route
-from yurt.http.table import ROUTES
 from yurt.server.ports import NodePort
 from yurt.testing.access.callers import Callers, bootstrapped
 from yurt.testing.access.dispatch import Answered, dispatch

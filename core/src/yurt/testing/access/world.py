@@ -19,7 +19,7 @@ from yurt.access.needs import (
     OperatorCapability,
     VariableCapability,
 )
-from yurt.http.callers import sealed_origin
+from yurt.http.authentication import sealed_origin
 from yurt.http.forwarding_headers import ORIGIN
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.clients.node_identities import NodeIdentities

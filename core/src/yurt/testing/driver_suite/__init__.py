@@ -28,9 +28,9 @@ PARTS = ("bench", "burden", "commands", "lifecycle", "networks", "output", "reco
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from yurt.testing.driver_suite.bench import Config, DriverBench, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
-from yurt.testing.driver_suite.burden import BurdenTests  # noqa: E402
 from yurt.testing.driver_suite.commands import CommandTests  # noqa: E402
 from yurt.testing.driver_suite.lifecycle import LifecycleTests  # noqa: E402
+from yurt.testing.driver_suite.many_tasks import BurdenTests  # noqa: E402
 from yurt.testing.driver_suite.networks import NetworkTests  # noqa: E402
 from yurt.testing.driver_suite.output import OutputTests  # noqa: E402
 from yurt.testing.driver_suite.recovery import RecoveryTests  # noqa: E402

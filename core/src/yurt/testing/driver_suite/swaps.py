@@ -16,7 +16,7 @@ import pytest
 
 from yurt.sdk.errors import DriverError
 from yurt.testing.driver_suite.bench import LIMIT_S, Config, DriverBench
-from yurt.testing.faults.swapping import exchange, swapping
+from yurt.testing.faults.link_swaps import exchange, swapping
 
 STARTS = 8
 MOUNT = "../alloc/data/mine:/seen"

@@ -1,5 +1,6 @@
-"""Records of evaluations in their old form, see `yurt.testing.rows.recorded`: complete ones, of which a test changes a
-few fields. Names are those of the records, and nulls stand where a record has nulls.
+"""Complete records of evaluations in their old form, of which a test changes a few fields.
+
+See `yurt.testing.rows.recorded_evaluations`. Names are those of the records, and nulls stand where a record has nulls.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from yurt.testing.claims import own_subnet
+from yurt.testing.unique_ports import own_subnet
 
 START_LIMIT_S = 60.0
 COMMAND_S = 60.0

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import grpc
 
-from yurt.storage.etcd.member import make_folders, member_command, member_environment
+from yurt.storage.etcd.member_process import make_folders, member_command, member_environment
 from yurt.storage.etcd.messages import method
 from yurt.storage.etcd.settings import QUOTA_BYTES, EtcdMemberConfig
 from yurt.testing.agent import wait_for
-from yurt.testing.claims import free_ports
+from yurt.testing.unique_ports import free_ports
 
 END_LIMIT_S = 60.0
 PROBE_LIMIT_S = 2.0

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from yurt.testing.claims import own_subnet
 from yurt.testing.real_cluster import AgentHost
+from yurt.testing.unique_ports import own_subnet
 
 
 class Network:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from yurt.testing.claims import quiet_port
 from yurt.testing.services.engines import START_LIMIT_S, DockerEngine, PodmanEngine, busybox_archive
+from yurt.testing.unique_ports import quiet_port
 
 USER, PASSWORD = "user", "secret"
 USERS = "user:$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"

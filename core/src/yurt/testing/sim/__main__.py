@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 
 import yurt
-from yurt.testing.sim import ledger, planted
+from yurt.testing.sim import ledger, seeded_bugs
 
 if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, which the bug changes
-    planted.install(sys.argv[sys.argv.index("--planted") + 1])
+    seeded_bugs.install(sys.argv[sys.argv.index("--planted") + 1])
 
 from yurt.testing.sim.plan import Plan, draw
 from yurt.testing.sim.run import Report, run_plan
@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m yurt.testing.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed and print its transcript")
     parser.add_argument("--plan", help="replay this plan (JSON, as a failure prints it)")
-    parser.add_argument("--planted", metavar="BUG", choices=sorted(planted.BUGS), help="look for a planted bug")
+    parser.add_argument("--planted", metavar="BUG", choices=sorted(seeded_bugs.BUGS), help="look for a planted bug")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
     parser.add_argument("--hours", type=float, help="run new seeds for so many CPU-hours, and keep the ledger")
@@ -51,7 +51,7 @@ def main() -> int:
 
 def look_for(name: str) -> int:
     """Run seeds with a planted bug until it is found, for ten CPU-minutes at most; 1 when it is not."""
-    bug, spent_s = planted.BUGS[name], 0.0
+    bug, spent_s = seeded_bugs.BUGS[name], 0.0
     for seed in range(1, sys.maxsize):
         report = run_plan(draw(seed, **bug.plan))
         spent_s += report.cpu_s

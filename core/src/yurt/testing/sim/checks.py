@@ -23,7 +23,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, RegisterJob
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import SimServer
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript

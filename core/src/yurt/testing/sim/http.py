@@ -16,7 +16,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiRequest
-from yurt.http.callers import sealed_origin
+from yurt.http.authentication import sealed_origin
 from yurt.http.forwarding_headers import BY_CLIENT, FORWARDED, ORIGIN
 from yurt.testing.sim.loop import Process, SimLoop
 

@@ -18,6 +18,7 @@ from typing import ParamSpec
 from yurt.sdk.errors import YurtError
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, ServerChecks, World, member
 from yurt.testing.sim.checks import Checks, Violation
+from yurt.testing.sim.convergence import problems_of
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.histories import SimClients
@@ -26,7 +27,6 @@ from yurt.testing.sim.loop import PROCESS, SimLoop, run_on
 from yurt.testing.sim.nemesis import Nemesis
 from yurt.testing.sim.network import SimNetwork
 from yurt.testing.sim.plan import Plan
-from yurt.testing.sim.settled import problems_of
 from yurt.testing.sim.transcript import Transcript
 from yurt.testing.sim.workload import Users
 

@@ -13,7 +13,7 @@ from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource
-from yurt.structs.questions import eval_type, is_client_terminal, is_server_terminal, is_terminal
+from yurt.structs.predicates import eval_type, is_client_terminal, is_server_terminal, is_terminal
 from yurt.structs.status import ClientStatus, TaskStatus, Trigger
 from yurt.testing import factories
 

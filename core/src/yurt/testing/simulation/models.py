@@ -24,7 +24,7 @@ from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.policies import Gang, ReschedulePolicy
-from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.structs.status import ClientStatus

@@ -38,7 +38,7 @@ from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.job import Job
 from yurt.structs.node import DrainMetadata, DrainSpec, Node
-from yurt.structs.questions import is_ready
+from yurt.structs.predicates import is_ready
 from yurt.structs.status import NodeStatus
 from yurt.testing import factories
 

@@ -14,7 +14,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.node import Node
 from yurt.structs.policies import DisconnectStrategy
-from yurt.structs.questions import is_client_terminal
+from yurt.structs.predicates import is_client_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.structs.status import ClientStatus, NodeStatus, TaskStatus
 from yurt.testing.simulation.node_life import NotKnown, ReportRefused, World

@@ -25,7 +25,7 @@ from yurt.structs.node import (
     NodeDevice,
     NodeDeviceResource,
 )
-from yurt.structs.questions import eval_type
+from yurt.structs.predicates import eval_type
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories

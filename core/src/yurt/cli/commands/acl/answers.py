@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from yurt.cli.api.lookup import HEX_DIGITS, asked_prefix, check_prefix
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.sdk.errors import DENIED, Reason
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.acl.answers import Json
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch
 from yurt.sdk.errors import Reason

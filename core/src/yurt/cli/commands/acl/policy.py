@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.commands.acl.answers import Json, explained
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data

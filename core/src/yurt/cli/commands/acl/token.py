@@ -6,8 +6,8 @@ import re
 import sys
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.commands.acl.answers import Json, duration_flag, explained, go_time, whole_id
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.terminal.data import show_data, wants_data

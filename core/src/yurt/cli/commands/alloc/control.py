@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
-from yurt.cli.command import DETACH, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.session_flags import SESSION_FLAGS, session_manner

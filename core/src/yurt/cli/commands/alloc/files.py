@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.terminal.text import bytes_text, local_time, parse_time

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
-from yurt.cli.command import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
 from yurt.cli.terminal.data import show_data, wants_data

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.suggest import did_you_mean

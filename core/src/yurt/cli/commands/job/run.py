@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, UI, VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import DETACH, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, VAULT_NAMESPACE, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.job.files import version_of
+from yurt.cli.declaration import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data

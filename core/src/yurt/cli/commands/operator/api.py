@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import BrokenOff, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text, without_effect
 from yurt.cli.terminal.text import SECOND, parse_duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.text import local_time, parse_duration

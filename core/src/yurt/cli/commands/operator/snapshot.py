@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.operator.rows import lines
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, texts, without_effect
 from yurt.cli.terminal.text import SECOND, bytes_text, now_ns

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 from yurt.cli.api.paging import next_page, page_query
 from yurt.cli.api.variables import WriteConflict, check_index, read_variable, write
-from yurt.cli.command import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, conflict_error, is_terminal, out_flag, show
 from yurt.cli.commands.var.specification import read_spec
+from yurt.cli.declaration import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.files.source import read_text
 from yurt.cli.flags import number, switch, text

@@ -11,8 +11,8 @@ import time
 from typing import Any
 
 from yurt.cli.api.variables import WriteConflict, write
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, out_flag, show
+from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.terminal.text import parse_duration

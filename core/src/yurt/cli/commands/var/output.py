@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from yurt.cli.command import Invocation
 from yurt.cli.commands.var.specification import as_hcl
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, text
 from yurt.cli.terminal.data import parsed, rendered

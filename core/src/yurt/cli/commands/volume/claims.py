@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import find_claim
+from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.data import show_data, wants_data

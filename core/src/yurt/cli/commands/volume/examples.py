@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.volume.specification import CSI, HOST
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 

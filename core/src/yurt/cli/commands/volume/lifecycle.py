@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from yurt.cli.api.lookup import api_path, find_node
-from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import find_csi, find_volume
 from yurt.cli.commands.volume.secrets import SECRET, secret_header
 from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, asked_volume
+from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, without_effect
 

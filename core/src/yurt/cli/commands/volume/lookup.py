@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import Invocation
 from yurt.cli.commands.volume.specification import CSI, HOST
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 
 Json = dict[str, Any]

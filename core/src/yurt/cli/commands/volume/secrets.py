@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import texts
 

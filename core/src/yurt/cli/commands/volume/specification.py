@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import Invocation
+from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.files.source import read_text
 from yurt.cli.suggest import did_you_mean

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from yurt.client.templates.functions.arguments import text, whole
-from yurt.client.templates.questions import (
+from yurt.client.templates.render_protocol import (
     FILE,
     PROVIDED,
     SERVICE,

@@ -13,7 +13,7 @@ from yurt.client.templates.functions.cluster import functions as cluster_functio
 from yurt.client.templates.functions.helpers import HELPERS
 from yurt.client.templates.functions.sprig_data import DATA
 from yurt.client.templates.functions.sprig_text import TEXTS
-from yurt.client.templates.questions import RenderRequest
+from yurt.client.templates.render_protocol import RenderRequest
 from yurt.gotemplate import EvaluationFailure, TemplateFunction
 from yurt.gotemplate.values import kind_of
 

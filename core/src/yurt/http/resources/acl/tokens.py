@@ -15,8 +15,8 @@ from yurt.access import needs
 from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
+from yurt.http.authentication import secret_text, token_text
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
-from yurt.http.callers import secret_text, token_text
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid

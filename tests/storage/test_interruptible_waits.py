@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from yurt.storage.etcd.waits import Interrupt, Interrupted
+from yurt.storage.etcd.interruptible_waits import Interrupt, Interrupted
 
 
 async def forever() -> None:

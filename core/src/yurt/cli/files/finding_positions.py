@@ -71,7 +71,7 @@ def findings(job: Json, positions: Positions | None, text: str, *, is_warning: b
 def _finding(job: Json, positions: Positions | None, message: str, is_warning: bool) -> Diagnostic:
     from yurt_jobspec import Diagnostic
 
-    from yurt.cli.files.fixes import fix_of
+    from yurt.cli.files.repair_advice import fix_of
 
     path = follow(job, message)
     found = positions.nearest(path) if positions is not None and path else None

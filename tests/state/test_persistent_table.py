@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.state.table import Table
+from yurt.state.persistent_table import Table
 
 Row = tuple[str, int]
 EXTRACT = {"colour": lambda row: row[0], "odd": lambda row: row[1] if row[1] % 2 else None}

@@ -22,8 +22,8 @@ from yarl import URL
 
 from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
 from yurt.access.needs import OnVariable
+from yurt.http.authentication import token_text
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
-from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.http.errors import NoServer, Refused, told_error

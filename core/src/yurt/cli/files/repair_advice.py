@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from yurt.cli.fixes import UNKNOWN_PLACES
+from yurt.cli.advice import UNKNOWN_PLACES
 
 _FIXES = (
     (

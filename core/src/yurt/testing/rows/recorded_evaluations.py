@@ -30,7 +30,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, Outcome
-from yurt.structs.questions import eval_type
+from yurt.structs.predicates import eval_type
 from yurt.structs.status import EVAL_BLOCKED, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM
 from yurt.structs.volumes.csi import ATTACHMENT_MODES, CSIVolume, CSIVolumeCapability
 

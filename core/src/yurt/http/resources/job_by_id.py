@@ -34,7 +34,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
-from yurt.structs.questions import is_terminal
+from yurt.structs.predicates import is_terminal
 
 _MODIFY_INDEX: Final = attrgetter("modify_index")
 JobKey = tuple[str, str]

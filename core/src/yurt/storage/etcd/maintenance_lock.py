@@ -20,7 +20,7 @@ from yurt.storage.etcd.keys import is_at, put, remove
 GIVE_BACK_LIMIT_S: Final = 2.0
 
 
-class ExclusiveTurns:
+class MaintenanceLock:
     """One server's turns at a key; `limit_s` is the longest duration of one."""
 
     def __init__(self, client: EtcdClient, key: bytes, *, name: str, limit_s: float, env: Env) -> None:

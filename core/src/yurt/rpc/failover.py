@@ -23,7 +23,7 @@ NO_LEADER_S = 8.0
 """How long a server may be without a leader before its clients try another one."""
 
 
-class Usefulness:
+class FailoverDetector:
     """The state for the connected server."""
 
     def __init__(self, leader_calls: Collection[str]) -> None:
@@ -59,7 +59,7 @@ def watched_port(contract: Contract, name: str, link: Link, *, leader_calls: Col
 
     Its calls are made again when a connection ends; `leader_calls` are those that only the leader answers.
     """
-    usefulness = Usefulness(leader_calls)
+    usefulness = FailoverDetector(leader_calls)
 
     def judge(call: str, error: YurtError | None) -> None:
         reason = usefulness.judge(link.server, call, error, now_s=env.monotonic())

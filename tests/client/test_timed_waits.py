@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from yurt.client.waiting import finish_unless, value_unless
+from yurt.client.timed_waits import finish_unless, value_unless
 
 Wait = Callable[[asyncio.Event, Coroutine[Any, Any, None]], Awaitable[object]]
 

@@ -1,4 +1,4 @@
-"""An agent whose wall clock is wrong: `python -m yurt.testing.faults.skewed SECONDS agent -config FILE`.
+"""An agent whose wall clock is wrong: `python -m yurt.testing.faults.clock_skew SECONDS agent -config FILE`.
 
 Only this process sees the other time; its monotonic clock is left alone, as a wrong clock of a machine leaves it.
 """
@@ -14,7 +14,9 @@ from yurt.testing.agent import YURT
 
 def skewed_command(before: Sequence[str], skew_s: int) -> list[str]:
     """The command of an agent whose clock is `skew_s` seconds ahead (below 0: behind)."""
-    return [*before, sys.executable, "-m", "yurt.testing.faults.skewed", str(skew_s)] if skew_s else [*before, *YURT]
+    return (
+        [*before, sys.executable, "-m", "yurt.testing.faults.clock_skew", str(skew_s)] if skew_s else [*before, *YURT]
+    )
 
 
 def main() -> int:

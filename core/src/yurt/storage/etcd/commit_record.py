@@ -20,7 +20,7 @@ from yurt.storage.etcd.reading import EntryReader
 log = logging.getLogger(__name__)
 
 
-class Witness:
+class CommitRecord:
     """The commit index in a server's folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from yurt.runtime.peer_lines import PeerLines
 log = logging.getLogger(__name__)
 
 
-class Strangers:
+class ClientErrorReporter:
     """Counts each case, and writes at most one line per peer and minute."""
 
     def __init__(self, metrics: ConnectionCounters | None = None) -> None:
@@ -50,4 +50,4 @@ class Strangers:
         self._lines.tell(peer, text, now_s=asyncio.get_running_loop().time())
 
 
-STRANGERS: web.AppKey[Strangers] = web.AppKey("yurt_strangers", Strangers)
+STRANGERS: web.AppKey[ClientErrorReporter] = web.AppKey("yurt_strangers", ClientErrorReporter)

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from yurt.queue.waiting import JobKey, Path, Waiting
+from yurt.queue.waiting_job import JobKey, Path, Waiting
 
 OWN_LEAF: Final = ""
 """The name of the leaf for jobs that belong to an account but to none of its users."""
@@ -85,7 +85,7 @@ def head_of(job: Waiting, delays: Mapping[Path, int]) -> LeafHead:
     return LeafHead(job.turn + delay, job.create_index, path)
 
 
-class Line:
+class JobQueue:
     """Waiting jobs by key, by band and leaf, and by the time of their boost."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.agent_routes.client_fs import ROUTES
 from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.edge.inert import inert_type
+from yurt.http.edge.security_headers import inert_type
 from yurt.http.routes import Route
 from yurt.structs.rpc import FileInfo, StreamFrame
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api

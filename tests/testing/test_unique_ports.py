@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from yurt.testing import claims
+from yurt.testing import unique_ports
 
 ASK = """
 import sys
@@ -18,24 +18,24 @@ print(claims._is_claimed(name, number))
 """
 
 
-def another_process_gets(name: str, number: int, folder: str = claims.FOLDER) -> bool:
+def another_process_gets(name: str, number: int, folder: str = unique_ports.FOLDER) -> bool:
     """Whether a process of its own can claim a number, until it ends."""
     command = [sys.executable, "-c", ASK, name, str(number), folder]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_a_port_is_nobody_elses_though_nobody_listens_on_it() -> None:
-    port = claims.quiet_port()
+    port = unique_ports.quiet_port()
 
-    assert not another_process_gets("ports", port - claims.LOWEST_PORT)
-    assert port not in claims.free_ports(3)
+    assert not another_process_gets("ports", port - unique_ports.LOWEST_PORT)
+    assert port not in unique_ports.free_ports(3)
 
 
 def test_a_subnet_is_nobody_elses() -> None:
-    number, prefix = claims.own_subnet()
+    number, prefix = unique_ports.own_subnet()
 
     assert not another_process_gets("subnets", number)
-    assert claims.own_subnet()[1] != prefix
+    assert unique_ports.own_subnet()[1] != prefix
 
 
 def test_what_a_process_has_claimed_is_free_when_it_has_ended(tmp_path: Path) -> None:
@@ -43,8 +43,8 @@ def test_what_a_process_has_claimed_is_free_when_it_has_ended(tmp_path: Path) ->
 
 
 def test_a_port_that_somebody_listens_on_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, free = claims.free_ports(2)
-    numbers = [port - claims.LOWEST_PORT for port in (taken, free)]
-    monkeypatch.setattr(claims, "_numbers", lambda *_: iter(numbers))
+    taken, free = unique_ports.free_ports(2)
+    numbers = [port - unique_ports.LOWEST_PORT for port in (taken, free)]
+    monkeypatch.setattr(unique_ports, "_numbers", lambda *_: iter(numbers))
     with socket.create_server(("127.0.0.1", taken)):
-        assert claims.quiet_port() == free
+        assert unique_ports.quiet_port() == free

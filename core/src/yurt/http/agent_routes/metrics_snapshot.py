@@ -13,7 +13,7 @@ import psutil
 
 from yurt.api.page import in_order
 from yurt.client.devices.manager import DeviceManager
-from yurt.client.figures import WantedFigures
+from yurt.client.gauges import GaugeSettings
 from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.metrics import CLIENT_PREFIX, SERVER_PREFIX, Count, Duration, Gauge, Metrics, full_name
 from yurt.sdk.device import DeviceUse
@@ -25,7 +25,7 @@ from yurt.structs.summary import JobSummary
 if TYPE_CHECKING:
     from yurt.client.client import Client
     from yurt.http.cluster import Cluster
-    from yurt.server.facts import ServerFacts
+    from yurt.server.server_status import ServerFacts
     from yurt.server.views.quotas import QuotaUsages
 
 PREFIX: Final = SERVER_PREFIX
@@ -67,7 +67,7 @@ class QuotaSums(NamedTuple):
     region: str
 
 
-class Figures(NamedTuple):
+class MetricsSnapshot(NamedTuple):
     """The metrics at one moment: most are gathered at once, the view is read later.
 
     It has figures for each group of each job, a second's work where there are many, so that is done in a thread.
@@ -103,7 +103,7 @@ class Figures(NamedTuple):
             yield from _quota_gauges(self.quotas)
 
 
-async def gather(source: MetricsSource) -> Figures:
+async def gather(source: MetricsSource) -> MetricsSnapshot:
     """The figures of this moment; reading the node's takes some milliseconds."""
     metrics = [source.metrics]
     gauges = [*runtime_gauges(source.metrics)]
@@ -116,11 +116,11 @@ async def gather(source: MetricsSource) -> Figures:
         metrics.append(source.client.calls.figures.metrics)
         await source.client.devices.uses()
         settings = source.settings
-        wanted = WantedFigures(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
+        wanted = GaugeSettings(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
         gauges += await source.client.calls.figures.gauges(wanted)
         gauges += _device_gauges(source.client.devices, source.client.calls.figures.labels())
     view = None if source.view is None else source.view()
-    return Figures(
+    return MetricsSnapshot(
         settings=source.settings,
         at_once=tuple(gauges),
         view=view,

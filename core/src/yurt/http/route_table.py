@@ -20,6 +20,7 @@ from yurt.http.agent_routes import (
 from yurt.http.cluster_routes import autopilot, checks, discovery, introduction, keyring, operator, raft, snapshot
 from yurt.http.cluster_routes import status as status_routes
 from yurt.http.cluster_routes import unavailable as fixed
+from yurt.http.dispatcher import add_routes
 from yurt.http.resources import (
     allocations,
     csi_volumes,
@@ -27,7 +28,7 @@ from yurt.http.resources import (
     evaluations,
     events,
     explain,
-    job,
+    job_by_id,
     jobs,
     namespaces,
     node_pools,
@@ -42,14 +43,13 @@ from yurt.http.resources import (
 )
 from yurt.http.resources.acl import auth_methods, login, policies, tokens
 from yurt.http.routes import Route
-from yurt.http.routing import add_routes
 from yurt.http.ui_routes import columnar, sessions, shell, watch
 
 _MODULES = (
-    auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_disk, alloc_exec, allocations, autopilot,
-    checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events, explain,
-    fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
-    plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions,
+    auth_methods, login, policies, tokens, job_by_id, agent, agent_debug, alloc_disk, alloc_exec, allocations,
+    autopilot, checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events,
+    explain, fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes,
+    operator, plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions,
     ui, shell, variables, volumes, watch,
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ KEPT_S: Final = 0.5
 MIB: Final = 1024 * 1024
 
 
-class WantedFigures(NamedTuple):
+class GaugeSettings(NamedTuple):
     """The metrics that the operator has configured."""
 
     node: bool = False
@@ -36,7 +36,7 @@ class WantedFigures(NamedTuple):
     """The labels of a job's metadata."""
 
 
-class ClientFigures:
+class ClientGauges:
     """Gauges and counters of one client."""
 
     def __init__(
@@ -57,7 +57,7 @@ class ClientFigures:
         self._meter = meter
         self._cpu_before = psutil.cpu_times(percpu=True)
         self._measured_at = float("-inf")
-        self._kept: tuple[WantedFigures, list[Gauge]] = (WantedFigures(), [])
+        self._kept: tuple[GaugeSettings, list[Gauge]] = (GaugeSettings(), [])
 
     def labels(self) -> dict[str, str]:
         """Labels of the node's gauges."""
@@ -71,7 +71,7 @@ class ClientFigures:
             "node_status": node.status,
         }
 
-    async def gauges(self, wanted: WantedFigures) -> list[Gauge]:
+    async def gauges(self, wanted: GaugeSettings) -> list[Gauge]:
         """The gauges of this moment; the same ones within `KEPT_S`."""
         now = self._env.monotonic()
         if now - self._measured_at < KEPT_S and self._kept[0] == wanted:
@@ -139,7 +139,7 @@ class ClientFigures:
                 yield _gauge(f"host.disk.{name}", disk.get(key, 0.0), own)
         yield _gauge("uptime", host.uptime, labels)
 
-    async def _tasks_of(self, runner: AllocRunner, wanted: WantedFigures) -> list[Gauge]:
+    async def _tasks_of(self, runner: AllocRunner, wanted: GaugeSettings) -> list[Gauge]:
         """The usage of an allocation's running tasks."""
         alloc = runner.alloc
         usage = await self._meter.alloc_usage(runner, "")

@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 from yurt.access import Actor, Decision, Need, Origin, Scope, Through
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
-from yurt.http.callers import ADDRESS_MAX, sealed_origin
+from yurt.http.authentication import ADDRESS_MAX, sealed_origin
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.http.forwarding_headers import BY_SERVER, FORWARDED, ORIGIN
 from yurt.sdk.value import replace

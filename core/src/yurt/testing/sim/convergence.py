@@ -13,7 +13,7 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
-from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
 

@@ -13,8 +13,8 @@ from yurt.agent.blocks.cluster import ETCD_FOLDER, ETCD_PORT, ClusterSettings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 from yurt.server.ports import Directory
-from yurt.storage.checked import read_checked, write_checked
-from yurt.storage.etcd.member import has_member_data
+from yurt.storage.checksummed_file import read_checked, write_checked
+from yurt.storage.etcd.member_process import has_member_data
 from yurt.structs.member import LEFT
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def etcd_port(settings: ClusterSettings, folder: Path) -> int:
     return remembered.etcd_port or ETCD_PORT
 
 
-class ServerMemory:
+class KnownServersRecord:
     """Persists the addresses of other servers whenever they change."""
 
     def __init__(self, folder: Path, directory: Directory, own_name: str) -> None:

@@ -19,7 +19,7 @@ from yurt.structs.task import ChangeScript
 SCRIPT_LIMIT = Duration(5 * NANOSECONDS)
 
 
-class ChangeNotices:
+class ChangeNotifications:
     """The changes of one task's templates, and those that the task was notified of.
 
     `running` is set while the task runs: only then is it told.

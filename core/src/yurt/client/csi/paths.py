@@ -30,7 +30,7 @@ PLUGIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 DEVICES = "/dev"
 
 
-class PluginPlace(NamedTuple):
+class PluginPaths(NamedTuple):
     """The environment, mounts and folders of a task that is a CSI plugin."""
 
     env: dict[str, str]
@@ -55,12 +55,12 @@ class CsiFolders:
             raise Invalid(f'the id "{plugin_id[:64]}" of a CSI plugin must be of letters, digits, "_", "." and "-"')
         return self._root / "p" / plugin_id
 
-    def of_task(self, alloc_id: str, task: str, block: TaskCSIPluginConfig, driver: Driver) -> PluginPlace:
+    def of_task(self, alloc_id: str, task: str, block: TaskCSIPluginConfig, driver: Driver) -> PluginPaths:
         """The additions to a plugin task; raises Invalid when its driver cannot provide them."""
         socket, volumes = self.socket(alloc_id, task), self.plugin(block.id)
         folders = (socket.parent, volumes)
         if driver.capabilities.fs_isolation == "none":
-            return PluginPlace({ENDPOINT: f"unix://{socket}"}, (), folders)
+            return PluginPaths({ENDPOINT: f"unix://{socket}"}, (), folders)
         if not driver.capabilities.mounts:
             raise Invalid(
                 f"driver {driver.name!r} cannot run CSI plugins: it mounts no volumes; use docker or raw_exec"
@@ -73,7 +73,7 @@ class CsiFolders:
             mounts += (
                 [Mount(host_path=DEVICES, task_path=DEVICES)] if driver.capabilities.fs_isolation == "image" else []
             )
-        return PluginPlace({ENDPOINT: f"unix://{posixpath.join(block.mount_dir, SOCKET)}"}, tuple(mounts), folders)
+        return PluginPaths({ENDPOINT: f"unix://{posixpath.join(block.mount_dir, SOCKET)}"}, tuple(mounts), folders)
 
     def seen_by(self, plugin: TaskCSIPluginConfig, path: Path, driver: Driver) -> str:
         """A path below the plugin's folder, as the plugin sees it."""
