@@ -20,10 +20,10 @@ INSIDE = {
     "audit": "a middleware: names the caller of a request that was refused before any route was asked",
     "call": "makes views and operations from the server",
     "connections": "its `server` is aiohttp's",
+    "dispatcher": "makes the call",
     "forward": "passes requests on before any route is asked",
     "protocol": "its `writer` is aiohttp's",
     "regions": "decides which region answers",
-    "routing": "makes the call",
     "task_api": "authenticates tasks before any route is asked",
     "task_sockets": "its `server` is aiohttp's",
 }
