@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from yurt import scheduler
 from yurt.fsm import apply
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.placing import ranking
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
@@ -127,7 +128,7 @@ def test_each_attempt_of_a_series_is_the_same_to_the_byte_as_alone(part: int) ->
         jobs = [_job(random, number) for number in range(2, 2 + random.randrange(2, 12))]
         state = _registered(state, jobs)
         jobs.insert(random.randrange(len(jobs)), old[0])
-        placed += _check(state, jobs)
+        placed += _check(state, jobs, **({"limits": QUOTAS} if part % 2 else {}))
     assert placed > CASES
 
 
@@ -145,7 +146,19 @@ def test_limits_are_counted_in_a_series_as_alone() -> None:
         _check(_registered(_after(_cluster(random), *bound(spec=quota(cpu=4000))), jobs), jobs, limits=QUOTAS)
 
 
-def test_a_job_of_the_same_kind_goes_on_with_the_ranking_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_with_and_without_limits_are_attempted_in_turn_as_alone() -> None:
+    random = Random(10)
+    for _ in range(10):
+        jobs = [replace(_job(random, number), namespace=random.choice(("default", "free"))) for number in range(8)]
+        free = c.UpsertNamespaces(namespaces=(Namespace(name="free"),))
+        state = _after(_cluster(random), *bound(spec=quota(cpu=2000)), free)
+        assert _check(_registered(state, jobs), jobs, limits=QUOTAS)
+
+
+@pytest.mark.parametrize("limits", [no_limits, QUOTAS])
+def test_a_job_of_the_same_kind_goes_on_with_the_ranking_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, limits: LimitsOf
+) -> None:
     scored: list[object] = []
     plain = ranking.Ranker._score_all
 
@@ -157,7 +170,7 @@ def test_a_job_of_the_same_kind_goes_on_with_the_ranking_of_the_one_before(monke
     jobs = [factories.job(f"job-{number}") for number in range(9)]
     state = _after(Snapshot.empty(), *(c.RegisterNode(node=_node(Random(1), number)) for number in range(30)))
     state = _registered(state, jobs)
-    series = scheduler.Series(state, seed=SEED)
+    series = scheduler.Series(state, seed=SEED, limits=limits)
     for job in jobs:
         assert series.attempt(_evaluation(job), now=factories.NOW).plan.placements
     assert len(scored) == 1

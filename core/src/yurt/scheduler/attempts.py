@@ -52,7 +52,7 @@ class Series:
     """First attempts at evaluations of different jobs on one state, each on top of the earlier plans.
 
     The answers are those of `attempt` with the same seed on that state, to the byte. New jobs go on from each other
-    (`placing.warm_start`) as long as no limits count what they take.
+    (`placing.warm_start`), those with limits excepted.
     """
 
     def __init__(self, state: Snapshot, *, seed: int, limits: LimitsOf = no_limits) -> None:
@@ -68,7 +68,8 @@ class Series:
         """Attempt an evaluation on top of all earlier plans."""
         warm_start, self._warm_start = self._warm_start, None
         job = self._state.jobs.get((evaluation.namespace, evaluation.job_id))
-        can_go_on = self._limits is no_limits and job is not None and is_new(self._state, job)
+        # Limits count what all jobs take, so they need each earlier plan in the state. Most jobs have none.
+        can_go_on = job is not None and is_new(self._state, job) and not self._limits(self._state, job)
         if warm_start is None or not can_go_on:
             self._lay_over()
             warm_start = None
