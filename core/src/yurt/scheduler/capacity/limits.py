@@ -55,8 +55,8 @@ class Limit(Protocol):
 
 
 LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
-"""The limits of a job. Whether it has any follows from the job, its namespace and the limits' specifications, never from
-allocations: a series of attempts asks before it lays earlier plans over the state.
+"""The limits of a job. Whether it has any follows from the job, its namespace and what is specified of limits, never
+from allocations: a series of attempts asks before it lays earlier plans over the state.
 """
 
 
