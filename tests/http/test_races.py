@@ -9,23 +9,31 @@ from typing import Any, Final
 import msgspec
 import pytest
 from yurt.storage.memory import MemoryLog
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, DeleteEvaluations
 from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
 from yurt.testing.nightly import is_nightly
 
 ROUNDS: Final = 1_000 if is_nightly() else 30
 WIDTH: Final = 8
+FEW_ROUNDS: Final = ROUNDS // 10
+"""Where each round shows the race."""
 APPEND_S, STEP_S = 0.005, 0.001
 
 
 class DiskLog(MemoryLog):
     """Takes as long as a disk: what a burst asks for is decided before any of it is applied, if it is decided early."""
 
+    deleted_at = 0
+    """The index of the last deletion of evaluations."""
+
     async def append(
         self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
     ) -> None:
         await asyncio.sleep(APPEND_S)
         await super().append(first_index, commands, encoded)
+        for index, command in enumerate(commands, first_index):
+            if isinstance(command, DeleteEvaluations):
+                self.deleted_at = index
 
 
 @pytest.fixture(name="api")
@@ -282,6 +290,30 @@ async def test_no_evaluation_is_deleted_behind_the_end_of_the_brokers_pause(api:
 async def set_pause(api: Api, *, is_paused: bool) -> HttpAnswer:
     """Pause the evaluation broker, or end the pause."""
     return await api.put("/v1/operator/scheduler/configuration", {"PauseEvalBroker": is_paused})
+
+
+@pytest.mark.parametrize("name", ["scheduler", "autopilot"])
+async def test_a_refused_configuration_answers_the_index_of_its_own_command(api: Api, name: str) -> None:
+    path, body = f"/v1/operator/{name}/configuration", {"SchedulerAlgorithm": "spread", "MinQuorum": 3}
+    for _ in range(FEW_ROUNDS):
+        answers = await behind_a_write(api, *(api.put(f"{path}?cas=999999", body) for _ in range(WIDTH)))
+
+        assert {each.text.strip() for each in answers if name == "autopilot"} <= {"false"}, told(answers)
+        assert all(each.json == {"Index": each.index, "Updated": False} for each in answers if name == "scheduler")
+        assert len({each.index for each in answers}) == WIDTH, "a later read shows several of them the same index"
+
+
+async def test_a_garbage_collection_answers_the_index_of_its_last_command() -> None:
+    log, nothing = DiskLog(), [{**job_document()["TaskGroups"][0], "Count": 0}]
+    async with serving(log=log) as api:
+        for number in range(FEW_ROUNDS):
+            eval_id = (await api.register(f"j{number}", TaskGroups=nothing)).json["EvalID"]
+            await api.wait_until(f"/v1/evaluation/{eval_id}", lambda row: row["Status"] == "complete")
+            others = [put_variable(api, f"v{each}", "x") for each in range(WIDTH)]
+
+            collected, *_ = await behind_a_write(api, api.put("/v1/system/gc"), *others)
+
+            assert collected.index == log.deleted_at, f"round {number}"
 
 
 async def test_a_failed_deployment_does_not_bring_a_purged_job_back(api: Api) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 from yurt.fsm.snapshot import digest
-from yurt.sdk.errors import Conflict, NotFound, Unavailable
+from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.log import snapshots
 from yurt.server.log.event_buffer import Event, EventBuffer
 from yurt.server.log.log_writer import LogWriter
+from yurt.server.results import ConfigurationSet
 from yurt.storage import snapshot_files
 from yurt.storage.log import Leadership
 from yurt.storage.memory import MemoryLog
@@ -83,8 +84,8 @@ async def test_a_rejected_command_is_raised_as_its_kind_and_takes_its_index(benc
         await bench.server.replica.propose(SetJobStability(namespace="default", job_id="none", version=0, stable=True))
     assert bench.server.state.index == before + 1
     configuration = SchedulerConfiguration(scheduler_algorithm="spread")
-    with pytest.raises(Conflict):
-        await bench.server.resources.system.set_scheduler_config(configuration, check_index=99)
+    done = await bench.server.resources.system.set_scheduler_config(configuration, check_index=99)
+    assert done == ConfigurationSet(is_updated=False, index=before + 2)
 
 
 async def test_a_log_that_failed_once_acknowledges_nothing_more(run_server: Any) -> None:

@@ -90,7 +90,8 @@ async def test_a_full_rotation_seals_them_again_and_their_key_stays_as_long(benc
     made = await bench.server.keys.root_keys.rotate(is_full=True)
     await bench.until(lambda: bench.server.state.root_keys[current].state == KEY_INACTIVE)
     assert stored(bench).key_id == made.key_id and secrets(bench) == (SECRET, PEM)
-    assert await bench.server.keys.collector.collect() == 2
+    assert await bench.server.keys.collector.collect() > 0
+    assert set(bench.server.state.root_keys.keys()) == {made.key_id}
 
 
 async def test_sealing_again_leaves_a_method_alone_that_has_changed(bench: Any) -> None:

@@ -59,6 +59,13 @@ class AllocStopped(Value):
     index: int = 0
 
 
+class ConfigurationSet(Value):
+    """The outcome of a compare-and-set of a configuration, and the index of its command, refused or not."""
+
+    is_updated: bool
+    index: int
+
+
 class DeploymentChanged(Value):
     """A changed deployment; `reverted_job_version` is set after a rollback to a stable version."""
 

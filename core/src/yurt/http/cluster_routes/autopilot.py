@@ -18,7 +18,7 @@ from yurt.http.cluster_routes.raft import is_leader
 from yurt.http.errors import Refused
 from yurt.http.query import number
 from yurt.lifecycle.durations import duration_text
-from yurt.sdk.errors import ERROR_HEADER, Conflict, Reason, Unavailable
+from yurt.sdk.errors import ERROR_HEADER, Reason, Unavailable
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.server.views.operator import AutopilotConfigurationRows
 from yurt.structs.cluster import AutopilotConfiguration
@@ -46,11 +46,8 @@ async def set_configuration(call: Call) -> web.Response:
     _check(given)
     config = replace(given, create_index=0, modify_index=0)
     check_index = number(call.query, "cas")
-    try:
-        index = await call.operations.system.set_autopilot_config(config, check_index=check_index)
-    except Conflict:
-        return json_answer(call, False, index=call.server_facts.index)
-    return json_answer(call, True, index=index)
+    done = await call.operations.system.set_autopilot_config(config, check_index=check_index)
+    return json_answer(call, done.is_updated, index=done.index)
 
 
 def _nanoseconds(name: str, text: str) -> int:

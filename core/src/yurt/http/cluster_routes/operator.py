@@ -11,7 +11,6 @@ from yurt.http.answers import changed_view
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import number
-from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
 from yurt.server.views.operator import SchedulerConfigurationRows
 from yurt.structs.cluster import SchedulerConfiguration
@@ -38,12 +37,8 @@ async def set_scheduler(call: Call) -> web.Response:
         )
     check_index = number(call.query, "cas")
     clean = replace(configuration, create_index=0, modify_index=0)
-    try:
-        index = await call.operations.system.set_scheduler_config(clean, check_index=check_index)
-    except Conflict:
-        index = call.server_facts.index
-        return json_answer(call, {"Index": index, "Updated": False}, index=index)
-    return json_answer(call, {"Index": index, "Updated": True}, index=index)
+    done = await call.operations.system.set_scheduler_config(clean, check_index=check_index)
+    return json_answer(call, {"Index": done.index, "Updated": done.is_updated}, index=done.index)
 
 
 async def collect(call: Call) -> web.Response:

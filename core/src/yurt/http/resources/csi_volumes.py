@@ -139,8 +139,8 @@ async def detach(call: Call) -> web.Response:
     if not node_id:
         raise Refused(400, "detach requires node ID")
 
-    await failed_call(call.operations.csi_volumes.detach(call.options.namespace, call.part("id"), node_id))
-    return empty_answer(index=call.view().index)
+    index = await failed_call(call.operations.csi_volumes.detach(call.options.namespace, call.part("id"), node_id))
+    return empty_answer(index=index)
 
 
 async def list_csi_plugins(call: Call) -> web.Response:

@@ -49,14 +49,14 @@ class RootKeyCollector:
         return max(seconds(self._thresholds.root_key_s), seconds(NODE_IDENTITY_TTL_S), *ttls)
 
     async def collect(self, age: Duration = FORCED) -> int:
-        """Remove keys that have been inactive and unused for this long; returns their number."""
+        """Remove keys that have been inactive and unused for this long; the index of the last removal, or 0."""
         now = self._replica.env.now()
         inactive = [key for key in self._root_keys.listed() if key.state == KEY_INACTIVE]
         self._since = {key.key_id: self._since.get(key.key_id, now) for key in inactive}
         due = [key for key in inactive if self._since[key.key_id] + age <= now and not self._is_sealing(key)]
         oldest = await self._oldest_alive() if due else 0
         unused = [key.key_id for key in due if key.modify_index < oldest]
-        return sum([await self._remove(key_id) for key_id in unused])
+        return max([await self._remove(key_id) for key_id in unused], default=0)
 
     def _is_sealing(self, key: RootKeyMeta) -> bool:
         state = self._replica.state
@@ -70,11 +70,12 @@ class RootKeyCollector:
             oldest = min([oldest, *(alloc.create_index for alloc in part if not is_client_terminal(alloc))])
         return oldest
 
-    async def _remove(self, key_id: str) -> bool:
+    async def _remove(self, key_id: str) -> int:
+        """The index of its removal; 0 for a key that is still in use."""
         try:
-            await self._root_keys.remove(key_id, is_forced=False)
+            index = await self._root_keys.remove(key_id, is_forced=False)
         except (Conflict, NotFound) as error:
             log.info("root key not removed: key=%s error=%s", key_id, error)
-            return False
+            return 0
         log.info("root key removed, for nothing needs it any more: key=%s", key_id)
-        return True
+        return index

@@ -47,6 +47,10 @@ class Replica:
         """Propose a command; durable and applied on return. Raises NotFound, Conflict, Invalid or Unavailable."""
         return self.writer.propose(command)
 
+    def submit(self, command: AnyCommand) -> Awaitable[Committed]:
+        """As `propose`; a rejection is returned, with its index."""
+        return self.writer.submit(command)
+
     def decide(self, decision: Decision, *, propose: Propose | None = None) -> Awaitable[Committed]:
         """Decide on the newest state and have `apply` verify the basis of the decision.
 

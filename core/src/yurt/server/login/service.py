@@ -27,7 +27,7 @@ from yurt.server.login.requests import (
     opened_request,
     sealed_request,
 )
-from yurt.server.resources.acl_tokens import MadeToken
+from yurt.server.resources.acl_tokens import MadeToken, made_token
 from yurt.state import Snapshot
 from yurt.structs.acl import ACLAuthMethod, hash_of_secret
 from yurt.structs.commands import CreateACLLoginToken, Expectation
@@ -157,9 +157,9 @@ class Logins:
         finally:
             if logins and checked.config.verbose_logging:
                 _log_verbose(checked.method, logins[-1])
-        token = committed.state.acl_tokens[accessor_id]
-        log.info("login: method=%s accessor=%s type=%s", checked.method.name, accessor_id, token.type)
-        return MadeToken(token, secret, committed.index)
+        made = made_token(committed, accessor_id, secret)
+        log.info("login: method=%s accessor=%s type=%s", checked.method.name, accessor_id, made.token.type)
+        return made
 
 
 def basis_of(state: Snapshot, method: ACLAuthMethod, login: Login) -> tuple[Expectation, ...]:

@@ -133,7 +133,7 @@ class Operations:
     def system(self) -> SystemOperations:
         """Configuration and garbage collection."""
         targets = self._targets
-        return SystemOperations(targets.resources.system, targets.replica.writer, targets.scheduling.workers)
+        return SystemOperations(targets.resources.system, targets.scheduling.workers)
 
     @property
     def root_keys(self) -> RootKeyOperations:

@@ -10,10 +10,10 @@ from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
-from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.replica import Replica
 from yurt.server.log.restore import Restored, restore
 from yurt.server.resources.system import System
+from yurt.server.results import ConfigurationSet
 from yurt.server.scheduling.scheduling import WorkerSettings
 from yurt.state.store import Snapshot
 from yurt.storage.archive import write_archive
@@ -27,11 +27,10 @@ HASHED_BYTES: Final = 256 * 1024
 class SystemOperations:
     """Configuration and garbage collection of the region."""
 
-    __slots__ = ("_system", "_workers", "_writer")
+    __slots__ = ("_system", "_workers")
 
-    def __init__(self, system: System, writer: LogWriter, workers: WorkerSettings) -> None:
+    def __init__(self, system: System, workers: WorkerSettings) -> None:
         self._system = system
-        self._writer = writer
         self._workers = workers
 
     @property
@@ -43,18 +42,21 @@ class SystemOperations:
         """Change the number of this server's workers and their job types until it ends; raises Invalid."""
         self._workers.change(count, schedulers)
 
-    async def set_scheduler_config(self, configuration: SchedulerConfiguration, *, check_index: int | None) -> int:
-        """Set the scheduler configuration; raises Conflict when its modify index is not `check_index`."""
+    async def set_scheduler_config(
+        self, configuration: SchedulerConfiguration, *, check_index: int | None
+    ) -> ConfigurationSet:
+        """Set the scheduler configuration, unless its modify index is not `check_index`."""
         return await self._system.set_scheduler_config(configuration, check_index=check_index)
 
-    async def set_autopilot_config(self, configuration: AutopilotConfiguration, *, check_index: int | None) -> int:
-        """Set the autopilot configuration; raises Conflict when its modify index is not `check_index`."""
+    async def set_autopilot_config(
+        self, configuration: AutopilotConfiguration, *, check_index: int | None
+    ) -> ConfigurationSet:
+        """Set the autopilot configuration, unless its modify index is not `check_index`."""
         return await self._system.set_autopilot_config(configuration, check_index=check_index)
 
     async def collect_garbage(self) -> int:
-        """Delete everything that has ended, regardless of age; returns the index afterwards."""
-        await self._system.collect_garbage()
-        return self._writer.state.index
+        """Delete everything that has ended, regardless of age; returns the index of the last deletion."""
+        return await self._system.collect_garbage()
 
 
 class RootKeyOperations:

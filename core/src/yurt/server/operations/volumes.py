@@ -63,7 +63,7 @@ class CsiVolumeOperations:
         self._access.require(Scope(namespace=namespace))
         return await self._volumes.deregister(namespace, volume_id, force=force)
 
-    async def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
-        """Ensure that no allocation on a node uses the volume; raises Conflict while one does."""
+    async def detach(self, namespace: str, volume_id: str, node_id: str) -> int:
+        """The index at which no allocation on a node uses the volume; raises Conflict while one does."""
         self._access.require(Scope(namespace=namespace))
-        self._volumes.detach(namespace, volume_id, node_id)
+        return self._volumes.detach(namespace, volume_id, node_id)

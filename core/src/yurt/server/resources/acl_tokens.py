@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +21,7 @@ from yurt.duties.acl_gc import expired
 from yurt.sdk.errors import DENIED, Invalid, PermissionDenied
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.config import ServerConfig
-from yurt.server.log.log_writer import Stale
+from yurt.server.log.log_writer import Committed, Stale
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
 from yurt.structs.acl import MANAGEMENT, ACLToken, ACLTokenRoleLink, OneTimeToken, hash_of_secret
@@ -49,6 +50,17 @@ class MadeToken(NamedTuple):
     token: ACLToken
     secret: str
     log_index: int
+    role_names: Mapping[str, str]
+    """By id, the names of its roles at `log_index`."""
+
+
+def made_token(committed: Committed, accessor_id: str, secret: str) -> MadeToken:
+    """A token as it is behind the command that made, changed or handed it out."""
+    state = committed.state
+    token = state.acl_tokens[accessor_id]
+    roles = (state.acl_roles.get(link.id) for link in token.roles)
+    names = {role.id: role.name for role in roles if role is not None}
+    return MadeToken(token, secret, committed.index, names)
 
 
 class MadeOneTime(NamedTuple):
@@ -81,7 +93,7 @@ class AclTokens:
         )
         reset = await asyncio.to_thread(_reset_index, self._config.data_dir)
         committed = await self._replica.propose(BootstrapACL(token=token, reset_index=reset))
-        return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
+        return made_token(committed, token.accessor_id, secret)
 
     async def create(self, token: ACLToken, secret: str = "") -> MadeToken:
         """Create a token, with given or new ids; raises Invalid or Conflict."""
@@ -101,14 +113,14 @@ class AclTokens:
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
         check_token_times(token, min_ttl=least, max_ttl=most)
         committed = await self._replica.propose(CreateACLToken(token=token))
-        return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
+        return made_token(committed, token.accessor_id, secret)
 
     async def update(self, token: ACLToken) -> MadeToken:
         """Change a token's rights; raises Invalid."""
         token = replace(token, roles=_linked(self._replica.state, token.roles))
         check_token(token)
         committed = await self._replica.propose(UpdateACLToken(token=token))
-        return MadeToken(committed.state.acl_tokens[token.accessor_id], "", committed.index)
+        return made_token(committed, token.accessor_id, "")
 
     async def delete(self, accessor_id: str) -> int:
         """Revoke a token; returns the index at which it became invalid. Raises NotFound."""
@@ -142,19 +154,18 @@ class AclTokens:
             secret = _cipher(once).decrypt(_NONCE, known.sealed_secret, known.accessor_id.encode()).decode()
         except InvalidTag:
             raise PermissionDenied(DENIED) from None
-        return MadeToken(token, secret, committed.index)
+        return made_token(committed, token.accessor_id, secret)
 
     async def collect(self, *, age_s: float) -> int:
-        """Delete expired tokens older than `age_s` and related objects; returns the number of commands."""
-        now, count = self._replica.env.now(), 0
+        """Delete expired tokens older than `age_s` and related objects; the index of the last command, or 0."""
+        now, last = self._replica.env.now(), 0
         created_before = UnixNano(now - seconds(age_s))
         is_authority = self._config.authoritative_region in ("", self._config.region)
         for command in tuple(expired(self._replica.state, now, created_before, is_authority=is_authority)):
             with suppress(Stale):
-                await self._replica.propose(command)
-                count += 1
+                last = (await self._replica.propose(command)).index
             await self._replica.turns.next()
-        return count
+        return last
 
 
 def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTokenRoleLink, ...]:

@@ -42,8 +42,8 @@ class CsiVolumes:
         """Deregister an unused volume, or by force any; its data stays at the storage provider."""
         return (await self._replica.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
-    def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
-        """Ensure that no allocation on a node uses the volume; raises Conflict while one does.
+    def detach(self, namespace: str, volume_id: str, node_id: str) -> int:
+        """The index at which no allocation on a node uses the volume; raises Conflict while one does.
 
         An allocation has its volumes until it has ended and they are unmounted, so there is nothing else to undo.
         """
@@ -54,6 +54,7 @@ class CsiVolumes:
         users = [each.alloc_id for each in claims(state, namespace).get(volume_id, []) if each.node_id == node_id]
         if users:
             raise Conflict(f"volume in use: {volume_id}, on node {node_id} by allocations {', '.join(sorted(users))}")
+        return state.index
 
     def claim(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a volume for an allocation on its node; returns what the plugin needs.

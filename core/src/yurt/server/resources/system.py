@@ -11,12 +11,13 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano
 from yurt.server.config import ServerConfig
 from yurt.server.keys.root_key_gc import RootKeyCollector
-from yurt.server.log.log_writer import Stale
+from yurt.server.log.log_writer import Stale, error_of
 from yurt.server.log.server_log import ServerLog
 from yurt.server.resources.acl_tokens import AclTokens
+from yurt.server.results import ConfigurationSet
 from yurt.server.scheduling.replay import History
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
-from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
+from yurt.structs.commands import DeleteJobs, Rejected, SetAutopilotConfiguration, SetSchedulerConfiguration
 
 NANO = 1_000_000_000
 STEPS_A_SLICE: Final = 500
@@ -43,13 +44,16 @@ class System:
         self._acl_tokens = acl_tokens
 
     async def collect_garbage(self) -> int:
-        """Delete everything that has ended, regardless of age; returns the number of commands."""
-        now = self._replica.env.now()
-        count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
-        count += await self._root_keys.collect()
-        count += await self._acl_tokens.collect(age_s=0.0)
+        """Delete everything that has ended, regardless of age.
+
+        Returns the index of the last command; without one, that of the state in which nothing was found.
+        """
+        now, began = self._replica.env.now(), self._replica.state.index
+        last = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
+        last = max(last, await self._root_keys.collect())
+        last = max(last, await self._acl_tokens.collect(age_s=0.0))
         await self._release_rows()
-        return count
+        return last or began
 
     async def _release_rows(self) -> None:
         """Release deleted rows that old events and a dev agent's log still hold."""
@@ -76,48 +80,53 @@ class System:
 
     async def set_scheduler_config(
         self, configuration: SchedulerConfiguration, *, check_index: int | None = None
-    ) -> int:
-        """Set the scheduler configuration; raises Conflict when its modify index is not `check_index`."""
+    ) -> ConfigurationSet:
+        """Set the scheduler configuration, unless its modify index is not `check_index`."""
         if configuration.scheduler_algorithm not in ("binpack", "spread"):
             raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
-        command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
-        return (await self._replica.propose(command)).index
+        return await self._set(SetSchedulerConfiguration(configuration=configuration, check_index=check_index))
 
     async def set_autopilot_config(
         self, configuration: AutopilotConfiguration, *, check_index: int | None = None
-    ) -> int:
-        """Set the autopilot configuration; raises Conflict when its modify index is not `check_index`."""
-        command = SetAutopilotConfiguration(configuration=configuration, check_index=check_index)
-        return (await self._replica.propose(command)).index
+    ) -> ConfigurationSet:
+        """Set the autopilot configuration, unless its modify index is not `check_index`."""
+        return await self._set(SetAutopilotConfiguration(configuration=configuration, check_index=check_index))
+
+    async def _set(self, command: SetSchedulerConfiguration | SetAutopilotConfiguration) -> ConfigurationSet:
+        committed = await self._replica.submit(command)
+        if isinstance(committed.result, Rejected):
+            if committed.result.kind != "conflict":
+                raise error_of(committed.result)
+            return ConfigurationSet(is_updated=False, index=committed.index)
+        return ConfigurationSet(is_updated=True, index=committed.index)
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
-        """Collect jobs first: their remains are collectable only after them."""
-        count = await self._forget(dead_jobs(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
-        count += await self._forget(collect(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
+        """Collect jobs first, because their remains are collectable only after them; the index of the last command."""
+        last = await self._forget(dead_jobs(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
+        last = max(last, await self._forget(collect(self._replica.state, cutoffs, now), Garbage(cutoffs, now)))
         self._replica.state.release_changes()
         self._history.forget(self._replica.state)
-        return count
+        return last
 
     async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
-        """Delete what the steps find, in small batches as they are found; returns the number of commands."""
-        count = 0
+        """Delete what the steps find, in small batches as they are found; the index of the last command, or 0."""
+        last = 0
         async for part in self._replica.turns.slices(steps, STEPS_A_SLICE):
             for found in part:
                 if garbage.add(found):
-                    count += await self._delete(garbage)
-        return count + await self._delete(garbage)
+                    last = max(last, await self._delete(garbage))
+        return max(last, await self._delete(garbage))
 
     async def _delete(self, garbage: Garbage) -> int:
-        count = 0
+        last = 0
         for command in tuple(garbage.commands(self._replica.state)):
             with suppress(Stale, NotFound):
-                await self._replica.propose(command)
-                count += 1
+                last = (await self._replica.propose(command)).index
             await self._replica.turns.next()
             if isinstance(command, DeleteJobs):
                 steps = left_behind(self._replica.state, command.keys)
-                count += await self._forget(steps, garbage.of_left_behind())
-        return count
+                last = max(last, await self._forget(steps, garbage.of_left_behind()))
+        return last
 
 
 def _before(now: UnixNano, age_s: float) -> UnixNano:

@@ -11,11 +11,11 @@ from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
-from yurt.http.resources.acl.wire import token_wire
+from yurt.http.resources.acl.wire import made_wire
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
-from yurt.server.views.acl import AuthMethodRows, RoleRows
+from yurt.server.views.acl import AuthMethodRows
 from yurt.structs.acl import GLOBAL
 
 TEXT_MAX = 4096
@@ -121,7 +121,7 @@ def _need_authority(call: Call, name: str) -> None:
 
 
 def _made(call: Call, made: MadeToken) -> web.Response:
-    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    wire = made_wire(made)
     return json_answer(call, wire, index=made.log_index)
 
 

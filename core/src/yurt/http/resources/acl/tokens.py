@@ -24,6 +24,7 @@ from yurt.http.resources.acl.policies import OWN
 from yurt.http.resources.acl.wire import (
     ANONYMOUS_TOKEN,
     duration_of,
+    made_wire,
     refused,
     stub_wire,
     time_of,
@@ -89,7 +90,7 @@ async def bootstrap(call: Call) -> web.Response:
 def _made(call: Call, made: MadeToken) -> web.Response:
     """A token with its secret: the only answer that shows it to anyone but its holder."""
     call.access.name_object("acl/token", made.token.accessor_id)
-    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    wire = made_wire(made)
     return json_answer(call, wire, index=made.log_index)
 
 
@@ -100,7 +101,7 @@ async def list_tokens(call: Call) -> web.Response:
 
     def render(view: View) -> Callable[[ACLToken], dict[str, Any]]:
         roles = view.of(RoleRows)
-        return lambda row: stub_wire(row, roles)
+        return lambda row: stub_wire(row, roles.name_of)
 
     return await list_rows(
         call, (TokenRows, RoleRows),
@@ -116,7 +117,7 @@ async def own_token(call: Call) -> web.Response:
     token = view.of(TokenRows).own() if token_text(call.request) else ANONYMOUS_TOKEN
     if token is None:
         return object_missing(call, MISSING, index)
-    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret_text(call.request)), index)
+    return read_answer(call, token_wire(token, view.of(RoleRows).name_of, secret=secret_text(call.request)), index)
 
 
 async def read_token(call: Call) -> web.Response:
@@ -132,7 +133,7 @@ async def read_token(call: Call) -> web.Response:
         raise Refused(403, DENIED)
     own = view.of(TokenRows).own()
     secret = secret_text(call.request) if own is not None and own.accessor_id == accessor_id else ""
-    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret), index)
+    return read_answer(call, token_wire(token, view.of(RoleRows).name_of, secret=secret), index)
 
 
 async def create_token(call: Call) -> web.Response:
@@ -202,7 +203,7 @@ async def exchange_one_time(call: Call) -> web.Response:
     body = await call.body(ExchangeBody)
     made = await call.operations.acl_tokens.exchange_one_time(body.one_time_secret_id)
     call.access.name_object("acl/token", made.token.accessor_id)
-    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    wire = made_wire(made)
     return json_answer(call, {"Token": wire}, index=made.log_index)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from yurt.api.encode import to_wire
@@ -11,10 +11,12 @@ from yurt.http.errors import Refused
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.sdk.value import Duration
-from yurt.server.views.acl import RoleRows
+from yurt.server.resources.acl_tokens import MadeToken
 from yurt.structs.acl import ANONYMOUS, ACLAuthMethod, ACLToken
 
 T = TypeVar("T")
+RoleName = Callable[[str], str]
+"""The name of a role by its id; "" for one that does not exist."""
 
 ANONYMOUS_TOKEN: Final = ACLToken(accessor_id=ANONYMOUS, name="Anonymous Token", policies=(ANONYMOUS,))
 
@@ -27,22 +29,27 @@ async def refused(work: Awaitable[T]) -> T:
         raise Refused(400, str(error), reason=error.reason) from error
 
 
-def token_wire(token: ACLToken, roles: RoleRows, *, secret: str) -> dict[str, Any]:
+def token_wire(token: ACLToken, role_name: RoleName, *, secret: str) -> dict[str, Any]:
     """A token as the API shows it; links to deleted roles are omitted."""
-    wire: dict[str, Any] = stub_wire(token, roles)
+    wire: dict[str, Any] = stub_wire(token, role_name)
     wire["SecretID"] = secret
     if token.expiration_ttl:
         wire["ExpirationTTL"] = duration_text(token.expiration_ttl)
     return wire
 
 
-def stub_wire(token: ACLToken, roles: RoleRows) -> dict[str, Any]:
+def made_wire(made: MadeToken) -> dict[str, Any]:
+    """A new or changed token as it was stored, with its secret and the names that its roles had then."""
+    return token_wire(made.token, lambda role_id: made.role_names.get(role_id, ""), secret=made.secret)
+
+
+def stub_wire(token: ACLToken, role_name: RoleName) -> dict[str, Any]:
     """A token in a list."""
     wire: dict[str, Any] = to_wire(token)
     del wire["ExpirationTTL"]
     if not token.expiration_time:
         del wire["ExpirationTime"]
-    named = [(link.id, roles.name_of(link.id)) for link in token.roles]
+    named = [(link.id, role_name(link.id)) for link in token.roles]
     wire["Roles"] = [{"ID": role_id, "Name": name} for role_id, name in named if name] or None
     return wire
 
