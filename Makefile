@@ -41,7 +41,7 @@ failed: setup ## the tests that failed in the last `make test` or `make e2e`, on
 	$(RUN) python .ci/failed.py
 
 nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests; hours
-	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler tests/storage/test_corruption.py tests/client/test_corruption.py
+	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/testing/test_histories.py tests/http/test_races.py
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -140,6 +141,25 @@ def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: Re
     assert after[follower.full_name] != before[follower.full_name]
     wait_for("the state", lambda: "kept" in namespaces(follower, stale=True))
     assert "comes without the data of its etcd member" in "".join(each.log_text() for each in cluster.servers)
+
+
+def test_a_server_with_a_damaged_etcd_member_refuses_and_its_member_is_replaced(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[0], "kept")
+    damaged = cluster.followers()[0]
+    damaged.kill()
+    member = damaged.folder / "data" / "server" / "etcd"
+    for wal in (member / "data" / "member" / "wal").glob("*.wal"):
+        os.truncate(wal, 4096)
+    damaged.spawn()
+    assert damaged.wait_end() == 1
+    assert "etcd member has lost its end" in damaged.log_text()
+    assert f"move {member} away and start the agent again" in damaged.log_text()
+    apply_namespace(cluster.wait_leader(), "meanwhile")
+
+    member.rename(member.with_name("etcd.damaged"))
+    damaged.start()
+    cluster.wait_log_peers(*NAMES)
+    wait_for("the state", lambda: {"kept", "meanwhile"} <= namespaces(damaged, stale=True))
 
 
 def test_a_peer_that_is_removed_joins_again_and_leadership_is_moved(cluster: RealCluster) -> None:

@@ -128,6 +128,15 @@ def test_the_state_of_another_engine_stops_the_start(tmp_path: Path) -> None:
     data.close()
 
 
+def test_a_server_whose_etcd_member_lost_its_data_does_not_start_empty_by_itself(tmp_path: Path) -> None:
+    data = open_data_dir(str(tmp_path))
+    save(tmp_path / "server" / CLUSTER_FILE, Founding(has_begun=True, etcd_port=8000))
+    with pytest.raises(Invalid, match=r"raft log below .*etcd is gone: the server would start empty.*as a new member"):
+        log_engine(config_of({"bootstrap_expect": 1}), data)
+    assert log_engine(config_of({"bootstrap_expect": 3}), data) == OWN_ETCD, "the others have the state"
+    data.close()
+
+
 def test_autopilot_begins_as_the_file_says(tmp_path: Path) -> None:
     data = open_data_dir(str(tmp_path))
     given = {"cleanup_dead_servers": False, "server_stabilization_time": "1m", "min_quorum": 3}

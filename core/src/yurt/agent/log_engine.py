@@ -23,6 +23,8 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
     engine = config.cluster.engine
     _check_package_engine(config.cluster.log_engine, data)
     has_etcd = has_member_data(str(data.server / ETCD_FOLDER))
+    if not has_etcd and engine != OWN_ETCD:
+        _check_no_member_begun(data)
     if engine == FILE and has_etcd:
         return OWN_ETCD
     if engine in (OWN_ETCD, STANDING_ETCD, PACKAGE) and (data.server / LOG_FILE).exists():
@@ -44,6 +46,20 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
             "an etcd that stands by itself: leave the etcd block away, or choose another data_dir"
         )
     return engine
+
+
+def _check_no_member_begun(data: AgentDataDir) -> None:
+    """Raises Invalid when an etcd member has begun here and its data is gone: the server would start empty."""
+    from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, load
+
+    if load(data.server / CLUSTER_FILE, Founding).has_begun:
+        raise Invalid(
+            f"the state of this server is in its etcd member, and the member's raft log below "
+            f"{data.server / ETCD_FOLDER} is gone: the server would start empty. Restore the data_dir from a copy. Or, "
+            f"while other servers of the cluster run, move what is left of {data.server / ETCD_FOLDER} away and set "
+            "bootstrap_expect to the number of servers: it joins them as a new member. Or start with an empty data_dir "
+            "and `yurt operator snapshot restore FILE`"
+        )
 
 
 def _check_package_engine(name: str, data: AgentDataDir) -> None:

@@ -29,6 +29,7 @@ from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.storage.etcd.member_files.check import check_has_no_database
 from yurt.storage.etcd.member_process import EtcdMember, has_member_data
 from yurt.storage.etcd.membership import recorded_peer_url
 from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity, peer_url
@@ -73,6 +74,7 @@ class OwnEtcd:
         self._told = ""
         self._refused_since: float | None = None
         if self._record.now.has_begun and not self.has_begun:
+            check_has_no_database(self.folder)
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
             self._record.change(**NO_MEMBER)
         membership.change_own(has_data=self.has_begun or bool(self._record.now.founding))

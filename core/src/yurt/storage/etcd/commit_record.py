@@ -14,7 +14,7 @@ from pathlib import Path
 from yurt.sdk.errors import Conflict
 from yurt.storage import commit_index
 from yurt.storage.commit_index import CommitIndex
-from yurt.storage.etcd.keys import LogMark
+from yurt.storage.etcd.keys import REPLACE_MEMBER, LogMark
 from yurt.storage.etcd.reading import EntryReader
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,9 @@ class CommitRecord:
 async def check(known: LogMark, reader: EntryReader, *, last: int, folder: Path) -> None:
     """Raises Conflict when etcd lacks entries that this server knew, or holds another history."""
     advice = (
-        "Restore the data of etcd, or restore a snapshot into a new cluster (`yurt operator snapshot restore`). To go "
-        f"on without them, remove {folder / commit_index.NAME} on each server"
+        f"{REPLACE_MEMBER}. Otherwise restore the data of etcd, or restore a snapshot into a new cluster (`yurt "
+        "operator snapshot restore`). To go on without them, remove "
+        f"{folder / commit_index.NAME} on each server"
     )
     if known.index > last:
         raise Conflict(

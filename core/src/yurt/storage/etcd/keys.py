@@ -29,6 +29,11 @@ COMMAND_VERSION: Final = 1
 INDEX_DIGITS: Final = 20
 ENTRY_BYTES_MAX: Final = 1_400_000
 """An entry, encoded: COMMAND_BYTES_MAX with what the log adds, below what etcd takes in a request."""
+REPLACE_MEMBER: Final = (
+    "When other servers go on without this message, only the etcd member beside this server is damaged: stop this "
+    "agent, move the folder server/etcd of its data_dir away, and start it again; its member joins anew and gets "
+    "everything from the others"
+)
 REGION: Final = re.compile(r"[\w.-]+")
 EQUAL, MOD, VALUE = 0, 2, 3
 
@@ -177,8 +182,8 @@ def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:
 def broken(index: int, why: str) -> Conflict:
     """The error for a log damaged at an index."""
     return Conflict(
-        f"the command log in etcd is broken at index {index}: {why}; restore etcd from its own snapshot, "
-        "or the cluster from one of Yurt's"
+        f"the command log in etcd is broken at index {index}: {why}. {REPLACE_MEMBER}. Otherwise restore etcd from its "
+        "own snapshot, or the cluster from one of Yurt's"
     )
 
 

@@ -51,6 +51,17 @@ NOISE: Final = frozenset(
     {"simple token is not cryptographically signed", "established TCP streaming connection with remote peer"}
 )
 """Warnings that concern unused features or normal conditions."""
+DAMAGE: Final = re.compile(
+    r"crc mismatch|illegal (tag|wireType)|unexpected EOF|failed to unmarshal|cannot be repaired|fault address"
+    r"|recover v3 backend|invalid database|checksum error|corrupted, truncated, or lost|database snapshot file"
+    r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: "
+)
+"""What etcd says, as an error or at a crash, when it cannot use its files."""
+CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: ")
+OTHER_CAUSES: Final = re.compile(
+    r"no space left|file too large|disk quota exceeded|read-only file system|input/output error|permission denied"
+    r"|address already in use|too many open files"
+)
 GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
 """Lines of etcd's own client inside itself."""
 LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}
@@ -148,9 +159,14 @@ class EtcdMember:
     async def start(self) -> None:
         """Start etcd; it listens when this returns, and answers once a majority of its cluster runs.
 
-        Raises Invalid for a binary or a configuration that cannot be used, Unavailable when etcd ended at once.
+        Raises Invalid for a binary or a configuration that cannot be used, DamagedMember for damaged files, Unavailable
+        when etcd ended at once.
         """
         assert not self.pid, "the etcd member runs already"
+        if self.has_data:
+            from yurt.storage.etcd.member_files.check import check_member_files
+
+            await self._env.in_thread(check_member_files, Path(self.config.data_dir))
         command = member_command(self.config)
         if not self._is_checked:
             log.info("etcd %s is the server's own member %s", _dotted(await self.version()), self.config.name)
@@ -168,7 +184,10 @@ class EtcdMember:
             raise
 
     async def run(self) -> None:
-        """Restart etcd whenever it ends, until cancelled; raises Conflict when the cluster has removed this member."""
+        """Restart etcd whenever it ends, until cancelled.
+
+        Raises Conflict when the cluster has removed this member, DamagedMember when etcd cannot use its files.
+        """
         pause_s = RESTART_PAUSE_FIRST_S
         while True:
             began = self._env.monotonic()
@@ -179,6 +198,8 @@ class EtcdMember:
                         f"the etcd member {self.config.name} was removed from its cluster; "
                         f"move {self.config.data_dir} away to join as a new one"
                     )
+                if self._env.monotonic() - began < STEADY_S:
+                    self._check_last_words(self._process)
                 self._tell_end(self._process)
             if self._env.monotonic() - began > STEADY_S:
                 pause_s = RESTART_PAUSE_FIRST_S
@@ -188,6 +209,15 @@ class EtcdMember:
                 await self.start()
             except Unavailable as error:
                 log.debug("%s", error)
+
+    def _check_last_words(self, process: _Process) -> None:
+        """Raises DamagedMember when etcd ended because it cannot use its files: another start will not mend them."""
+        if process.is_renewed or not process.has_failed or not process.damage or process.has_other_cause:
+            return
+        from yurt.storage.etcd.member_files.check import damaged
+
+        folder = Path(self.config.data_dir)
+        raise damaged(folder, f"etcd cannot use the files of its member below {folder}; it said: {process.damage}")
 
     def _tell_end(self, process: _Process) -> None:
         if process.is_renewed:
@@ -215,6 +245,7 @@ class EtcdMember:
     async def _wait_listening(self, process: _Process) -> None:
         while not await self._is_listening():
             if process.ended.is_set():
+                self._check_last_words(process)
                 raise Unavailable(f"etcd ended at its start ({process.told}); {process.last_words}")
             await self._env.sleep(PROBE_PAUSE_S)
 
@@ -240,6 +271,10 @@ class _Process(asyncio.SubprocessProtocol):
     def __init__(self, env: Env) -> None:
         self.ended = asyncio.Event()
         self.was_removed = False
+        self.damage = ""
+        """Its first line that tells of damaged files."""
+        self.has_other_cause = False
+        """It spoke of a full disk, say, which explains its end as well."""
         self.is_renewed = False
         """It was ended to be started with other settings."""
         self._env = env
@@ -259,6 +294,11 @@ class _Process(asyncio.SubprocessProtocol):
         """A description of its end."""
         code = None if self._transport is None else self._transport.get_returncode()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended by itself, with an error."""
+        return self._transport is not None and (self._transport.get_returncode() or 0) > 0
 
     @property
     def last_words(self) -> str:
@@ -302,6 +342,9 @@ class _Process(asyncio.SubprocessProtocol):
             log.debug("etcd: %s", text)
             return
         self._last.append(text)
+        self.has_other_cause = self.has_other_cause or OTHER_CAUSES.search(text) is not None
+        if not self.damage and (level >= logging.ERROR or CRASH.match(text)) and DAMAGE.search(text) is not None:
+            self.damage = text
         now = self._env.monotonic()
         if now - self._told_at.get(message, -SAME_LINE_PAUSE_S) < SAME_LINE_PAUSE_S:
             return

@@ -57,6 +57,7 @@ class EtcdMemberConfig(Value, rename=None):
     heartbeat_ms: int = HEARTBEAT_MS
     election_ms: int = ELECTION_MS
     quota_bytes: int = QUOTA_BYTES
+    snapshot_count: int = SNAPSHOT_COUNT
     binary: str = "etcd"
 
     @property
@@ -96,7 +97,7 @@ def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
         "initial-cluster-state": "new" if config.is_new_cluster else "existing",
         "heartbeat-interval": config.heartbeat_ms,
         "election-timeout": config.election_ms,
-        "snapshot-count": SNAPSHOT_COUNT,
+        "snapshot-count": config.snapshot_count,
         "quota-backend-bytes": config.quota_bytes,
         "max-request-bytes": REQUEST_BYTES_MAX,
         "pre-vote": "true",

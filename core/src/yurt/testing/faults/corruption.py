@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ ZERO_SIZES: Final = (1, 16, 512, PAGE_BYTES, 16 * PAGE_BYTES)
 
 
 class Damage(Value):
-    """What is done to one file; `region` counts from its beginning, the last one is its end."""
+    """What is done to one file; `region` counts from its beginning, the last one is the end of what was written."""
 
     kind: str
     name: str
@@ -35,14 +36,18 @@ class Damage(Value):
         if self.kind == REMOVE:
             path.unlink()
             return True
-        data = bytearray(path.read_bytes())
+        with path.open("rb") as file:
+            data = bytearray(file.read(written_bytes(path)))
         if not data:
             return False
         place = min(int((self.region + self.chance) * len(data) / REGIONS), len(data) - 1)
         changed = self._changed(data, place)
         if changed == bytes(data):
             return False
-        path.write_bytes(changed)
+        with path.open("r+b") as file:
+            file.write(changed)
+            if len(changed) < len(data):
+                file.truncate()
         return True
 
     def _changed(self, data: bytearray, place: int) -> bytes:
@@ -54,6 +59,22 @@ class Damage(Value):
         size = chance.choice(ZERO_SIZES)
         begin = place - place % size
         return bytes(data[:begin]) + bytes(len(data[begin : begin + size])) + bytes(data[begin + size :])
+
+
+def written_bytes(path: Path) -> int:
+    """The size of a file; of one that ends in a hole, a file made large in advance, the size of what was written."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        end = 0
+        while end < size:
+            try:
+                end = os.lseek(file.fileno(), os.lseek(file.fileno(), end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError:  # no data behind the last hole
+                break
+        if end == size:
+            return size
+        file.seek(0)
+        return len(file.read(end).rstrip(b"\0"))
 
 
 def damages(names: Sequence[str], count: int, *, seed: int) -> list[Damage]:
