@@ -50,7 +50,7 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
 
 def _check_no_member_begun(data: AgentDataDir) -> None:
     """Raises Invalid when an etcd member has begun here and its data is gone: the server would start empty."""
-    from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, load
+    from yurt.agent.cluster.cluster_files import CLUSTER_FILE, Founding, load
 
     if load(data.server / CLUSTER_FILE, Founding).has_begun:
         raise Invalid(
