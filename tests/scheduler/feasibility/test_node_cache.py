@@ -14,7 +14,7 @@ from yurt.scheduler.feasibility import masks
 from yurt.scheduler.feasibility.masks import check_mask, constraint_check, property_codes
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
-from yurt.state.row_history import RowHistory
+from yurt.state.row_history import STEPS_MAX, RowHistory
 from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
@@ -143,3 +143,17 @@ def test_an_older_answer_does_not_take_the_place_of_a_newer_one() -> None:
     history.keep("key", 0, "older")
     assert history.earlier("key", 1) == ("newer", [])
     assert history.earlier("key", 0) is None
+
+
+def test_a_history_of_many_steps_is_followed_by_one_without_them() -> None:
+    first, place = RowHistory(), 0
+    history = first
+    for _ in range(STEPS_MAX):
+        history, place = history.after(place, (1,))
+    assert (history, place) == (first, STEPS_MAX)
+
+    history.keep("key", place, "an answer")
+    following, place = history.after(place, (1,))
+
+    assert following is not first and place == 0
+    assert following.earlier("key", place) is None

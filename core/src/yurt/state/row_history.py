@@ -6,7 +6,8 @@ from collections.abc import Collection, Hashable
 from itertools import chain
 from typing import Any
 
-STEPS_MAX = 1 << 16
+STEPS_MAX = 1 << 12
+"""Then another history begins, without results: until then all steps stay, at 200 bytes each."""
 ANSWERS_MAX = 1024
 
 

@@ -79,6 +79,11 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
     return usage
 
 
+def forget_usages() -> None:
+    """Drop the known usages, which would keep resources and groups of deleted allocations."""
+    _known.clear()
+
+
 def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     sums = _task_sums(resources, group)
     disk = _bounded(resources.shared.disk_mb)

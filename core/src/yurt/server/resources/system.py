@@ -16,6 +16,7 @@ from yurt.server.log.server_log import ServerLog
 from yurt.server.resources.acl_tokens import AclTokens
 from yurt.server.results import ConfigurationSet
 from yurt.server.scheduling.replay import History
+from yurt.state.usage import forget_usages
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.commands import DeleteJobs, Rejected, SetAutopilotConfiguration, SetSchedulerConfiguration
 
@@ -105,6 +106,7 @@ class System:
         last = await self._forget(dead_jobs(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
         last = max(last, await self._forget(collect(self._replica.state, cutoffs, now), Garbage(cutoffs, now)))
         self._replica.state.release_changes()
+        forget_usages()
         self._history.forget(self._replica.state)
         return last
 
