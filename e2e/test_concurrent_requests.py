@@ -24,11 +24,11 @@ from yurt.testing.real_cluster import RealCluster, real_cluster
 
 IN_MEMORY = 50_000 if is_nightly() else 3_000
 ON_DISK = 200_000 if is_nightly() else 3_000
-ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
-WITH_NODES = 10_000 if is_nightly() else 1_000
+ON_THREE_SERVERS = 50_000 if is_nightly() else 1_500
+WITH_NODES = 10_000 if is_nightly() else 600
 WITH_PAUSES = 2_000 if is_nightly() else 300
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
-FAULT_EVERY_S = 10.0
+FAULT_EVERY_S = 10.0 if is_nightly() else 5.0
 WIDE = LoadShape(lanes=12, width=6, bursts=10)
 LONG = LoadShape(lanes=6, width=5, bursts=20)
 """It takes some requests until there is a canary."""
