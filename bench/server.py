@@ -1,12 +1,17 @@
 """The whole server: jobs registered over HTTP until their allocations are committed and visible, beside Nomad.
 
 Nomad's are those of one agent (server only, log on disk) with 5,000 simulated nodes on the same kind of machine. This
-process, which sends the jobs and reads meanwhile, shares the cores with the server. Run it with `python -m bench
-server`.
+process, which sends the jobs and reads meanwhile, shares the cores with the server.
+
+    python -m bench server [--nodes 5000] [--jobs N]
+
+With --jobs it registers so many service jobs of one, with the log in memory, and no others: for checkouts that take
+turns. The processor time of the server, readers included, is what other work on the machine changes least.
 """
 
 from __future__ import annotations
 
+import argparse
 import http.client
 import itertools
 import json
@@ -54,6 +59,8 @@ class Measured(NamedTuple):
     """What one run gave."""
 
     seconds: float
+    cpu_ms: float
+    """Of the server's process, for one job."""
     read_p99_ms: float
     rss_mb: float
     rejected_share: float
@@ -69,12 +76,24 @@ NOMAD_RSS = {100: "3,499 MB", 1000: "1,131 MB"}
 RSS_TARGETS = {100: "300 MB"}
 
 
+class Options(argparse.Namespace):
+    """The command line."""
+
+    nodes: int
+    jobs: int
+
+
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench server")
+    parser.add_argument("--nodes", type=int, default=NODES, help=f"simulated clients (default {NODES})")
+    parser.add_argument("--jobs", type=int, default=0, help="register so many service jobs of one, and nothing else")
+    options = parser.parse_args(namespace=Options())
+    few = Case(f"{options.jobs:,} service jobs of 1, log in memory", options.jobs, 1, False, "", "", runs=3)
     rows: list[Row] = []
-    for case in CASES:
-        rows.extend(rows_of(case, [measure(case) for _ in range(case.runs)]))
-    print_table(f"server, {NODES:,} nodes", rows)
+    for case in (few,) if options.jobs else CASES:
+        rows.extend(rows_of(case, [measure(case, options.nodes) for _ in range(case.runs)]))
+    print_table(f"server, {options.nodes:,} nodes", rows)
 
 
 def rows_of(case: Case, runs: Sequence[Measured]) -> Iterator[Row]:
@@ -85,6 +104,10 @@ def rows_of(case: Case, runs: Sequence[Measured]) -> Iterator[Row]:
     rss = statistics.median(run.rss_mb for run in runs)
     rejected = statistics.median(run.rejected_share for run in runs) * 100
     yield Row(case.what, case.nomad, f"{rate:,.0f} {unit}", case.target)
+    cpu_ms = sorted(run.cpu_ms for run in runs)
+    yield Row(
+        "  CPU of the server a job", "", f"{statistics.median(cpu_ms):.2f} ({cpu_ms[0]:.2f}-{cpu_ms[-1]:.2f}) ms", ""
+    )
     yield Row("  reads meanwhile, p99", "17-29 ms idle", f"{read_ms:.0f} ms", "30 ms")
     on_disk = case.on_disk
     yield Row("  memory at the end (RSS)", NOMAD_RSS.get(case.jobs, "") if on_disk else "", f"{rss:,.0f} MB",
@@ -92,19 +115,19 @@ def rows_of(case: Case, runs: Sequence[Measured]) -> Iterator[Row]:
     yield Row("  rejected placements", "", f"{rejected:.2f} %", "< 1 %")
 
 
-def measure(case: Case) -> Measured:
+def measure(case: Case, nodes: int) -> Measured:
     """One run on a new server."""
     bodies = [json.dumps({"Job": service_job(f"job-{number}", case.size)}).encode() for number in range(case.jobs)]
-    with tempfile.TemporaryDirectory() as folder, running(NODES, folder if case.on_disk else "") as server:
+    with tempfile.TemporaryDirectory() as folder, running(nodes, folder if case.on_disk else "") as server:
         reader = Reader(server.port)
-        begin = time.perf_counter()
+        begin, cpu_s = time.perf_counter(), server.cpu_s
         server.send_all(bodies)
         figures = server.wait_placed(case.jobs * case.size)
-        took = time.perf_counter() - begin
+        took, cpu_s = time.perf_counter() - begin, server.cpu_s - cpu_s
         p99 = reader.stop()
         server.check_placed(case.jobs, case.size)
         rss = psutil.Process(server.process.pid).memory_info().rss / 1e6
-        return Measured(took, p99, rss, figures["rejected"] / figures["placements"])
+        return Measured(took, cpu_s * 1000 / case.jobs, p99, rss, figures["rejected"] / figures["placements"])
 
 
 def processor_s(pid: int) -> float:

@@ -12,6 +12,7 @@ from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.placing import ranking
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
+from yurt.server.scheduling.scheduling import _QuotasOnDemand
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
@@ -155,7 +156,7 @@ def test_jobs_with_and_without_limits_are_attempted_in_turn_as_alone() -> None:
         assert _check(_registered(state, jobs), jobs, limits=QUOTAS)
 
 
-@pytest.mark.parametrize("limits", [no_limits, QUOTAS])
+@pytest.mark.parametrize("limits", [no_limits, QUOTAS, _QuotasOnDemand("global")])
 def test_a_job_of_the_same_kind_goes_on_with_the_ranking_of_the_one_before(
     monkeypatch: pytest.MonkeyPatch, limits: LimitsOf
 ) -> None:
