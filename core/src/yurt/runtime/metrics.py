@@ -76,7 +76,7 @@ class Timing:
         # Comparisons instead of `min` and `max`, which cost as much as the rest: a registered job adds 14 durations.
         if seconds < self.min_s or not self.count:
             self.min_s = seconds
-        if seconds > self.max_s:
+        if seconds > self.max_s:  # noqa: PLR1730
             self.max_s = seconds
         self._ring[self.count % RECENT] = seconds
         self.count += 1
