@@ -31,15 +31,27 @@ def formatlist(args: list[Any]) -> Value:
     from yurt_jobspec.values import ListValue, items_of
 
     lists = [items_of(arg) for arg in args[1:]]
-    lengths = {len(items) for items in lists if items is not None}
-    if len(lengths) > 1:
-        raise FunctionError("the lists have different lengths")
-    count = lengths.pop() if lengths else 1
-    rows = (
+    first: tuple[int, int] | None = None
+    for index, items in enumerate(lists, 1):
+        if items is None:
+            continue
+        if first is not None and len(items) != first[1]:
+            detail = f"argument {index} has length {len(items)}, which is inconsistent with argument {first[0]} of length {first[1]}"
+            raise FunctionError(detail, index)
+        first = first or (index, len(items))
+    count = first[1] if first else 1
+    rows = [
         [arg if items is None else items[row] for arg, items in zip(args[1:], lists, strict=True)]
         for row in range(count)
-    )
-    return ListValue("string", tuple(format_text(args[0], row) for row in rows))
+    ]
+    return ListValue("string", tuple(_format_row(args[0], number, row) for number, row in enumerate(rows)))
+
+
+def _format_row(template: str, number: int, row: list[Any]) -> str:
+    try:
+        return format_text(template, row)
+    except FunctionError as error:
+        raise FunctionError(f"row {number}: {error.detail}" if row else error.detail) from None
 
 
 def indent(args: list[Any]) -> str:
