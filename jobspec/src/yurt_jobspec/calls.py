@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from .budget import BudgetExhausted
-from .diagnostics import EvaluationError, fail
-from .functions.registry import FunctionError, FunctionSpec, lookup, suggestion
+from .diagnostics import EvaluationError, OffsetDiagnostic, fail
+from .functions.registry import FunctionError, FunctionSpec, Parameter, lookup, suggestion
 from .syntax.nodes import Expr, FunctionCall, Parentheses, place
 from .types import read_type
 from .values import ConversionError, Value, convert, entries_of, is_null, items_of
@@ -32,7 +32,7 @@ def call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
     for value in arguments:
         evaluator.budget.charge_work(value, node)
     check_count(node, function, arguments, nodes)
-    converted = [argument(function, index, value, nodes[index]) for index, value in enumerate(arguments)]
+    converted = converted_arguments(function, arguments, nodes)
     if node.name in _WORK:
         evaluator.budget.charge_steps(_work(node.name, converted), node)
     try:
@@ -82,17 +82,30 @@ def check_count(node: FunctionCall, function: FunctionSpec, arguments: list[Valu
         raise fail("Too many function arguments", detail, *place(nodes[len(function.parameters)]))
 
 
-def argument(function: FunctionSpec, index: int, value: Value, node: Expr) -> Value:
+def converted_arguments(function: FunctionSpec, arguments: list[Value], nodes: list[Expr]) -> list[Value]:
+    """The arguments in the types of their parameters: all of the wrong type are told, and then nulls."""
+    converted: list[Value] = []
+    problems: list[OffsetDiagnostic] = []
+    for index, value in enumerate(arguments):
+        try:
+            converted.append(convert(value, parameter_of(function, index).type))
+        except ConversionError as error:
+            detail = f'Invalid value for "{parameter_of(function, index).name}" parameter: {error}.'
+            problems.append(OffsetDiagnostic("Invalid function argument", detail, *place(nodes[index])))
+    if problems:
+        raise EvaluationError(problems)
+    for index, value in enumerate(arguments):
+        parameter = parameter_of(function, index)
+        if is_null(value) and not parameter.nullable:
+            detail = f'Invalid value for "{parameter.name}" parameter: argument must not be null.'
+            raise fail("Invalid function argument", detail, *place(nodes[index]))
+    return converted
+
+
+def parameter_of(function: FunctionSpec, index: int) -> Parameter:
     parameter = function.parameters[index] if index < len(function.parameters) else function.variadic
     assert parameter is not None
-    if is_null(value) and not parameter.nullable:
-        detail = f'Invalid value for "{parameter.name}" parameter: argument must not be null.'
-        raise fail("Invalid function argument", detail, *place(node))
-    try:
-        return convert(value, parameter.type)
-    except ConversionError as error:
-        detail = f'Invalid value for "{parameter.name}" parameter: {error}.'
-        raise fail("Invalid function argument", detail, *place(node)) from None
+    return parameter
 
 
 RELATIVE_PATHS = "A relative path begins at the folder of the job file."
@@ -100,11 +113,7 @@ RELATIVE_PATHS = "A relative path begins at the folder of the job file."
 
 def function_failed(node: FunctionCall, function: FunctionSpec, error: FunctionError, nodes: list[Expr]) -> NoReturn:
     if error.argument is not None and error.argument < len(nodes):
-        parameter = (
-            function.parameters[error.argument] if error.argument < len(function.parameters) else function.variadic
-        )
-        assert parameter is not None
-        detail = f'Invalid value for "{parameter.name}" parameter: {error.detail}.'
+        detail = f'Invalid value for "{parameter_of(function, error.argument).name}" parameter: {error.detail}.'
         raise fail("Invalid function argument", detail, *place(nodes[error.argument])) from None
     raise fail(
         "Error in function call",

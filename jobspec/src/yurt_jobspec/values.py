@@ -218,9 +218,9 @@ def make_set(element: Type, items: Iterable[Value]) -> SetValue:
 
 
 def sort_key(value: Value) -> Any:
-    """A hashable key that orders values of one type and is equal exactly for equal values."""
+    """A hashable key that orders values of one type, nulls last, and is equal exactly for equal values."""
     if is_null(value):
-        return (0,)
+        return (4,)
     if type(value) in (str, bool, int, Decimal):
         return (1, value)
     items = items_of(value)

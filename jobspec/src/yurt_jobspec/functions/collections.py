@@ -7,8 +7,10 @@ from typing import Any
 
 from yurt_jobspec.numbers import Number, add
 from yurt_jobspec.values import (
+    ConversionError,
     ListValue,
     MapValue,
+    Null,
     SetValue,
     Type,
     Value,
@@ -19,6 +21,7 @@ from yurt_jobspec.values import (
     items_of,
     make_set,
     sort_key,
+    type_name,
     type_of,
     unify,
 )
@@ -43,7 +46,15 @@ def _entries(value: Value, argument: int | None = None) -> dict[str, Value]:
     return entries
 
 
-def _whole(value: Number, argument: int) -> int:
+def _list(value: Value, detail: str, argument: int | None = None) -> tuple[Value, ...]:
+    """The elements of a list or tuple; a set has no order, so it is refused."""
+    items = items_of(value)
+    if items is None or isinstance(value, SetValue):
+        raise FunctionError(f"{detail}; got {type_name(type_of(value))}", argument)
+    return items
+
+
+def _whole(value: Number, argument: int | None) -> int:
     if not isinstance(value, int):
         raise FunctionError("a whole number is required", argument)
     return value
@@ -82,10 +93,11 @@ def coalesce(args: list[Any]) -> Value:
 
 
 def coalescelist(args: list[Any]) -> Value:
-    for index, value in enumerate(args):
-        if not is_null(value) and _sequence(value, index):
-            return value
-    raise FunctionError("no non-null and non-empty arguments")
+    lists = [value for value in args if not isinstance(value, Null)]
+    found = [value for value in lists if _list(value, "all arguments must be lists or tuples")]
+    if not found:
+        raise FunctionError("no non-null and non-empty arguments")
+    return found[0]
 
 
 def compact(args: list[Any]) -> Value:
@@ -95,7 +107,7 @@ def compact(args: list[Any]) -> Value:
 def concat(args: list[Any]) -> Value:
     if not args:
         raise FunctionError("at least one argument is required")
-    items = tuple(item for index, value in enumerate(args) for item in _sequence(value, index))
+    items = tuple(item for index, value in enumerate(args) for item in _list(value, "all arguments must be lists or tuples", index))
     if all(isinstance(value, ListValue) for value in args):
         wanted = unify([value.element for value in args])
         if wanted is not None:
@@ -104,7 +116,7 @@ def concat(args: list[Any]) -> Value:
 
 
 def contains(args: list[Any]) -> bool:
-    return any(equal(item, args[1]) for item in _sequence(args[0], 0))
+    return any(equal(item, args[1]) for item in _sequence(args[0]))
 
 
 def distinct(args: list[Any]) -> Value:
@@ -115,17 +127,16 @@ def distinct(args: list[Any]) -> Value:
 
 
 def element(args: list[Any]) -> Value:
-    items, index = _sequence(args[0], 0), _whole(args[1], 1)
+    """The index counts around, from the end where it is negative."""
+    items, index = _list(args[0], "a list or tuple is required"), _whole(args[1], None)
     if not items:
         raise FunctionError("cannot use element function with an empty list")
-    if index < 0:
-        raise FunctionError("cannot use element function with a negative index", 1)
     return items[index % len(items)]
 
 
 def flatten(args: list[Any]) -> Value:
     flat: list[Value] = []
-    waiting = [iter(_sequence(args[0], 0))]
+    waiting = [iter(_sequence(args[0]))]
     while waiting:
         for item in waiting[-1]:
             inner = items_of(item)
@@ -150,7 +161,9 @@ def index(args: list[Any]) -> Value:
         if not 0 <= key < len(items):
             raise FunctionError("key must be between 0 and the length of the list")
         return items[key]
-    entries = _entries(collection, 0)
+    if not isinstance(collection, MapValue):
+        raise FunctionError("collection must be a list, a map or a tuple")
+    entries = collection.items
     if not isinstance(key, str):
         raise FunctionError("key for a map must be string")
     if key not in entries:
@@ -164,7 +177,7 @@ def keys(args: list[Any]) -> Value:
 
 
 def values(args: list[Any]) -> Value:
-    entries = _entries(args[0], 0)
+    entries = _entries(args[0])
     items = tuple(entries[name] for name in sorted(entries))
     return ListValue(args[0].element, items) if isinstance(args[0], MapValue) else items
 
@@ -181,18 +194,23 @@ def length(args: list[Any]) -> int:
 
 def lookup(args: list[Any]) -> Value:
     entries, key, default = _entries(args[0], 0), args[1], args[2]
+    if isinstance(args[0], MapValue):
+        try:
+            default = convert(default, args[0].element)
+        except ConversionError as error:
+            raise FunctionError(f"the default value must have the type of the map's elements: {error}", 2) from None
     if key not in entries:
-        return convert(default, args[0].element) if isinstance(args[0], MapValue) and not is_null(default) else default
+        return default
     return entries[key]
 
 
 def merge(args: list[Any]) -> Value:
     merged: dict[str, Value] = {}
     elements: list[Type] = []
-    for at, value in enumerate(args):
+    for value in args:
         if is_null(value):
             continue
-        merged.update(_entries(value, at))
+        merged.update(_entries(value))
         elements.append(value.element if isinstance(value, MapValue) else None)
     if elements and all(item is not None and item == elements[0] for item in elements):
         return MapValue(elements[0], merged)
@@ -210,9 +228,9 @@ def range_(args: list[Any]) -> Value:
     if not step or (step < 0) != down:
         if start == limit:
             return ListValue("number", ())
-        raise FunctionError(
-            "step must not be zero" if not step else "the step leads away from the limit", len(args) - 1
-        )
+        if not step and not down:
+            raise FunctionError("step must not be zero")
+        raise FunctionError("the step leads away from the limit", 1)
     numbers: list[Number] = []
     while start > limit if down else start < limit:
         numbers.append(start)
@@ -272,20 +290,26 @@ def slice_(args: list[Any]) -> Value:
         raise FunctionError("cannot slice a set, because its elements do not have indices", 0)
     if not 0 <= start <= len(items):
         raise FunctionError("start index must not be greater than the length of the list", 1)
+    if 0 <= end < start:
+        raise FunctionError("start index must not be greater than end index", 1)
     if not start <= end <= len(items):
         raise FunctionError("end index must be between the start index and the length of the list", 2)
     return _like(args[0], items[start:end])
 
 
 def sort(args: list[Any]) -> Value:
-    if any(not isinstance(item, str) for item in args[0].items):
-        raise FunctionError("given list element is null; a null string cannot be sorted", 0)
+    for at, item in enumerate(args[0].items):
+        if not isinstance(item, str):
+            raise FunctionError(f"list element {at} is null; a null string cannot be sorted")
     return ListValue("string", tuple(sorted(args[0].items)))
 
 
 def zipmap(args: list[Any]) -> Value:
-    names, items = args[0].items, _sequence(args[1], 1)
+    names, items = args[0].items, _list(args[1], "the values must be a list or tuple")
+    for at, name in enumerate(names):
+        if not isinstance(name, str):
+            raise FunctionError(f"key {at} is null")
     if len(names) != len(items):
         raise FunctionError(f"number of keys ({len(names)}) does not match number of values ({len(items)})")
     entries = dict(zip(names, items, strict=True))
-    return MapValue(args[1].element, entries) if isinstance(args[1], (ListValue, SetValue)) else entries
+    return MapValue(args[1].element, entries) if isinstance(args[1], ListValue) else entries

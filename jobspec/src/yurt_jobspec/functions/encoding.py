@@ -39,7 +39,7 @@ def base64encode(args: list[Any]) -> str:
 def csvdecode(args: list[Any]) -> Value:
     rows = [row for row in csv.reader(io.StringIO(args[0], newline=""), strict=True) if row]
     if not rows:
-        raise FunctionError("the first line must hold the names of the columns", 0)
+        raise FunctionError("the first line must hold the names of the columns")
     header, records = rows[0], rows[1:]
     if len(set(header)) != len(header):
         raise FunctionError("two columns have the same name", 0)
@@ -57,7 +57,7 @@ def jsondecode(args: list[Any]) -> Value:
     except RecursionError:
         raise FunctionError("the data is nested too deeply", 0) from None
     except ValueError as error:
-        raise FunctionError(f"invalid JSON: {error}", 0) from None
+        raise FunctionError(f"invalid JSON: {error}") from None
 
 
 def _number(text: str) -> Number:
@@ -121,7 +121,7 @@ def yamldecode(args: list[Any]) -> Value:
     try:
         return from_data(read_yaml(args[0]))
     except YamlError as error:
-        raise FunctionError(f"on line {error.line}: {error.detail}", 0) from None
+        raise FunctionError(f"on line {error.line}: {error.detail}") from None
 
 
 def yamlencode(args: list[Any]) -> str:

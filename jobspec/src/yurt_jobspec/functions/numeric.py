@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from yurt_jobspec.numbers import Number, from_float, negate, power
+from yurt_jobspec.values import type_name, type_of
 
 from .registry import FunctionError
 
@@ -47,6 +48,8 @@ def min(args: list[Any]) -> Number:
 
 def parseint(args: list[Any]) -> int:
     text, base = args
+    if not isinstance(text, str):
+        raise FunctionError(f"the first argument must be a string, not {type_name(type_of(text))}", 0)
     if not isinstance(base, int) or not 2 <= base <= 62:
         raise FunctionError("base must be a whole number between 2 and 62 inclusive", 1)
     if len(text) > 1000:
@@ -86,4 +89,6 @@ def pow(args: list[Any]) -> Number:
 
 def signum(args: list[Any]) -> int:
     value: Number = args[0]
+    if not isinstance(value, int):
+        raise FunctionError("a whole number is required")
     return int(value > 0) - int(value < 0)

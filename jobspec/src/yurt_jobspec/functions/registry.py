@@ -36,19 +36,19 @@ trimprefix       text         str: string, prefix: string
 trimspace        text         str: string
 trimsuffix       text         str: string, suffix: string
 upper            text         str: string
-chunklist        collections  list: any, size: number
+chunklist        collections  list: list(any), size: number
 coalesce         collections  *vals: any?
 coalescelist     collections  *vals: any?
 compact          collections  list: list(string)
 concat           collections  *seqs: any
-contains         collections  list: any, value: any?
+contains         collections  list: any, value: any
 distinct         collections  list: list(any)
 element          collections  list: any, index: number
 flatten          collections  list: any
 index            collections  collection: any, key: any
 keys             collections  inputMap: any
 length           collections  collection: any
-lookup           collections  inputMap: any, key: string, default: any?
+lookup           collections  inputMap: any, key: string, default: any
 merge            collections  *maps: any?
 range            collections  *params: number
 setintersection  collections  first_set: set(any), *other_sets: set(any)
@@ -64,7 +64,7 @@ floor            numeric      num: number
 log              numeric      num: number, base: number
 max              numeric      *numbers: number
 min              numeric      *numbers: number
-parseint         numeric      number: string, base: number
+parseint         numeric      number: any, base: number
 pow              numeric      num: number, power: number
 signum           numeric      num: number
 base64decode     encoding     str: string

@@ -137,12 +137,14 @@ def strlen(args: list[Any]) -> int:
 
 
 def substr(args: list[Any]) -> str:
-    """Offsets below zero count from the end; a length below zero means up to the end."""
+    """Offsets below zero count from the end; a length below zero means up to the end, and so
+    does zero behind such an offset.
+    """
     text = characters(args[0])
     offset, length = _whole(args[1], 1), _whole(args[2], 2)
     if offset < 0:
-        offset += len(text)
-        offset = max(offset, 0)
+        offset = max(offset + len(text), 0)
+        length = length or -1
     return "".join(text[offset:] if length < 0 else text[offset : offset + length])
 
 

@@ -29,7 +29,7 @@ _MONTHS = [
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
-def _parse(text: str, argument: int) -> tuple[datetime, int]:
+def _parse(text: str, argument: int | None) -> tuple[datetime, int]:
     """The time to the second, and the nanoseconds."""
     found = _STAMP.fullmatch(text)
     if found is None:
@@ -48,12 +48,12 @@ def _parse(text: str, argument: int) -> tuple[datetime, int]:
 
 
 def timeadd(args: list[Any]) -> str:
-    stamp, nanoseconds = _parse(args[0], 0)
+    stamp, nanoseconds = _parse(args[0], None)
     try:
         seconds, nanoseconds = divmod(nanoseconds + parse_duration(args[1]), 10**9)
         stamp += timedelta(seconds=seconds)
     except ValueError as error:
-        raise FunctionError(str(error), 1) from None
+        raise FunctionError(str(error)) from None
     except OverflowError:
         raise FunctionError("the result is out of range") from None
     return stamp.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0") + _zone(stamp, "Z", ":")

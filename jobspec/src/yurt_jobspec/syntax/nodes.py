@@ -254,7 +254,7 @@ class Body(NamedTuple):
 def place(node: Expr) -> tuple[int, int]:
     """Where an error about the value of the node points."""
     if isinstance(node, LiteralValue) and node.quoted:
-        return (node.start + 1, node.end - 1) if node.end - node.start > 2 else (node.start, node.end)
+        return (node.start + 1, node.end - 1) if node.end - node.start > 2 else (node.end, node.end)
     if isinstance(node, TemplateExpr):
         first = node.parts[0] if node.parts else None
         return (node.inner, node.end) if first is None or isinstance(first, str) else (first.start, first.end)
