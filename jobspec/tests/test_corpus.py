@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from yurt.rules.canonical import canonicalize_job
-from yurt_jobspec import JobspecError, format_source, parse_job, write_job
+from yurt_jobspec import JobspecError, format_source, parse_job, with_unset_fields, write_job
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "jobspecs"
 POSITION = re.compile(r":(\d+),(\d+)(?:-(?:\d+,)?\d+)?: ")
@@ -81,6 +81,28 @@ def test_a_job_file_of_the_corpus(case: dict[str, Any], tmp_path: Path) -> None:
     places = [(int(found[1]), int(found[2])) for found in map(POSITION.search, texts) if found and found[1] != "0"]
     placed = [item for item in caught.value.diagnostics if item.line is not None]
     assert not places or (placed[0].line, placed[0].column) in places
+
+
+def key_paths(value: Any, path: str = "") -> set[str]:
+    """The paths of all keys, unset ones included."""
+    if isinstance(value, list):
+        return {found for item in value for found in key_paths(item, f"{path}[]")}
+    if not isinstance(value, dict):
+        return set()
+    return {f"{path}.{key}" for key in value} | {
+        found for key, item in value.items() for found in key_paths(item, f"{path}.{key}")
+    }
+
+
+def test_a_parsed_job_has_every_field_that_is_unset(tmp_path: Path) -> None:
+    for case in [case for case in cases() if not case["var_files"]][::4]:
+        base = CORPUS / case["group"] / case["name"]
+        if not Path(f"{base}.json").exists():
+            continue
+        job = run(case, tmp_path)
+        for found, gold in ((job, ".json"), (canonicalize_job(job), ".canon.json")):
+            wanted = json.loads(Path(f"{base}{gold}").read_text())
+            assert key_paths(with_unset_fields(found)) == key_paths(wanted.get("Job", wanted)), (case["id"], gold)
 
 
 def test_formatting_the_corpus_is_idempotent() -> None:

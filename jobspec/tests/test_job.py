@@ -343,3 +343,37 @@ def test_a_size_without_meaning_is_refused_and_the_right_forms_are_told(text: st
     with pytest.raises(JobspecError) as told:
         parse_job(DEVICES.replace('"20GiB"', text), filename="x.nomad.hcl")
     assert "MiB" in str(told.value) or "whole number" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "line", "column"),
+    [
+        ("user = null", 4, 8),
+        ("leader = null", 4, 10),
+        ("shutdown_delay = null", 4, 18),
+        ("env = { A = null }", 4, 7),
+        ("meta {\nA = null\n}", 5, 5),
+        ('service {\ntags = ["a", null]\n}', 5, 8),
+        ("service {\nport = null\n}", 5, 8),
+        ('action "a" {\ncommand = null\n}', 5, 11),
+        ('action "a" {\ncommand = "x"\nargs = [null]\n}', 6, 8),
+    ],
+)
+def test_null_is_no_value_where_one_is_required(argument: str, line: int, column: int) -> None:
+    source = f'job "x" {{\ngroup "g" {{\ntask "t" {{\n{argument}\n}}\n}}\n}}\n'
+
+    with pytest.raises(JobspecError, match="null value is not allowed") as caught:
+        parse_job(source, filename="j.hcl")
+
+    (found,) = caught.value.diagnostics
+    assert (found.line, found.column) == (line, column)
+
+
+def test_null_leaves_out_what_need_not_have_a_value() -> None:
+    task = 'task "t" {\nconfig {\na = null\n}\n}'
+    source = f'job "x" {{\nregion = null\ndatacenters = null\ngroup "g" {{\ncount = null\n{task}\n}}\n}}'
+
+    job = parse_job(source, filename="j.hcl")
+
+    assert job.get("Region") is None
+    assert job["TaskGroups"][0]["Tasks"][0]["Config"] == {}

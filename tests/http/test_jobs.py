@@ -294,6 +294,8 @@ async def test_a_job_file_is_parsed(api: Api) -> None:
     source = 'job "x" {\n  group "g" {\n    task "t" {\n      driver = "raw_exec"\n    }\n  }\n}\n'
     answer = await api.put("/v1/jobs/parse", {"JobHCL": source})
     assert (answer.status, answer.json["TaskGroups"][0]["Tasks"][0]["Driver"]) == (200, "raw_exec"), answer.text
+    assert {"Affinities", "VersionTag", "NomadTokenID"} <= answer.json.keys()
+    assert answer.json["TaskGroups"][0]["Tasks"][0]["Vault"] is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
     from .json_source_map import json_positions
     from .report import render, to_json, to_sarif
+    from .unset import with_unset_fields
     from .variables import Inputs
     from .write import WrittenJob, write_job
 
@@ -36,6 +37,7 @@ __all__ = [
     "render",
     "to_json",
     "to_sarif",
+    "with_unset_fields",
     "write_job",
 ]
 
@@ -58,6 +60,7 @@ _HOMES = {
     "render": "report",
     "to_json": "report",
     "to_sarif": "report",
+    "with_unset_fields": "unset",
     "write_job": "write",
 }
 

@@ -11,7 +11,7 @@ tables, so nothing here knows which syntax a file was written in.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from . import block_rules
@@ -257,6 +257,8 @@ class Decoder:
             self.record(error)
             return
         if is_null(value):
+            if not field.nullable:
+                self.report("Unsuitable value type", _NO_NULL, *place(node), hint=_NULL_HINT)
             return
         if type(node) is RootVariable and value == "${" + node.name + "}":
             self.warn_of_bare_word(node)
@@ -351,8 +353,10 @@ class Decoder:
         known.append(content)
 
     def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
-        """One entry of a map, in the map's kind; nulls are left out."""
+        """One entry of a map, in the map's kind; nulls are left out where anything may stand."""
         if is_null(value):
+            if kind != "free":
+                self.report("Unsuitable value type", _NO_NULL, *place(attribute.value), hint=_NULL_HINT)
             return
         if self.marks is not None:
             self.mark(target, key, attribute.start, attribute.end)
@@ -363,7 +367,7 @@ class Decoder:
             if kind == "free":
                 target[key] = to_driver_config(value, self.charge)
             elif kind == "multimap":
-                target[key] = list(convert(value, ("list", "string")).items)
+                target[key] = _strings(value)
             else:
                 target[key] = convert(value, "string")
         except ConversionError as error:
@@ -414,15 +418,25 @@ def _size(value: Value) -> int:
     return math.ceil(int(number) * _SIZES[unit])
 
 
-def _strings(value: Value) -> list[str | None]:
+def _strings(value: Value) -> list[str]:
     if type(value) is tuple and all(type(item) is str for item in value):
         return list(value)
-    return [None if is_null(item) else item for item in convert(value, ("list", "string")).items]
+    items: list[str] = list(convert(value, ("list", "string")).items)
+    _check_elements(items)
+    return items
+
+
+def _check_elements(items: Iterable[Value]) -> None:
+    for index, item in enumerate(items):
+        if is_null(item):
+            raise ConversionError(f"element {index} is null, and a null value is not allowed")
 
 
 def _integers(value: Value) -> list[int]:
     read = _whole("uint16")
-    return [read(item) for item in convert(value, ("list", "number")).items]
+    items = convert(value, ("list", "number")).items
+    _check_elements(items)
+    return [read(item) for item in items]
 
 
 _AS_IS = {"string": str, "bool": bool}
@@ -439,3 +453,5 @@ _KINDS: dict[str, Any] = {
     **{kind: _whole(kind) for kind in _BITS},
 }
 _NOWHERE = LiteralValue(None, 0, 0)
+_NO_NULL = "Unsuitable value: null value is not allowed"
+_NULL_HINT = 'Leave it out, or give it another value where a condition decides: var.x == null ? "" : var.x.'

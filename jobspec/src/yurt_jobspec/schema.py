@@ -437,14 +437,16 @@ TABLE = {
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "duration": 0}
 _NESTED = ("block", "blocks", "keyed")
 _MAPS = ("map", "multimap", "free")
+_LISTS = ("strings", "ints")
 
 
 class Field(NamedTuple):
-    """An argument: its field in the API and its kind."""
+    """An argument: its field in the API and its kind. Null is no value for a field that always has one."""
 
     field: str
     kind: str
     required: bool
+    nullable: bool
 
 
 class ChildBlock(NamedTuple):
@@ -499,8 +501,9 @@ def _read(name: str) -> BlockSchema:
         else:
             base = kind.rstrip("?!")
             if key != "-":
-                attributes[key] = Field(field, base, kind.endswith("!"))
-            if base == kind and base not in ("strings", "ints"):
+                nullable = kind.endswith("?") or base in _LISTS
+                attributes[key] = Field(field, base, kind.endswith("!"), nullable)
+            if base == kind and base not in _LISTS:
                 zeros[field] = _ZEROS.get(base, 0)
     required = tuple(key for key, field_ in attributes.items() if field_.required)
     return BlockSchema(name, tuple(labels), attributes, blocks, zeros, required)

@@ -19,7 +19,7 @@ MEMORY_LIMIT = 1 << 30
 
 def parse_request(request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request."""
-    from yurt_jobspec import JobspecError, parse_job
+    from yurt_jobspec import JobspecError, parse_job, with_unset_fields
 
     variables: str = request["variables"]
     with tempfile.TemporaryDirectory(prefix="yurt-parse-") as folder:
@@ -35,7 +35,7 @@ def parse_request(request: dict[str, Any]) -> dict[str, Any]:
         from yurt.rules.canonical import canonicalize_job
 
         job = canonicalize_job(job)
-    return {"job": job}
+    return {"job": with_unset_fields(job)}
 
 
 def main() -> int:

@@ -107,7 +107,11 @@ def compact(args: list[Any]) -> Value:
 def concat(args: list[Any]) -> Value:
     if not args:
         raise FunctionError("at least one argument is required")
-    items = tuple(item for index, value in enumerate(args) for item in _list(value, "all arguments must be lists or tuples", index))
+    items = tuple(
+        item
+        for index, value in enumerate(args)
+        for item in _list(value, "all arguments must be lists or tuples", index)
+    )
     if all(isinstance(value, ListValue) for value in args):
         wanted = unify([value.element for value in args])
         if wanted is not None:

@@ -36,8 +36,8 @@ def formatlist(args: list[Any]) -> Value:
         if items is None:
             continue
         if first is not None and len(items) != first[1]:
-            detail = f"argument {index} has length {len(items)}, which is inconsistent with argument {first[0]} of length {first[1]}"
-            raise FunctionError(detail, index)
+            lengths = f"argument {index} has length {len(items)}, argument {first[0]} has length {first[1]}"
+            raise FunctionError(f"the lists have different lengths: {lengths}", index)
         first = first or (index, len(items))
     count = first[1] if first else 1
     rows = [

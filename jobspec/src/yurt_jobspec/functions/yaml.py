@@ -32,7 +32,9 @@ _BOOLS = {form(word): value for word, value in _WORDS.items() for form in (str, 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _BASED = re.compile(r"0(?:x([0-9a-fA-F]+)|o([0-7]+))")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_TIME = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:(?:[Tt]|\s+)(\d{1,2}):(\d\d):(\d\d)(?:\.\d*)?([Zz]|[-+]\d\d:\d\d)?)?")
+_TIME = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:(?:[Tt]|\s+)(\d{1,2}):(\d\d):(\d\d)(?:\.\d*)?([Zz]|[-+]\d\d:\d\d)?)?"
+)
 _TAG_HEAD: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final = ("str", "int", "float", "bool", "null", "binary", "timestamp")
 _PLAIN_STYLES: Final = (None, "")

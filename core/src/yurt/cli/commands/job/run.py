@@ -30,7 +30,9 @@ def run_job(call: Invocation) -> int:
     variable_settings(call.flags.texts("var"))
     file = read_job(call, call.args[0])
     if call.flags.is_on("output"):
-        call.screen.line(json.dumps({"Job": file.job}, indent=4, ensure_ascii=False))
+        from yurt_jobspec import with_unset_fields
+
+        call.screen.line(json.dumps({"Job": with_unset_fields(file.job)}, indent=4, ensure_ascii=False))
         return 0
     try:
         answer: Json = call.api.put("/v1/jobs", _body(call, file), _query(file))
