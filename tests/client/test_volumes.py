@@ -80,13 +80,18 @@ def test_each_allocation_may_have_a_volume_of_its_own():
         ({"destination": "/a/../../etc"}, {}, "written without"),
         ({"destination": "/"}, {}, "must be a folder below"),
         ({"propagation_mode": "shared"}, {}, "must be one of private"),
-        ({"selinux_label": "Z"}, {}, "selinux_label is not available"),
     ],
 )
 def test_what_cannot_be_mounted_is_told(mount: dict[str, Any], request_: dict[str, Any], reason: str):
     wanted = VolumeMount(**{"volume": "v", "destination": "/d", **mount})
     with pytest.raises(Invalid, match=reason):
         mounts(group_with(wanted, **request_))
+
+
+@pytest.mark.parametrize(("label", "given"), [("z", "z"), ("Z", "Z"), ("", ""), ("system_u:x", "")])
+def test_a_mount_has_the_label_that_drivers_know(label: str, given: str):
+    made = mounts(group_with(VolumeMount(volume="v", destination="/d", selinux_label=label)))
+    assert made[0].selinux_label == given
 
 
 def test_a_driver_without_a_file_system_of_its_own_refuses_volumes():

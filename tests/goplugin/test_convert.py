@@ -18,7 +18,7 @@ DIRS = TaskDirs(
     alloc_dir="/a", shared_dir="/a/alloc", task_dir="/a/web", local_dir="/a/web/local", secrets_dir="/a/web/secrets",
     logs_dir="/a/alloc/logs",
 )  # fmt: skip
-DATA = Mount(host_path="/srv/data", task_path="/data")
+DATA = Mount(host_path="/srv/data", task_path="/data", selinux_label="z")
 RESOLVER = Mount(host_path="/run/resolv.conf", task_path="/etc/resolv.conf", is_read_only=True)
 
 
@@ -43,6 +43,7 @@ def test_name_servers_of_the_group_are_told_in_words_and_the_file_is_the_plugins
     assert (list(message.dns.servers), list(message.dns.searches)) == (["10.0.0.2"], ["corp"])
     assert [mount.task_path for mount in message.mounts] == ["/data"]
     assert request_of(message, {}, logs_dir="/logs", logs=LogRotation()).name_servers == told
+    assert request_of(message, {}, logs_dir="/logs", logs=LogRotation()).mounts == (DATA,)
 
 
 def test_without_such_words_the_file_is_mounted() -> None:

@@ -77,12 +77,25 @@ def test_what_has_its_effect_is_not_warned_of(document: dict[str, Any]) -> None:
     assert warnings_of(document) == ()
 
 
+CSI_BLOCK = {
+    "Name": "v", "Type": "csi", "Source": "s", "AccessMode": "single-node-writer", "AttachmentMode": "block-device",
+}  # fmt: skip
+HOST = {"Name": "v", "Type": "host", "Source": "s"}
+
+
+def mount(label: str) -> dict[str, str]:
+    return {"Volume": "v", "Destination": "/d", "SELinuxLabel": label}
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [
         (job(Services=[{"Name": "web", "Provider": "nomad"}]), "it has services but no shutdown_delay"),
         (job(task={"Services": [{"Name": "web", "Provider": "nomad"}]}), "it has services but no shutdown_delay"),
         (job(task={"Resources": {"DiskMB": 300}}), "disk in resources has no effect"),
+        (job(Volumes={"v": CSI_BLOCK}), 'volume "v": attachment_mode "block-device" is not available'),
+        (job(Volumes={"v": HOST}, task={"VolumeMounts": [mount("z")]}), "only with drivers of containers"),
+        (job(Volumes={"v": HOST}, task={"VolumeMounts": [mount("x:y")]}), 'selinux_label "x:y" has no effect'),
         (
             job() | {"Type": "batch", "Periodic": {"Spec": "0 3 * * *", "SpecType": "cron"}},
             "periodic: cron is deprecated",
@@ -99,6 +112,7 @@ def test_what_is_accepted_and_probably_not_meant_is_warned_of(document: dict[str
     [
         ("vault", {"Vault": {"Role": "r"}}),
         ("consul", {"Consul": {"Namespace": "n"}}),
+        ("connect gateway", {"Services": [{"Name": "w", "Provider": "consul", "Connect": {"Gateway": {"Mesh": {}}}}]}),
         ("secret", {"Secrets": [{"Name": "s", "Provider": "nomad", "Path": "p"}]}),
         ("identity 'consul_default'", {"Identities": [{"Name": "consul_default", "Audience": ["consul"]}]}),
         ("identity 'vault_default'", {"Identities": [{"Name": "vault_default", "Audience": ["vault"]}]}),
@@ -119,3 +133,13 @@ def test_a_comparison_with_nothing_is_doubted_and_the_operator_named() -> None:
 
     assert found.startswith('constraint ${attr.k} = "" is met only where it is set and empty')
     assert found.endswith('write operator = "is_set" or "is_not_set"')
+
+
+def test_a_group_that_is_only_a_gateway_is_told_that_gateways_are_not_available() -> None:
+    gateway = {"Name": "edge", "Provider": "consul", "Connect": {"Gateway": {"Ingress": {}}}}
+    document = job(Services=[gateway]) | {}
+    document["TaskGroups"][0]["Tasks"] = []
+
+    problems, _ = validate_job(decode_job(document)[0])
+
+    assert any('service "edge" is a Connect gateway, and gateways are not available' in text for text in problems)

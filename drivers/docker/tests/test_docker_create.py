@@ -502,6 +502,13 @@ def test_volumes_of_the_group_are_mounted_though_paths_of_the_job_are_not_allowe
     ]  # fmt: skip
 
 
+def test_a_volume_of_the_group_with_a_label_is_a_bind_because_mounts_have_none() -> None:
+    volume = HostMount(host_path="/srv/data", task_path="/data", is_read_only=True, selinux_label="Z")
+    made = body(mounts=(volume,))["HostConfig"]
+    assert not made["Mounts"]
+    assert made["Binds"][-1] == "/srv/data:/data:ro,Z,rprivate"
+
+
 GPUS: dict[str, Any] = {
     "env": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
     "devices": (DeviceNode(host_path="/dev/nvidia0", task_path="/dev/nvidia0"),),

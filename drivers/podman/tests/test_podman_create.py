@@ -175,7 +175,7 @@ def test_ports_are_mapped_for_both_protocols() -> None:
 
 
 def test_mounts_are_those_of_the_task_its_volumes_and_its_group() -> None:
-    volume = Mount(host_path="/srv/v", task_path="/v", is_read_only=True, propagation="host-to-task")
+    volume = Mount(host_path="/srv/v", task_path="/v", is_read_only=True, propagation="host-to-task", selinux_label="z")
     made = body({"volumes": ["local/x:/x:ro,Z"], "tmpfs": ["/run:size=1m"]}, mounts=(volume,))["mounts"]
     assert [(each["source"], each["destination"], each["options"]) for each in made] == [
         ("/a/alloc", "/alloc", ["rbind"]),
@@ -183,7 +183,7 @@ def test_mounts_are_those_of_the_task_its_volumes_and_its_group() -> None:
         ("/a/web/secrets", "/secrets", ["rbind"]),
         ("/a/web/local/x", "/x", ["rbind", "ro", "Z"]),
         ("tmpfs", "/run", ["size=1m"]),
-        ("/srv/v", "/v", ["rbind", "ro", "rslave"]),
+        ("/srv/v", "/v", ["rbind", "ro", "rslave", "z"]),
     ]
 
 

@@ -116,6 +116,7 @@ def mount_message(mount: Mount) -> Message:
         host_path=mount.host_path,
         readonly=mount.is_read_only,
         propagation_mode="" if mount.propagation == "private" else mount.propagation,
+        selinux_label=mount.selinux_label,
     )
 
 
@@ -175,6 +176,7 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
                 task_path=mount.task_path,
                 is_read_only=mount.readonly,
                 propagation=mount.propagation_mode or "private",
+                selinux_label=mount.selinux_label,
             )
             for mount in message.mounts
         ),

@@ -77,8 +77,16 @@ def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from (name for name, value in blocks if value)
     identities = (*task.identities, *((task.identity,) if task.identity else ()))
     yield from (f"identity {each.name!r}" for each in identities if each.name.startswith(TOKEN_IDENTITIES))
-    if any(service.connect for service in (*group.services, *task.services)):
+    services = [service for service in (*group.services, *task.services) if service.connect]
+    if any(is_gateway(service) for service in services):
+        yield "connect gateway"
+    elif services:
         yield "connect"
+
+
+def is_gateway(service: Service) -> bool:
+    """Whether the service asks for a Connect gateway."""
+    return any(key.lower() == "gateway" and value for key, value in (service.connect or {}).items())
 
 
 def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:

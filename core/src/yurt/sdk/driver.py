@@ -107,12 +107,15 @@ class PortGiven(Value):
 
 
 class Mount(Value):
-    """A host folder mounted in a task at `task_path`; `propagation`: private, host-to-task or bidirectional."""
+    """A host folder mounted in a task at `task_path`; `propagation`: private, host-to-task or bidirectional;
+    `selinux_label`: "z" to share the folder among containers, "Z" to give it to this one, or "".
+    """
 
     host_path: str
     task_path: str
     is_read_only: bool = False
     propagation: str = "private"
+    selinux_label: str = ""
 
 
 class DeviceNode(Value):

@@ -20,15 +20,23 @@ HINT = hint("docker")
 
 
 def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[str]:
-    """/alloc, /local and /secrets, and the task's `volumes`."""
+    """/alloc, /local and /secrets, the task's `volumes`, and the group's volumes with a label, which mounts lack."""
     config: TaskConfig = request.config
     label = plugin.options.volumes.selinuxlabel
     dirs = request.dirs
     own = [(dirs.shared_dir, "/alloc"), (dirs.local_dir, "/local"), (dirs.secrets_dir, "/secrets")]
     suffix = f":{label}" if label else ""
-    return [f"{hold(source, target)}:{target}{suffix}" for source, target in own] + [
-        volume(each, request, plugin, resolve, hold) for each in config.volumes
+    return [
+        *(f"{hold(source, target)}:{target}{suffix}" for source, target in own),
+        *(volume(each, request, plugin, resolve, hold) for each in config.volumes),
+        *(labelled_volume(each) for each in request.mounts if each.selinux_label),
     ]
+
+
+def labelled_volume(given: HostMount) -> str:
+    """A volume of the task's group as a bind, which the engine labels for SELinux."""
+    modes = ("ro" if given.is_read_only else "rw", given.selinux_label, PROPAGATION[given.propagation])
+    return f"{given.host_path}:{given.task_path}:{','.join(modes)}"
 
 
 def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> str:
@@ -53,7 +61,7 @@ def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: H
     """The task's `mount` blocks, and its group's volumes, whose paths the operator has chosen."""
     config: TaskConfig = request.config
     own = [mount(each, request, plugin, resolve, hold) for each in (*config.mount, *config.mounts)]
-    return own + [group_volume(each) for each in request.mounts]
+    return own + [group_volume(each) for each in request.mounts if not each.selinux_label]
 
 
 def group_volume(given: HostMount) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def tmpfs(text: str) -> Mount:
 def group_volume(given: HostMount) -> Mount:
     """A volume of the task's group, whose path the operator has chosen."""
     rights = "ro" if given.is_read_only else "rw"
-    return bind(given.host_path, given.task_path, [rights, PROPAGATION[given.propagation]])
+    label = [given.selinux_label] if given.selinux_label else []
+    return bind(given.host_path, given.task_path, [rights, PROPAGATION[given.propagation], *label])
 
 
 def devices(request: TaskRequest, plugin: PluginConfig) -> list[dict[str, str]]:

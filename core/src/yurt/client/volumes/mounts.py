@@ -15,7 +15,7 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.node import HostVolumeInfo
 from yurt.structs.predicates import alloc_index
 from yurt.structs.task import Task
-from yurt.structs.volumes.request import VolumeMount, VolumeRequest
+from yurt.structs.volumes.request import SELINUX_LABELS, VolumeMount, VolumeRequest
 
 CSI = "csi"
 PROPAGATION = ("private", "host-to-task", "bidirectional")
@@ -77,13 +77,12 @@ def _mount(wanted: VolumeMount, folder: _Folder, lookup: Callable[[str], str | N
     mode = wanted.propagation_mode or PROPAGATION[0]
     if mode not in PROPAGATION:
         raise Invalid(f'volume_mount: propagation_mode = "{mode}" must be one of {", ".join(PROPAGATION)}')
-    if wanted.selinux_label:
-        raise Invalid("volume_mount: selinux_label is not available in this version; label the host's folder instead")
     return Mount(
         host_path=folder.path,
         task_path=target_of(replace_references(wanted.destination, lookup)),
         is_read_only=wanted.read_only or folder.is_read_only,
         propagation=mode,
+        selinux_label=wanted.selinux_label if wanted.selinux_label in SELINUX_LABELS else "",
     )
 
 

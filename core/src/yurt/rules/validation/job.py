@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from yurt.rules.no_effect import constraint_doubts, group_no_effects
+from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
 from yurt.rules.problems import duplicates, multi_error, nested, one_of
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
@@ -21,6 +21,7 @@ from yurt.rules.validation.task import task_problems, task_warnings
 from yurt.sdk.errors import Invalid
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.volumes.host import BLOCK_DEVICE, FILE_SYSTEM
 
 UI_DESCRIPTION_MAX = 1000
 EPHEMERAL_DISK_MIN_MB = 10
@@ -181,7 +182,7 @@ def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     if job.type == status.JOB_SYSTEM and group.count > 1:
         yield f"Job task group {group.name} has count {group.count}. Count cannot exceed 1 with system scheduler"
     if not group.tasks:
-        yield "Missing tasks for task group"
+        yield _missing_tasks(group)
     yield from _lifetime_problems(job, group)
     yield from constraint_problems(group.constraints, "Constraint")
     yield from affinity_problems(group.affinities, "Affinity", job.type)
@@ -194,6 +195,17 @@ def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     yield from _task_set_problems(group)
     for task in group.tasks:
         yield from nested(f"Task {task.name}", task_problems(job, group, task))
+
+
+def _missing_tasks(group: TaskGroup) -> str:
+    """Nomad makes the task of a Connect gateway itself, so such a group looks complete."""
+    gateways = [service.name for service in group.services if is_gateway(service)]
+    if gateways:
+        return (
+            f'Missing tasks for task group: service "{gateways[0][:64]}" is a Connect gateway, and gateways are not '
+            "available in this version; add a task that runs a proxy"
+        )
+    return "Missing tasks for task group"
 
 
 def _gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
@@ -279,6 +291,12 @@ def group_warnings(group: TaskGroup) -> Iterable[str]:
     ):
         if is_set:
             yield f"{field} has no effect: use the disconnect block instead"
+    for name, volume in group.volumes.items():
+        if volume.attachment_mode == BLOCK_DEVICE:
+            yield (
+                f'volume "{name}": attachment_mode "{BLOCK_DEVICE}" is not available in this version: '
+                f'its tasks will not start; use "{FILE_SYSTEM}"'
+            )
     if _lacks_shutdown_delay(group):
         yield (
             "it has services but no shutdown_delay: requests may reach its tasks after they were stopped; "

@@ -13,6 +13,7 @@ from yurt.rules.validation.policies import affinity_problems, constraint_problem
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
 from yurt.structs.task import Task, TaskArtifact, Template
+from yurt.structs.volumes.request import SELINUX_LABELS
 
 ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
 SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
@@ -213,6 +214,18 @@ def _change_problems(what: str, mode: str, signal: str) -> Iterator[str]:
         yield f"{what} must specify a signal when its change mode is signal"
 
 
+def _label_doubts(task: Task) -> Iterator[str]:
+    for mount in task.volume_mounts:
+        label, name = mount.selinux_label, mount.volume[:64]
+        if label in SELINUX_LABELS:
+            yield f'volume_mount "{name}": selinux_label has an effect only with drivers of containers that label mounts'
+        elif label:
+            yield (
+                f'volume_mount "{name}": selinux_label "{label[:64]}" has no effect: '
+                'write "z" to share the volume among containers, or "Z" to give it to one'
+            )
+
+
 def _signal_doubts(task: Task) -> Iterator[str]:
     named = (("kill_signal", task.kill_signal), *(("change_signal", each.change_signal) for each in task.templates))
     for field, name in named:
@@ -225,6 +238,7 @@ def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from task_no_effects(group, task)
     yield from (f"{what} is not available in this version: it will not start" for what in not_available(group, task))
     yield from constraint_doubts(task.constraints)
+    yield from _label_doubts(task)
     yield from _signal_doubts(task)
     yield from identity_doubts(task)
     if task.resources.disk_mb:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from yurt.sdk.value import Value, spelled
 
 
+SELINUX_LABELS = ("z", "Z")
+"""Labels of a mount: shared among containers, or of one container."""
+
+
 class CSIMountOptions(Value, rename=spelled(fs_type="FSType")):
     """Mount options of a CSI volume."""
 
@@ -33,4 +37,4 @@ class VolumeMount(Value):
     destination: str = ""
     read_only: bool = False
     propagation_mode: str = ""
-    selinux_label: str = ""
+    selinux_label: str = ""  # one of SELINUX_LABELS, or no label
