@@ -192,7 +192,7 @@ volume            The label of a `volume` of the group.
 destination       The path inside the task.
 read_only         Mount it for reading only.
 propagation_mode  `private`, `host-to-task` or `bidirectional`.
-selinux_label     SELinux label of the mount for drivers of containers: `z` shares the volume among containers, `Z` gives it to one.
+selinux_label     For drivers of containers: `z` shares the volume among containers, `Z` gives it to one.
 """,
     "WorkloadIdentity": """
 name              Nothing or `default` for the task's default identity.

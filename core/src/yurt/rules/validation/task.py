@@ -218,7 +218,7 @@ def _label_doubts(task: Task) -> Iterator[str]:
     for mount in task.volume_mounts:
         label, name = mount.selinux_label, mount.volume[:64]
         if label in SELINUX_LABELS:
-            yield f'volume_mount "{name}": selinux_label has an effect only with drivers of containers that label mounts'
+            yield f'volume_mount "{name}": selinux_label has an effect only with drivers of containers'
         elif label:
             yield (
                 f'volume_mount "{name}": selinux_label "{label[:64]}" has no effect: '

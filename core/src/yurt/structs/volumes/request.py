@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from yurt.sdk.value import Value, spelled
 
-
 SELINUX_LABELS = ("z", "Z")
 """Labels of a mount: shared among containers, or of one container."""
 
