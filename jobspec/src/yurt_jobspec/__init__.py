@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .generic import parse_body, parse_body_with_positions
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
     from .json_source_map import json_positions
+    from .plain import with_unset_fields
     from .report import render, to_json, to_sarif
-    from .unset import with_unset_fields
     from .variables import Inputs
     from .write import WrittenJob, write_job
 
@@ -60,7 +60,7 @@ _HOMES = {
     "render": "report",
     "to_json": "report",
     "to_sarif": "report",
-    "with_unset_fields": "unset",
+    "with_unset_fields": "plain",
     "write_job": "write",
 }
 

@@ -78,6 +78,11 @@ async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: floa
     return working is not None and working.result() is None
 
 
+async def abandonable(work: Coroutine[Any, Any, None]) -> None:
+    """Do work of a package; where the caller is cancelled, the work gets `GIVE_UP_LIMIT_S` to end and is then left."""
+    await finish_unless(LightEvent(), work)
+
+
 async def _race(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, object]) -> asyncio.Task[T] | None:
     """The finished task of `work`; None when the other one finishes first and cancels it."""
     working = asyncio.ensure_future(contained(work))  # noqa: TID251 - awaited or cancelled below
@@ -99,15 +104,19 @@ async def _give_up(work: asyncio.Task[Any]) -> None:
 
     To await the work itself would mix up both: its end by our cancellation and that of the waiting.
     """
-    work.add_done_callback(_forget)
-    work.cancel()
+    forget(work)
     done, _ = await asyncio.wait({work}, timeout=GIVE_UP_LIMIT_S)
     if not done:
         log.error("cancelled work goes on, nobody waits for it any longer: limit_s=%g work=%r", GIVE_UP_LIMIT_S, work)
 
 
-def _forget(work: asyncio.Task[Any]) -> None:
-    """Ignore the failure of abandoned work."""
+def forget(work: asyncio.Future[Any]) -> None:
+    """Cancel work whose end and failure matter to nobody any longer."""
+    work.add_done_callback(_seen)
+    work.cancel()
+
+
+def _seen(work: asyncio.Future[Any]) -> None:
     if not work.cancelled():
         work.exception()
 

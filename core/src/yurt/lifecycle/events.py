@@ -187,6 +187,12 @@ def resuming() -> TaskEvent:
     return TaskEvent(type="Resuming", display_message="Task is resumed by user request")
 
 
+def waiting_for_shutdown_delay(delay: Duration) -> TaskEvent:
+    """The task is asked to end once its, or its group's, `shutdown_delay` is over."""
+    text = f"Waiting for shutdown_delay of {duration_text(delay)} before killing the task."
+    return TaskEvent(type="Waiting for shutdown delay", display_message=text)
+
+
 def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:
     """The task is being stopped."""
     text = reason or f"Sent interrupt. Waiting {duration_text(kill_timeout)} before force killing"

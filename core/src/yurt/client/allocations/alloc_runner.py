@@ -292,9 +292,17 @@ class AllocRunner:
         if first is None and delay_s <= 0:
             self._stop.is_due.set()
         else:
+            if delay_s > 0:
+                self._note_shutdown_delay()
             name = f"shutdown delay of {self.id[:8]}"
             supervised(self.hooked.work, name, self._stop.delay(first, delay_s, self.saver.changed))
         self.saver.changed.set()
+
+    def _note_shutdown_delay(self) -> None:
+        event = events.waiting_for_shutdown_delay(self.task_group.shutdown_delay)
+        for task in self.tasks.values():
+            if task.machine.phase != machine.DEAD:
+                task.note(event)
 
     # Services.
 

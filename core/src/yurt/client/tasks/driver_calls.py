@@ -8,12 +8,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client.drivers.driver_table import passage, wait_end
-from yurt.client.timed_waits import wait_or_sleep
+from yurt.client.tasks.unanswered_call import UnansweredCall
+from yurt.client.timed_waits import GIVE_UP_LIMIT_S, abandonable, forget, wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.driver import Driver, ExitResult, ProgressDriver, TaskHandle, TaskRequest
 from yurt.sdk.errors import NotFound, YurtError
-from yurt.sdk.value import Duration
+from yurt.sdk.value import NANOSECONDS, Duration
 
 KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
@@ -23,12 +24,19 @@ log = logging.getLogger(__name__)
 
 
 class DriverCalls:
-    """Calls the driver of that name, whichever version is loaded."""
+    """Calls the driver of that name for one task, whichever version is loaded.
 
-    def __init__(self, drivers: Mapping[str, Driver], name: str, env: Env) -> None:
+    `tell` gets a sentence about a call that the driver does not answer.
+    """
+
+    def __init__(
+        self, drivers: Mapping[str, Driver], name: str, env: Env, *, task: str, tell: Callable[[str], None]
+    ) -> None:
         self.name = name
         self._drivers = drivers
         self._env = env
+        self._task = task
+        self._tell = tell
 
     @property
     def driver(self) -> Driver | None:
@@ -44,6 +52,10 @@ class DriverCalls:
         assert self.driver is not None, self.name
         return self.driver
 
+    def _watched(self, what: str, expected_s: float = 0.0) -> UnansweredCall:
+        """Tell of the call when the driver does not answer it."""
+        return UnansweredCall(self._env, self.name, what, self._task, tell=self._tell, expected_s=expected_s)
+
     def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Call the driver for the task while it cannot be replaced."""
         return passage(self._drivers, self.name)
@@ -57,20 +69,42 @@ class DriverCalls:
     ) -> TaskHandle:
         """Start the task; raises YurtError. `on_text` gets the driver's progress messages.
 
-        An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it.
+        An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it. It waits
+        `GIVE_UP_LIMIT_S` for that: a driver that hangs must not hold up the agent's end.
         """
         async with self._passage():
             driver = self._present()
-            telling = asyncio.ensure_future(_follow(driver, request.task_id, on_text))  # noqa: TID251 - ended below
-            starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited on every path below
-            try:
-                return await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                await keep(await starting)
-                raise
-            finally:
-                telling.cancel()
-                await asyncio.gather(telling, return_exceptions=True)
+            with self._watched("start") as call:
+
+                def hear(text: str) -> None:
+                    call.hear()
+                    on_text(text)
+
+                telling = asyncio.ensure_future(_follow(driver, request.task_id, hear))  # noqa: TID251 - ended below
+                starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited or given up
+                try:
+                    return await asyncio.shield(starting)
+                except asyncio.CancelledError:
+                    if await self._ends_soon(starting):
+                        await keep(await starting)
+                    raise
+                finally:
+                    telling.cancel()
+                    await asyncio.gather(telling, return_exceptions=True)
+
+    async def _ends_soon(self, starting: asyncio.Future[TaskHandle]) -> bool:
+        """Wait for a start while the agent ends; one that takes too long is given up."""
+        limit = asyncio.ensure_future(self._env.sleep(GIVE_UP_LIMIT_S))  # noqa: TID251 - cancelled below
+        await asyncio.wait({starting, limit}, return_when=asyncio.FIRST_COMPLETED)
+        limit.cancel()
+        if starting.done():
+            return True
+        log.error(
+            "the agent ends without waiting longer for a start: limit_s=%g driver=%s task=%s",
+            GIVE_UP_LIMIT_S, self.name, self._task,
+        )  # fmt: skip
+        forget(starting)
+        return False
 
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end of a run; its result is unknown when the driver fails to watch it."""
@@ -91,7 +125,8 @@ class DriverCalls:
             try:
                 async with self._passage():
                     last = self.driver or last
-                    await last.stop_task(task_id, signal=signal, timeout=timeout)
+                    with self._watched("stop", timeout / NANOSECONDS):
+                        await abandonable(last.stop_task(task_id, signal=signal, timeout=timeout))
             except NotFound:
                 return ""
             except YurtError as error:
@@ -110,7 +145,8 @@ class DriverCalls:
         """Free what the driver keeps for an ended run."""
         with contextlib.suppress(NotFound):
             async with self._passage():
-                await self._present().destroy_task(task_id)
+                with self._watched("removal"):
+                    await abandonable(self._present().destroy_task(task_id))
 
     async def signal(self, task_id: str, signal: str) -> None:
         """Send a signal to a run."""

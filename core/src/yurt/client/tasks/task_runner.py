@@ -69,7 +69,9 @@ class TaskRunner:
         self.machine = machine.new_task(policy_of(spec, context.config.max_kill_timeout_s), context.env.now())
         self.hooked = ClientTask(alloc, task_name, context, runner=weakref.proxy(self), group=group)
         self.cleaning: set[asyncio.Task[None]] = set()
-        self.calls = DriverCalls(context.drivers, spec.task.driver, context.env)
+        runner = weakref.proxy(self)
+        tell = lambda text: runner.note(events.driver_message(text))  # noqa: E731
+        self.calls = DriverCalls(context.drivers, spec.task.driver, context.env, task=task_name, tell=tell)
         self._context = context
         self._setup = setup
         self._hooks = setup.hooks
@@ -244,7 +246,8 @@ class TaskRunner:
         A run that cannot be stopped is given up: hooks are told now, because the next run may be prepared then.
         """
         task, timeout = self.task, self.machine.policy.kill_timeout
-        if not self.alloc.desired_transition.no_shutdown_delay and task.shutdown_delay > 0:
+        if not self.alloc.desired_transition.no_shutdown_delay and task.shutdown_delay > 0 and not end.ended.is_set():
+            self.note(events.waiting_for_shutdown_delay(task.shutdown_delay))
             await wait_or_sleep(self._context.env, end.ended, task.shutdown_delay / NANOSECONDS)
         failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=end.ended)
         if failure:

@@ -1,0 +1,169 @@
+"""A driver that hangs is named in the task's events and in the log, and holds up neither a stop nor the agent's end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+from yurt.client.tasks.driver_calls import DriverCalls
+from yurt.client.tasks.unanswered_call import UnansweredCall
+from yurt.client.timed_waits import GIVE_UP_LIMIT_S
+from yurt.sdk.driver import TaskDirs, TaskHandle, TaskRequest, TaskResources
+from yurt.sdk.value import Duration, replace, seconds
+from yurt.structs.alloc import Allocation
+from yurt.testing.client_objects import messages, placed, running, with_task
+from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
+
+DIRS = TaskDirs(
+    alloc_dir="/a", shared_dir="/a/s", task_dir="/a/t", local_dir="/a/l", secrets_dir="/a/x", logs_dir="/a/g"
+)
+REQUEST = TaskRequest(
+    task_id="a/web/0", alloc_id="a", task_name="web", job_id="j", group_name="g", namespace="default", config={},
+    env={}, dirs=DIRS, resources=TaskResources(cpu_shares=1, node_cpu_shares=1, memory_mb=1),
+)  # fmt: skip
+
+
+class HangingDriver(FakeDriver):
+    """A driver whose calls do not return while `hangs` names them, whoever cancels them."""
+
+    def __init__(self, *hangs: str) -> None:
+        super().__init__()
+        self.hangs = set(hangs)
+        self.released = asyncio.Event()
+
+    async def _hang(self, call: str) -> None:
+        while call in self.hangs and not self.released.is_set():
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        await self._hang("start")
+        return await super().start_task(request)
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        await self._hang("stop")
+        await super().stop_task(task_id, signal=signal, timeout=timeout)
+
+
+async def passes(env: FakeEnv, condition: Callable[[], bool]) -> None:
+    """Let time pass in small steps until a condition holds; ten seconds at most."""
+    for _ in range(100):
+        if condition():
+            return
+        await env.advance(0.1)
+    raise AssertionError("the condition does not hold after ten seconds")
+
+
+@pytest.fixture
+def driver() -> HangingDriver:
+    """Hangs in what a test adds to `hangs`."""
+    return HangingDriver()
+
+
+def delayed(alloc: Allocation, *, task: int = 0, group: int = 0) -> Allocation:
+    """The allocation with shutdown delays in seconds."""
+    alloc = with_task(alloc, shutdown_delay=seconds(task))
+    assert alloc.job is not None
+    changed = replace(alloc.job.task_groups[0], shutdown_delay=seconds(group))
+    return replace(alloc, job=replace(alloc.job, task_groups=(changed,)))
+
+
+async def test_a_start_that_hangs_is_told_within_seconds_and_again_and_recovers(
+    run_client, server: FakeServerPort, driver: HangingDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = FakeEnv()
+    driver.hangs.add("start")
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = placed(client.node_id)
+        server.put_alloc(alloc)
+
+        await env.advance(12)
+        await eventually(lambda: any("has not answered" in text for text in messages(server, alloc)))
+        await env.advance(60)
+
+        told = [text for text in messages(server, alloc) if "has not answered" in text]
+        assert told == [f'driver "fake" has not answered the start of task "web" for {at} s' for at in (10, 60)]
+        with caplog.at_level(logging.WARNING):
+            driver.released.set()
+            await passes(env, lambda: server.status_of(alloc.id) == "running")
+        assert "no longer waiting for a driver: after_s=" in caplog.text
+
+
+async def test_a_stop_that_hangs_is_told_after_the_kill_timeout(
+    run_client, server: FakeServerPort, driver: HangingDriver
+) -> None:
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = with_task(placed(client.node_id), kill_timeout=seconds(7))
+        await running(server, alloc)
+        driver.hangs.add("stop")
+        server.put_alloc(replace(alloc, desired_status="stop"))
+
+        await env.advance(16)
+        assert not any("has not answered" in text for text in messages(server, alloc))
+        await env.advance(4)
+
+        text = 'driver "fake" has not answered the stop of task "web" for 17 s'
+        await passes(env, lambda: text in messages(server, alloc))
+        driver.released.set()
+        await passes(env, lambda: server.status_of(alloc.id) == "complete")
+
+
+@pytest.mark.parametrize(("task", "group", "shown"), [(3, 0, "3s"), (0, 4, "4s")])
+async def test_a_shutdown_delay_is_an_event(run_client, server: FakeServerPort, task: int, group: int, shown: str):
+    env = FakeEnv()
+    async with run_client(env=env, wait_ready=False) as client:
+        await passes(env, lambda: "pull_allocs" in server.calls)
+        alloc = delayed(placed(client.node_id), task=task, group=group)
+        await running(server, alloc)
+        server.put_alloc(replace(alloc, desired_status="stop"))
+
+        await passes(env, lambda: server.status_of(alloc.id) == "complete")
+
+    events = server.last_update(alloc.id).task_states["web"].events
+    (found,) = [event for event in events if event.type == "Waiting for shutdown delay"]
+    assert found.display_message == f"Waiting for shutdown_delay of {shown} before killing the task."
+
+
+@pytest.mark.parametrize("call", ["start", "stop"])
+async def test_the_end_of_the_agent_leaves_a_call_that_hangs(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.client.timed_waits.GIVE_UP_LIMIT_S", 0.05)
+    driver, env = HangingDriver(call), FakeEnv()
+    calls = DriverCalls({"fake": driver}, "fake", env, task="web", tell=lambda _: None)
+
+    async def never_kept(_: TaskHandle) -> None:
+        raise AssertionError("nothing has started")
+
+    if call == "start":
+        work = calls.start(REQUEST, on_text=lambda _: None, keep=never_kept)
+    else:
+        work = calls.stop("a/web/0", signal="", timeout=Duration(0), ended=asyncio.Event())
+    working = asyncio.ensure_future(work)
+    await settle()
+    working.cancel()
+    await env.advance(GIVE_UP_LIMIT_S)
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(working, GIVE_UP_LIMIT_S + 5)
+    driver.released.set()
+    await settle()
+
+
+async def test_progress_shows_that_a_driver_does_not_hang() -> None:
+    env, told = FakeEnv(), list[str]()
+    with UnansweredCall(env, "docker", "start", "web", tell=told.append) as call:
+        for _ in range(5):
+            await env.advance(6)
+            call.hear()
+        assert told == []
+        await env.advance(11)
+
+    assert told == ['driver "docker" has not answered the start of task "web" for 10 s']
+    await env.advance(1000)
+    assert len(told) == 1
