@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from yurt.client.drivers.driver_table import passage, wait_end
 from yurt.client.tasks.unanswered_call import UnansweredCall
@@ -52,13 +52,16 @@ class DriverCalls:
         assert self.driver is not None, self.name
         return self.driver
 
-    def _watched(self, what: str, expected_s: float = 0.0) -> UnansweredCall:
-        """Tell of the call when the driver does not answer it."""
-        return UnansweredCall(self._env, self.name, what, self._task, tell=self._tell, expected_s=expected_s)
-
     def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Call the driver for the task while it cannot be replaced."""
         return passage(self._drivers, self.name)
+
+    @contextlib.asynccontextmanager
+    async def _watched(self, what: str, expected_s: float = 0.0) -> AsyncIterator[UnansweredCall]:
+        """As `_passage`, and tell of the call when the driver does not answer it."""
+        async with self._passage():
+            with UnansweredCall(self._env, self.name, what, self._task, tell=self._tell, expected_s=expected_s) as call:
+                yield call
 
     async def start(
         self,
@@ -72,25 +75,24 @@ class DriverCalls:
         An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it. It waits
         `GIVE_UP_LIMIT_S` for that: a driver that hangs must not hold up the agent's end.
         """
-        async with self._passage():
+        async with self._watched("start") as call:
             driver = self._present()
-            with self._watched("start") as call:
 
-                def hear(text: str) -> None:
-                    call.hear()
-                    on_text(text)
+            def hear(text: str) -> None:
+                call.hear()
+                on_text(text)
 
-                telling = asyncio.ensure_future(_follow(driver, request.task_id, hear))  # noqa: TID251 - ended below
-                starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited or given up
-                try:
-                    return await asyncio.shield(starting)
-                except asyncio.CancelledError:
-                    if await self._ends_soon(starting):
-                        await keep(await starting)
-                    raise
-                finally:
-                    telling.cancel()
-                    await asyncio.gather(telling, return_exceptions=True)
+            telling = asyncio.ensure_future(_follow(driver, request.task_id, hear))  # noqa: TID251 - ended below
+            starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited or given up
+            try:
+                return await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                if await self._ends_soon(starting):
+                    await keep(await starting)
+                raise
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
 
     async def _ends_soon(self, starting: asyncio.Future[TaskHandle]) -> bool:
         """Wait for a start while the agent ends; one that takes too long is given up."""
@@ -123,10 +125,9 @@ class DriverCalls:
         signal = signal or ("SIGTERM" if last.capabilities.fs_isolation == "image" else "SIGINT")
         for _ in range(KILL_ATTEMPTS):
             try:
-                async with self._passage():
+                async with self._watched("stop", timeout / NANOSECONDS):
                     last = self.driver or last
-                    with self._watched("stop", timeout / NANOSECONDS):
-                        await abandonable(last.stop_task(task_id, signal=signal, timeout=timeout))
+                    await abandonable(last.stop_task(task_id, signal=signal, timeout=timeout))
             except NotFound:
                 return ""
             except YurtError as error:
@@ -144,9 +145,8 @@ class DriverCalls:
     async def destroy(self, task_id: str) -> None:
         """Free what the driver keeps for an ended run."""
         with contextlib.suppress(NotFound):
-            async with self._passage():
-                with self._watched("removal"):
-                    await abandonable(self._present().destroy_task(task_id))
+            async with self._watched("removal"):
+                await abandonable(self._present().destroy_task(task_id))
 
     async def signal(self, task_id: str, signal: str) -> None:
         """Send a signal to a run."""
