@@ -293,16 +293,10 @@ class AllocRunner:
             self._stop.is_due.set()
         else:
             if delay_s > 0:
-                self._note_shutdown_delay()
+                _note_shutdown_delay(self)
             name = f"shutdown delay of {self.id[:8]}"
             supervised(self.hooked.work, name, self._stop.delay(first, delay_s, self.saver.changed))
         self.saver.changed.set()
-
-    def _note_shutdown_delay(self) -> None:
-        event = events.waiting_for_shutdown_delay(self.task_group.shutdown_delay)
-        for task in self.tasks.values():
-            if task.machine.phase != machine.DEAD:
-                task.note(event)
 
     # Services.
 
@@ -313,6 +307,13 @@ class AllocRunner:
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
         """The last results of the checks."""
         return self._checks if self.is_over else self._hooks.services.statuses(self.id)
+
+
+def _note_shutdown_delay(runner: AllocRunner) -> None:
+    event = events.waiting_for_shutdown_delay(runner.task_group.shutdown_delay)
+    for task in runner.tasks.values():
+        if task.machine.phase != machine.DEAD:
+            task.note(event)
 
 
 async def _make_ready(runner: AllocRunner, hooks: AllocHooks) -> None:
