@@ -13,11 +13,11 @@ from yurt.agent.component_configs import (
     artifact_limits,
     bytes_of,
     client_config,
+    exposes_debug_data,
     issuer_of,
     server_config,
     shown_config,
     shutdown_drain,
-    tells_insides,
     template_settings,
 )
 from yurt.agent.config import USUAL_TOKEN_TIMES, AgentConfig, make_config
@@ -494,4 +494,4 @@ def test_an_issuer_stays_as_it_is_written() -> None:
 )
 def test_an_agent_tells_its_machine_where_the_operator_or_policies_decide(given: dict[str, Any], told: bool) -> None:
     config = AgentConfig(name="a", raw=given)
-    assert tells_insides(config) is told
+    assert exposes_debug_data(config) is told

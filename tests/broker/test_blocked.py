@@ -22,7 +22,7 @@ def unblocked(evals: BlockedEvals, computed_class: str, *, index: int) -> tuple[
 
 def looked_through(evals: BlockedEvals) -> tuple[Evaluation, ...]:
     found: list[Evaluation] = []
-    while evals.has_news:
+    while evals.has_changes:
         found += evals.take_unblocked(2)
     return tuple(found)
 
@@ -122,7 +122,7 @@ def test_news_is_looked_at_in_bounded_steps_the_most_urgent_first() -> None:
     evals.unblock_class("v1:1", index=11)
     evals.unblock_class("v1:2", index=12)
     steps = []
-    while evals.has_news:
+    while evals.has_changes:
         steps.append(evals.take_unblocked(20))
     assert {len(step) for step in steps} == {10, 0}
     assert [one for step in steps for one in step] == sorted(waiting, key=lambda one: -one.priority)
@@ -188,7 +188,7 @@ def test_whatever_comes_between_two_looks_each_evaluation_wakes_once_for_news_it
                 woken += [one] if evals.block(one) else []
                 gone.update(superseded.evaluation.id for superseded in evals.take_superseded(9))
             case ("look", limit):
-                woken += evals.take_unblocked(limit) if evals.has_news else ()
+                woken += evals.take_unblocked(limit) if evals.has_changes else ()
             case ("forget", number):
                 found = made[number % len(made)] if made else blocked("none")
                 evals.forget(found)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from yurt.client.servers import node_token
-from yurt.client.servers.node_token import said_by
+from yurt.client.servers.node_token import decode_token
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.testing.fakes import FakeServerPort, eventually
 
@@ -74,4 +74,4 @@ async def test_a_node_without_an_identity_says_so_after_it_has_asked(
 @pytest.mark.parametrize("text", ["", "a.b", "é.é.é", "e30.W10.x", "e30.!!.x", "." * 9])
 def test_rubbish_is_refused(text: str):
     with pytest.raises(Invalid):
-        said_by(text)
+        decode_token(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from yurt.duties.gc import BATCH, Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
+from yurt.duties.gc import BATCH, Cutoffs, Garbage, Step, collect, dead_jobs, orphan_steps
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.structs.commands import (
@@ -71,7 +71,7 @@ def deleted(state_of: Any, state: Snapshot, garbage: Garbage) -> Snapshot:
     for command in tuple(garbage.commands(state)):
         state = state_of(command, on=state)
         if isinstance(command, DeleteJobs):
-            state = forgotten(state_of, state, left_behind(state, command.keys), garbage.of_left_behind())
+            state = forgotten(state_of, state, orphan_steps(state, command.keys), garbage.of_left_behind())
     return state
 
 
@@ -147,7 +147,7 @@ def test_a_job_that_came_back_to_life_keeps_what_it_would_run_again_without(stat
     garbage.add(dead)
     assert list(garbage.commands(state)) == []
     state = state_of(DeleteJobs(keys=(dead.key,)), on=state)
-    assert found(left_behind(state, (dead.key,))) == []
+    assert found(orphan_steps(state, (dead.key,))) == []
     assert names(state)["allocs"] == ["alloc-work"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from yurt.duties.nodes import (
     granted_status,
     heartbeat_ttl_s,
-    missed_status,
+    missed_heartbeat_status,
     set_status,
 )
 from yurt.fsm.eval_triggers import evals_for_node, registration_needs_evals, transition_needs_evals
@@ -76,13 +76,13 @@ def test_a_lost_node_is_disconnected_when_an_allocation_may_outlive_it(
     group = factories.group(disconnect=DisconnectStrategy(lost_after=seconds(lost_after), replace=True))
     node = factories.node()
     state = state_of(*running_on(node, factories.job(task_groups=(group,))))
-    assert missed_status(state, state.nodes[node.id], mint_at().now) == expected
+    assert missed_heartbeat_status(state, state.nodes[node.id], mint_at().now) == expected
 
 
 def test_an_initializing_node_that_is_lost_goes_down(state_of: Any, mint_at: Any) -> None:
     node = factories.node(status="initializing")
     state = state_of(RegisterNode(node=node))
-    assert missed_status(state, state.nodes[node.id], mint_at().now) == "down"
+    assert missed_heartbeat_status(state, state.nodes[node.id], mint_at().now) == "down"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from yurt.executor import ProcessExecutor, ProcessSpec
-from yurt.executor.leftovers import belongs, end, left_tasks
+from yurt.executor.leftovers import belongs, end, find_leftover_tasks
 from yurt.executor.processes import start_time
 from yurt.testing.fakes import eventually
 
@@ -29,20 +29,20 @@ async def left_behind(folder: Path, script: str, *, env: dict[str, str] | None =
 
 async def test_all_processes_of_a_task_end_and_its_exit_is_recorded(tmp_path: Path) -> None:
     pid = await left_behind(tmp_path, "setsid sleep 3000 & sleep 3000")
-    (task,) = left_tasks([tmp_path], "/nowhere/alloc")
+    (task,) = find_leftover_tasks([tmp_path], "/nowhere/alloc")
     assert (task.task_id, task.members[0][0]) == ("alloc/web/0", pid)
 
     await end(task)
 
     assert start_time(pid) == 0 and start_time(task.shim[0]) == 0
-    await eventually(lambda: left_tasks([tmp_path], "/nowhere/alloc") == ())
+    await eventually(lambda: find_leftover_tasks([tmp_path], "/nowhere/alloc") == ())
     assert list((tmp_path / "executor").glob("*.exit")), "an agent that starts again finds how it ended"
 
 
 async def test_a_task_that_ended_is_none(tmp_path: Path) -> None:
     pid = await left_behind(tmp_path, "exit 0")
     await eventually(lambda: start_time(pid) == 0)
-    await eventually(lambda: left_tasks([tmp_path], "/nowhere/alloc") == ())
+    await eventually(lambda: find_leftover_tasks([tmp_path], "/nowhere/alloc") == ())
 
 
 async def test_a_process_is_told_by_where_it_works(tmp_path: Path) -> None:

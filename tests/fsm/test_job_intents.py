@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.fsm.basis import expectation
-from yurt.fsm.eval_triggers import Mint, asked_evaluation
+from yurt.fsm.eval_triggers import Mint, requested_evaluation
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import status
 from yurt.structs.cluster import SchedulerConfiguration
@@ -35,7 +35,7 @@ AT = UnixNano(factories.NOW + seconds(60))
 
 
 def asked(job_id: str = "web", trigger: str = status.TRIGGER_SCALING) -> Evaluation:
-    return asked_evaluation(("default", job_id), trigger, Mint(AT, factories.new_id))
+    return requested_evaluation(("default", job_id), trigger, Mint(AT, factories.new_id))
 
 
 def scale(count: int | None, **changes: Any) -> ScaleJob:

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from yurt.http.app import INTERNAL
-from yurt.http.errors import Refused, failed_call, told_error
+from yurt.http.errors import Refused, failed_call, public_error
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, Reason, Unavailable
 from yurt.server.log.state_loader import StateLoader
 from yurt.testing.http_api import Api, job_document
@@ -39,9 +39,9 @@ async def test_trouble_of_the_machine_is_told_and_a_defect_is_logged(
 
 def test_what_belongs_to_the_closed_set_stays_what_it_is() -> None:
     error = DriverError("no engine")
-    assert told_error(error) is error
-    assert told_error(ExceptionGroup("deep", [ExceptionGroup("deeper", [error])])) is error
-    assert told_error(ValueError("ours")) is None
+    assert public_error(error) is error
+    assert public_error(ExceptionGroup("deep", [ExceptionGroup("deeper", [error])])) is error
+    assert public_error(ValueError("ours")) is None
 
 
 @pytest.mark.parametrize(("method", "path", "status", "reason"), [

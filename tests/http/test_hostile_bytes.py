@@ -147,14 +147,14 @@ async def test_a_body_with_broken_chunks_is_400(api: Api) -> None:
 def test_a_peer_has_one_line_a_minute_and_all_peers_a_hundred(caplog: pytest.LogCaptureFixture) -> None:
     lines = PeerLines(logging.getLogger("test"))
     for number in range(50):
-        lines.tell("10.0.0.1:999", f"line {number}", now_s=number)
+        lines.report("10.0.0.1:999", f"line {number}", now_s=number)
     assert len(caplog.records) == 1
-    lines.tell("10.0.0.1", "again", now_s=LINE_INTERVAL_S)
+    lines.report("10.0.0.1", "again", now_s=LINE_INTERVAL_S)
     assert caplog.records[-1].getMessage() == "again: peer=10.0.0.1 left_out=49"
     for number in range(1_000):
-        lines.tell(f"10.1.{number // 250}.{number % 250}", "x", now_s=LINE_INTERVAL_S)
+        lines.report(f"10.1.{number // 250}.{number % 250}", "x", now_s=LINE_INTERVAL_S)
     assert len(caplog.records) == 1 + PEERS_MAX
-    lines.tell("10.9.9.9", "later", now_s=3 * LINE_INTERVAL_S)
+    lines.report("10.9.9.9", "later", now_s=3 * LINE_INTERVAL_S)
     assert len(caplog.records) == 2 + PEERS_MAX
 
 

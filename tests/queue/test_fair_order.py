@@ -39,12 +39,12 @@ def ordered(waiting: Iterable[Waiting], used: Used | None = None, shares: Shares
 def slow_order(waiting: list[Waiting], used: Used, shares: Shares) -> list[Waiting]:
     """The order after its definition: at each step all heads are looked at anew."""
     delays = delays_of(used, DELAYS, shares.weights)
-    held = dict(shares.held)
-    active = {one.tenant[0] for one in waiting} | set(held)
+    usage = dict(shares.usage)
+    active = {one.tenant[0] for one in waiting} | set(usage)
     total = sum(shares.weight((name,)) for name in active)
 
     def is_within(one: Waiting) -> bool:
-        now = held.get(one.tenant[0], NOTHING).plus(one.asked)
+        now = usage.get(one.tenant[0], NOTHING).plus(one.asked)
         weight = shares.weight((one.tenant[0],))
         return all(amount * total <= whole * weight for amount, whole in zip(now, POOL, strict=True))
 
@@ -63,7 +63,7 @@ def slow_order(waiting: list[Waiting], used: Used, shares: Shares) -> list[Waiti
                 ((tenant in borrows, one.turn + delay_of(tenant), one.create_index, tenant), one)
                 for one, tenant in heads
             )
-            held[one.tenant[0]] = held.get(one.tenant[0], NOTHING).plus(one.asked)
+            usage[one.tenant[0]] = usage.get(one.tenant[0], NOTHING).plus(one.asked)
             left[one.tenant].remove(one)
             found.append(one)
     return found
@@ -71,9 +71,9 @@ def slow_order(waiting: list[Waiting], used: Used, shares: Shares) -> list[Waiti
 
 @given(jobs(), usages, holdings, weights)
 def test_the_walk_is_what_its_definition_says(
-    waiting: list[Waiting], used: Used, held: dict[str, Amounts], of: dict[Path, int]
+    waiting: list[Waiting], used: Used, usage: dict[str, Amounts], of: dict[Path, int]
 ) -> None:
-    shares = Shares(POOL, of, held)
+    shares = Shares(POOL, of, usage)
     assert ordered(waiting, used, shares) == slow_order(waiting, used, shares)
 
 
@@ -105,8 +105,8 @@ def test_jobs_of_one_tenant_keep_their_priority_and_turn(waiting: list[Waiting],
 
 
 def test_who_stays_within_its_part_goes_before_who_borrows() -> None:
-    held = Shares(POOL, {}, {"vision": amounts(8)})
-    assert [one.tenant[0] for one in ordered([job(1), job(2, tenant=("speech", ""))], shares=held)] == [
+    usage = Shares(POOL, {}, {"vision": amounts(8)})
+    assert [one.tenant[0] for one in ordered([job(1), job(2, tenant=("speech", ""))], shares=usage)] == [
         "speech", "vision",
     ]  # fmt: skip
     weighted = Shares(POOL, {("vision",): 3 * WEIGHT_ONE}, {"vision": amounts(8)})

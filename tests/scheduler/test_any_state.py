@@ -127,9 +127,9 @@ def test_nodes_that_receive_allocations_have_room_for_them(state: Snapshot) -> N
             offered = after.columns.nodes.offered[row]
             assert (used[:3] <= offered[:3]).all(), (used, offered)
             assert not offered[ALLOCS] or used[ALLOCS] <= offered[ALLOCS]
-            held = leaving.held.get(node_id)
-            before = state.columns.held.get(node_id)
-            assert held is None or len(held.extra) <= (len(before.extra) if before is not None else 0)
+            in_use = leaving.in_use.get(node_id)
+            before = state.columns.in_use.get(node_id)
+            assert in_use is None or len(in_use.extra) <= (len(before.extra) if before is not None else 0)
 
 
 @settings(max_examples=CASES, deadline=None)

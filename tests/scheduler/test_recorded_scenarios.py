@@ -352,7 +352,7 @@ def of_the_system() -> Iterator[Scenario]:
 
 def that_preempt() -> Iterator[Scenario]:
     low = {**old_job(), "ID": "low", "Name": "low", "Priority": 30}
-    held = [
+    in_use = [
         {
             **old_alloc(index, Job=low),
             "JobID": "low",
@@ -371,7 +371,7 @@ def that_preempt() -> Iterator[Scenario]:
         ("a system job that may not", "system", 100, own, 0),
     ):
         job = {**old_job(type), "Priority": priority}
-        record = old_record(jobs=[low, job], allocs=held)
+        record = old_record(jobs=[low, job], allocs=in_use)
         record["state"]["config"] = {"SchedulerAlgorithm": "", "PreemptionConfig": config} if config else None
         record["scheduler"] = "*scheduler.SystemScheduler" if type == "system" else record["scheduler"]
         yield name, record, {"placed": _web(0), "preempted": taken} if taken else none

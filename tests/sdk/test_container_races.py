@@ -155,7 +155,7 @@ async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
     )  # fmt: skip
 
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        held = group.create_task(starter._held_image(TASK, recipe))
+        held = group.create_task(starter._reserved_image(TASK, recipe))
         await asyncio.sleep(0)
         shop.may_remove.set()
 

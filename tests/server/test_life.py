@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from yurt.sdk.value import replace
-from yurt.server.log.job_log_lines import life_lines
+from yurt.server.log.job_log_lines import lifecycle_lines
 from yurt.state import Change
 from yurt.structs.deployment import Deployment
 from yurt.testing import factories
 
 
 def lines(table: str, before: object, after: object) -> list[str]:
-    return list(life_lines([Change(table, "key", before, after)]))
+    return list(lifecycle_lines([Change(table, "key", before, after)]))
 
 
 def test_jobs_that_come_change_and_go_are_told_once() -> None:

@@ -244,10 +244,10 @@ async def test_a_term_lets_through_what_waits_although_nothing_happens() -> None
     state = replica_with(job, UpsertEvaluations(evaluations=(pending, blocked))).state
     queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns())
     queue.restore(state)
-    assert queue.blocked.has_news
+    assert queue.blocked.has_changes
     assert queue.broker.ready == 0
     async with asyncio.TaskGroup() as group:
-        loops = [group.create_task(queue.run_news()), group.create_task(queue.pools.run())]
+        loops = [group.create_task(queue.run_unblocking()), group.create_task(queue.pools.run())]
         for _ in range(100):
             await asyncio.sleep(0)
         for loop in loops:
@@ -262,7 +262,7 @@ def test_a_gang_beyond_the_limits_of_a_node_blocks_nobody() -> None:
     ask = GroupAsk(job.task_groups[0], with_memory_max=False)
     room = PoolCapacity(state, POOL)
     assert room.total_places(ask) == 2
-    assert not room.has_room([PendingAllocs(ask, 3, 3)])
+    assert not room.has_capacity([PendingAllocs(ask, 3, 3)])
 
 
 async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:

@@ -127,15 +127,15 @@ class World:
 
 
 def seen(view: PoolView) -> Sequence[object]:
-    room = view.room()
+    free_capacity = view.free_capacity()
     return (
-        view.held,
+        view.usage,
         view.boosted,
         [(end, alloc.id) for end, alloc in view.ends(100)],
         sorted(alloc.id for alloc in view.running()),
-        room.free.tolist(),
-        [room.places(ask).tolist() for ask in asks()],
-        [room.has_room([PendingAllocs(ask, 3, 3)]) for ask in asks()],
+        free_capacity.free.tolist(),
+        [free_capacity.places(ask).tolist() for ask in asks()],
+        [free_capacity.has_capacity([PendingAllocs(ask, 3, 3)]) for ask in asks()],
     )
 
 
@@ -157,18 +157,18 @@ def test_a_room_that_was_taken_from_counts_what_is_left(
     for step in steps:
         world.step(*step)
     view, kinds = PoolView(world.replica.state, POOL, QUEUE), asks()
-    room = view.room()
+    free_capacity = view.free_capacity()
     for ask in kinds:
-        room.places(ask)
+        free_capacity.places(ask)
     for size, number in taken:
-        before = int(room.places(kinds[size]).sum())
-        took = sum(room.take([PendingAllocs(kinds[size], number, 1)]).values())
+        before = int(free_capacity.places(kinds[size]).sum())
+        took = sum(free_capacity.take([PendingAllocs(kinds[size], number, 1)]).values())
         assert took == min(number, before)
-        assert int(room.places(kinds[size]).sum()) == before - took
+        assert int(free_capacity.places(kinds[size]).sum()) == before - took
     again = PoolCapacity(world.replica.state, POOL)
     for size, number in taken:
         again.take([PendingAllocs(kinds[size], number, 1)])
-    assert [room.places(ask).tolist() for ask in kinds] == [again.places(ask).tolist() for ask in kinds]
+    assert [free_capacity.places(ask).tolist() for ask in kinds] == [again.places(ask).tolist() for ask in kinds]
 
 
 def gate_with(world: World, waiting: Sequence[Job]) -> QueueGate:

@@ -153,7 +153,7 @@ async def test_evaluations_that_one_event_unblocks_go_to_the_queue_in_slices() -
     waiting = (Evaluation(id=f"e{i}", job_id=f"job-{i}", type="service", status="blocked") for i in range(count))
     queue.observe(tuple(Change("evals", one.id, None, one) for one in waiting), index=1)
     assert len(queue.blocked) == count
-    running = asyncio.create_task(queue.run_news())
+    running = asyncio.create_task(queue.run_unblocking())
 
     async def free_room() -> None:
         queue.observe((Change("nodes", node.id, None, state.nodes[node.id]),), index=2)

@@ -14,7 +14,7 @@ import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
-from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
+from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost
 from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import KeyLayout, LogMark, StoredEntry, digest_of, encode_entry, encode_head
@@ -292,7 +292,7 @@ async def test_a_log_of_another_history_is_not_followed_however_long_it_is(
     reader.has_applied(right)
     assert (await anext(reader.follow(3))).first_index == 4
     reader.has_applied(LogMark(index=4, digest=right.digest))
-    with pytest.raises(WentBack, match="what follows index 4 of its log continues another history"):
+    with pytest.raises(HistoryLost, match="what follows index 4 of its log continues another history"):
         await anext(reader.follow(4))
 
 

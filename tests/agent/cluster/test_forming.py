@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.agent.cluster.formation import Decision, Founds, Joins, Waits, decide, lost_majority, token_of
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
@@ -33,8 +33,8 @@ ALL = (A, B, C)
 FOUNDERS = {each.name: each.etcd_addr for each in ALL}
 
 
-def report(sender: Member, *members: Member, **more: object) -> dict[str, News]:
-    return {sender.name: News(sender=sender.name, members=members, **more)}
+def report(sender: Member, *members: Member, **more: object) -> dict[str, MembershipUpdate]:
+    return {sender.name: MembershipUpdate(sender=sender.name, members=members, **more)}
 
 
 def test_three_servers_that_know_each_other_found_a_cluster() -> None:
@@ -143,17 +143,17 @@ class Simulated:
 
     own: Member
     known: dict[str, Member] = dataclasses.field(default_factory=dict)
-    reports: dict[str, News] = dataclasses.field(default_factory=dict)
+    reports: dict[str, MembershipUpdate] = dataclasses.field(default_factory=dict)
     founding: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def news(self) -> News:
+    def update(self) -> MembershipUpdate:
         awaited = tuple(name for name in self.founding if name != self.own.name)
         members = tuple({**self.known, self.own.name: self.own}.values())
-        return News(sender=self.own.name, members=members, founding=self.founding, awaited=awaited)
+        return MembershipUpdate(sender=self.own.name, members=members, founding=self.founding, awaited=awaited)
 
-    def hear(self, news: News) -> None:
-        self.reports[news.sender] = news
-        for each in news.members:
+    def hear(self, update: MembershipUpdate) -> None:
+        self.reports[update.sender] = update
+        for each in update.members:
             known = self.known.get(each.name)
             if each.name != self.own.name and (known is None or each.has_data >= known.has_data):
                 self.known[each.name] = each
@@ -174,7 +174,7 @@ def test_in_whatever_order_servers_meet_they_found_one_cluster_at_most(meetings:
     servers = [Simulated(server(name)) for name in "abcde"]
     for one, other, decides in meetings:
         if one != other:
-            servers[one].hear(servers[other].news())
+            servers[one].hear(servers[other].update())
         if decides:
             servers[one].decide()
     founded = [each.founding for each in servers if each.founding]
@@ -188,7 +188,7 @@ def test_servers_that_all_meet_found_together() -> None:
     for one in servers * 3:
         for other in servers:
             if one is not other:
-                one.hear(other.news())
+                one.hear(other.update())
         one.decide()
     assert [each.founding for each in servers] == [FOUNDERS] * 3
     assert all(each.own.status == ALIVE for each in servers)

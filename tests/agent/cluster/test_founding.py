@@ -153,7 +153,7 @@ class Admin:
 class Near(Membership):
     """Waits for nothing."""
 
-    async def wait_news(self, limit_s: float) -> None:
+    async def wait_change(self, limit_s: float) -> None:
         """The next step looks again."""
 
 
@@ -225,8 +225,8 @@ class Server:
 
     def hear(self, other: Server) -> None:
         if self.membership is not None and other.membership is not None and self is not other:
-            self.membership.take_news(other.membership.news())
-            other.membership.take_news(self.membership.news())
+            self.membership.merge_update(other.membership.update())
+            other.membership.merge_update(self.membership.update())
 
 
 Op = tuple[str, int, int]

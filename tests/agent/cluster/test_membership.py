@@ -14,7 +14,7 @@ from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import AdmissionAnswer, Admit, MembersPort, admits_nobody
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.dialling import Dialler
@@ -56,7 +56,7 @@ class Node:
         """Wait until it sees these statuses."""
         async with asyncio.timeout(LIMIT_S):
             while any(self.statuses().get(f"{name}.global") != status for name, status in wanted.items()):
-                await self.membership.wait_news(0.05)
+                await self.membership.wait_change(0.05)
 
     async def stop(self) -> None:
         self.running.cancel()
@@ -170,9 +170,9 @@ async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
 
 async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> None:
     async with nodes(member("a"), member("b")) as (a, b):
-        news = replace(b.membership.news(), sender="c.global")
+        update = replace(b.membership.update(), sender="c.global")
         with pytest.raises(PermissionDenied, match=r"speaks for server b\.global, not for c\.global"):
-            await b.exchange.ask_once(a.address, "global", lambda port: port.exchange(news))
+            await b.exchange.ask_once(a.address, "global", lambda port: port.exchange(update))
         assert a.membership.reports == {}
         hello = Hello(role="server", region="far", name="c.global", node_id="1")
         link = Link((a.address,), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
@@ -185,10 +185,10 @@ async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> N
 async def test_another_region_tells_only_of_servers_that_are_not_yet_known() -> None:
     async with nodes(member("a"), member("far", region="east")) as (a, far):
         known, new = member("b", incarnation=1), member("c", incarnation=1)
-        a.membership.take_news(replace(a.membership.news(), sender="b.global", members=(known,)))
+        a.membership.merge_update(replace(a.membership.update(), sender="b.global", members=(known,)))
         lies = (replace(known, status=LEFT, incarnation=9), replace(a.membership.own, status=LEFT, incarnation=9), new)
-        news = replace(far.membership.news(), members=(far.membership.own, *lies), forgotten={"b.global": 9})
-        a.membership.take_news(news)
+        update = replace(far.membership.update(), members=(far.membership.own, *lies), forgotten={"b.global": 9})
+        a.membership.merge_update(update)
         assert a.statuses() == {"a.global": ALIVE, "b.global": ALIVE, "c.global": ALIVE, "far.east": ALIVE}
 
 
@@ -224,4 +224,4 @@ async def test_news_tell_how_far_a_server_is() -> None:
         await a.wait(b=ALIVE)
         assert (a.membership.index_of("b.global"), a.membership.trailing["b.global"]) == (5, 7)
         assert a.membership.index_of("a.global") == 12
-        assert isinstance(a.membership.reports["b.global"], News)
+        assert isinstance(a.membership.reports["b.global"], MembershipUpdate)

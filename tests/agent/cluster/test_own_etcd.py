@@ -115,11 +115,11 @@ async def test_a_founder_follows_which_others_have_begun(folder: Path) -> None:
     founders = {f"{name}.global": f"{name}:4649" for name in "abc"}
     save(folder / CLUSTER_FILE, Founding(founding=founders, awaited=("b.global", "c.global"), has_begun=False))
     _, membership = own_etcd(folder, quiet_port())
-    assert membership.own.has_data and membership.news().awaited == ("b.global", "c.global")
+    assert membership.own.has_data and membership.update().awaited == ("b.global", "c.global")
     begun = member("b", has_data=True)
     other = Membership(begun, env=RealEnv())
-    membership.take_news(other.news())
-    assert membership.news().awaited == ("c.global",)
+    membership.merge_update(other.update())
+    assert membership.update().awaited == ("c.global",)
     assert load(folder / CLUSTER_FILE, Founding).awaited == ("c.global",)
 
 
@@ -129,14 +129,14 @@ async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) 
     assert memory.addresses == ()
     for name in ("b", "c"):
         other = Membership(member(name), env=RealEnv())
-        membership.take_news(other.news())
+        membership.merge_update(other.update())
     assert memory.addresses == ("b:4648", "c:4648")
     other.change_own(status="left")
-    membership.take_news(other.news())
+    membership.merge_update(other.update())
     assert load(folder / SERVERS_FILE, KnownServers).addresses == ("b:4648",)
     memory.forget()
     other.change_own(status="alive")
-    membership.take_news(other.news())
+    membership.merge_update(other.update())
     assert load(folder / SERVERS_FILE, KnownServers).addresses == ()
 
 
@@ -167,7 +167,7 @@ async def test_a_member_whose_port_is_taken_is_tried_again(folder: Path, caplog:
         forming = group.create_task(own.form())
         async with asyncio.timeout(LIMIT_S):
             while "the etcd member cannot start yet" not in caplog.text:
-                await membership.wait_news(0.1)
+                await membership.wait_change(0.1)
         taken.close()
         await taken.wait_closed()
         async with asyncio.timeout(LIMIT_S):

@@ -47,10 +47,10 @@ told = st.builds(
     status=st.sampled_from([ALIVE, FAILED, LEAVING, LEFT]),
     has_data=st.booleans(),
 )
-news = st.tuples(st.lists(told, max_size=4), st.dictionaries(st.sampled_from(NAMES), st.integers(0, 4), max_size=2))
+update = st.tuples(st.lists(told, max_size=4), st.dictionaries(st.sampled_from(NAMES), st.integers(0, 4), max_size=2))
 
 
-@given(st.lists(news, max_size=4), st.randoms(use_true_random=False))
+@given(st.lists(update, max_size=4), st.randoms(use_true_random=False))
 def test_the_order_of_news_does_not_matter_for_what_is_known_of_others(batches: list[object], random: object) -> None:
     shuffled = list(batches)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -63,13 +63,13 @@ def test_the_order_of_news_does_not_matter_for_what_is_known_of_others(batches: 
     assert outcomes[0] == outcomes[1]
 
 
-@given(news, news)
+@given(update, update)
 def test_hearing_the_same_again_changes_nothing(first: object, second: object) -> None:
     known = records().merged(*first, 0.0).merged(*second, 0.0)  # type: ignore[misc]
     assert facts(known.merged(*second, 1.0)) == facts(known)  # type: ignore[misc]
 
 
-@given(st.lists(news, max_size=5))
+@given(st.lists(update, max_size=5))
 def test_a_server_always_outbids_what_others_say_of_it(batches: list[object]) -> None:
     known = records()
     for members, forgotten in batches:  # type: ignore[misc]
@@ -81,7 +81,7 @@ def test_a_server_always_outbids_what_others_say_of_it(batches: list[object]) ->
         assert other.others["a.global"].member == known.own
 
 
-@given(st.lists(news, min_size=1, max_size=3), st.lists(news, max_size=3))
+@given(st.lists(update, min_size=1, max_size=3), st.lists(update, max_size=3))
 def test_two_servers_that_tell_each_other_agree_on_the_third(ours: list[object], theirs: list[object]) -> None:
     one, two = records(), Records(own=member("b.global", incarnation=9))
     for members, forgotten in ours:  # type: ignore[misc]

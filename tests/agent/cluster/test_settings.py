@@ -153,9 +153,9 @@ async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
     cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings(), local=local)
     twin = Membership(member("b", etcd_addr="", has_data=True), env=RealEnv())
     far = Membership(member("b", "mars", has_data=True), env=RealEnv())
-    cluster._membership.take_news(far.news())
+    cluster._membership.merge_update(far.update())
     assert "keeps a state of its own" not in caplog.text
-    cluster._membership.take_news(twin.news())
+    cluster._membership.merge_update(twin.update())
     assert "b.global keeps a state of its own for region global, and so does this server" in caplog.text
 
 
@@ -168,7 +168,7 @@ class Etcd:
 
 async def test_a_server_with_the_data_of_another_cluster_is_told(caplog: pytest.LogCaptureFixture) -> None:
     membership = Membership(member("a", has_data=True), env=RealEnv())
-    membership.take_news(Membership(member("b", has_data=True), env=RealEnv()).news())
+    membership.merge_update(Membership(member("b", has_data=True), env=RealEnv()).update())
     minder = DeadServerCleanup(
         membership=membership,
         etcd=Etcd(),  # type: ignore[arg-type]

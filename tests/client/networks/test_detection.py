@@ -9,7 +9,7 @@ import pytest
 from yurt.client.fingerprint.network import NetworkFacts, host_networks, node_networks
 from yurt.client.networks import detection
 from yurt.client.networks.description import with_networks
-from yurt.client.networks.detection import Offered, find_offered, folders_mark, packet_filter, version_told
+from yurt.client.networks.detection import Offered, find_offered, folders_mark, packet_filter, reported_version
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid
 from yurt.structs.node import NETWORK_PROBLEM, HostNetworkInfo
@@ -27,7 +27,7 @@ from .conftest import AS_ROOT, Plugins
     ],
 )
 def test_a_plugin_tells_its_version_or_else_what_it_speaks(text: str, version: str):
-    assert version_told(text) == version
+    assert reported_version(text) == version
 
 
 def test_iptables_is_used_where_it_is_and_nftables_from_the_plugins_that_know_it(

@@ -436,9 +436,9 @@ def _random_node(random: Random, number: int) -> Node:
 
 def _assert_within_capacity(state: Snapshot) -> None:
     for node in state.nodes.values():
-        held = [key for alloc in state.allocs_of_node(node.id) if is_using(alloc) for key in usage_of(alloc).devices]
-        assert len(held) == len(set(held)), "an instance was given twice"
-        for booked in bookings(held).values():
+        in_use = [key for alloc in state.allocs_of_node(node.id) if is_using(alloc) for key in usage_of(alloc).devices]
+        assert len(in_use) == len(set(in_use)), "an instance was given twice"
+        for booked in bookings(in_use).values():
             assert not (booked.is_whole and booked.shares)
             assert len(booked.modes) <= 1 and booked.compute <= COMPUTE_MAX
             assert booked.memory_mb <= CARD_MB - KEPT_MB

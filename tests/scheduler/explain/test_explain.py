@@ -123,8 +123,8 @@ def test_a_missing_network_is_the_nodes_to_change_with_the_reason_that_it_gives(
 def test_ports_devices_and_cores_are_named_with_what_is_free() -> None:
     state = _state(_with_gpus(_node(1), 3))
     gpus = Resources(cpu=1, memory_mb=10, devices=(RequestedDevice(name="nvidia/gpu", count=2),))
-    held = _run(state, replace(_job(1, gpus), id="other"))
-    found = _why_not(held, _job(1, gpus))
+    in_use = _run(state, replace(_job(1, gpus), id="other"))
+    found = _why_not(in_use, _job(1, gpus))
     assert _near(found) == {"node-1": ["1 nvidia/gpu short (2 asked, 1 free)"]}
     assert _only_change(found) == 'ask 1 instead of 2 of device "nvidia/gpu" in task "web"'
 

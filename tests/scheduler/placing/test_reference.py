@@ -117,7 +117,7 @@ class Plain:
         asked = self.group.tasks[0].resources
         best = None
         for node in self.nodes:
-            if self._has_room(node, asked):
+            if self._has_capacity(node, asked):
                 parts = self._parts(node, asked)
                 score = sum(parts) / len(parts)
                 tie = int(mix(np.array([tie_of(node.id)], np.uint64), self.salt)[0])
@@ -132,17 +132,17 @@ class Plain:
     def scores(self) -> dict[str, float]:
         """What every node with room is worth."""
         asked = self.group.tasks[0].resources
-        parts = {node.id: self._parts(node, asked) for node in self.nodes if self._has_room(node, asked)}
+        parts = {node.id: self._parts(node, asked) for node in self.nodes if self._has_capacity(node, asked)}
         return {node_id: round(sum(each) / len(each)) / UNIT for node_id, each in parts.items()}
 
     def exhausted(self) -> tuple[int, dict[str, int], dict[str, int]]:
         """How many nodes have no room, by class, and by what they lack."""
         asked = self.group.tasks[0].resources
-        full = [node for node in self.nodes if not self._has_room(node, asked)]
+        full = [node for node in self.nodes if not self._has_capacity(node, asked)]
         lacks = Counter(name for node in full for name in self._lacking(node, asked))
         return len(full), dict(sorted(Counter(node.node_class for node in full).items())), dict(sorted(lacks.items()))
 
-    def _has_room(self, node: Node, asked: Resources) -> bool:
+    def _has_capacity(self, node: Node, asked: Resources) -> bool:
         return not self._lacking(node, asked)
 
     def _lacking(self, node: Node, asked: Resources) -> list[str]:
@@ -254,7 +254,7 @@ def test_the_next_best_of_a_table_are_the_best_of_the_other_nodes() -> None:
         plain = Plain(state, job)
         for placement in _attempt(state, job).plan.placements:
             asked = job.task_groups[0].tasks[0].resources
-            roomy = [node for node in plain.nodes if plain._has_room(node, asked)]
+            roomy = [node for node in plain.nodes if plain._has_capacity(node, asked)]
             scores = {node.id: _norm(plain._parts(node, asked)) for node in roomy}
             assert placement.metrics is not None
             shown = {meta.node_id: meta.norm_score for meta in placement.metrics.score_meta_data}

@@ -274,7 +274,7 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         datacenter=config.datacenter,
         region=config.region,
         dev=config.is_dev,
-        enable_debug=tells_insides(config),
+        enable_debug=exposes_debug_data(config),
         http_addr=config.advertise_http,
         version=__version__,
         reserved=Reserved(**reserved),
@@ -398,7 +398,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         rpc_addr=config.advertise_rpc,
         serf_addr=f"{host}:{config.serf_port}",
         dev=config.is_dev,
-        enable_debug=tells_insides(config),
+        enable_debug=exposes_debug_data(config),
         acl_enabled=config.has_acl,
         config=shown_config(config),
         telemetry=telemetry_settings(config),
@@ -410,7 +410,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
     )
 
 
-def tells_insides(config: AgentConfig) -> bool:
+def exposes_debug_data(config: AgentConfig) -> bool:
     """Whether `/v1/agent/host` and `/v1/agent/pprof` answer.
 
     With access control policies decide who may ask (agent:read, agent:write), else the operator with `enable_debug`.

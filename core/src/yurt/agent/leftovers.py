@@ -129,11 +129,11 @@ def _held(root: Path) -> Iterator[None]:
 async def _look(config: AgentConfig, places: AgentFolders) -> Looked:
     """Find everything that is left, in the order in which it can be removed."""
     states = sorted(path for path in places.plugins.glob("*") if path.is_dir()) if places.plugins.is_dir() else []
-    for task in await asyncio.to_thread(tasks.left_tasks, states, str(places.alloc)):
+    for task in await asyncio.to_thread(tasks.find_leftover_tasks, states, str(places.alloc)):
         detail = f"{len(task.cgroups)} cgroups, pids {', '.join(str(pid) for pid, _ in task.members if pid)}"
         yield Leftover(kind="task", name=task.task_id, detail=detail), partial(tasks.end, task)
     for state in states:
-        for container in tasks.left_containers(state):
+        for container in tasks.find_leftover_containers(state):
             found = Leftover(kind="isolated task", name=container, detail=str(state))
             yield found, partial(tasks.remove_container, state, container)
     manager = PluginManager()

@@ -59,7 +59,7 @@ class PluginReloader:
             except BaseException:
                 code.put_back(entry_point, taken)
                 raise
-            async with held_zygotes():
+            async with paused_zygotes():
                 kept = await self._exchange(status, entry_point, new, taken)
             self._statuses[name] = fresh
             log.info("plugin reloaded: plugin=%s version=%s tasks=%d", name, fresh.version, kept)
@@ -106,7 +106,7 @@ class PluginReloader:
 
 
 @contextlib.asynccontextmanager
-async def held_zygotes() -> AsyncIterator[None]:
+async def paused_zygotes() -> AsyncIterator[None]:
     """Keep what starts processes: in a dev run its end would end the tasks, and the exchange lets go of it."""
     held = tuple(zygote_client.SHARED.values())
     for each in held:

@@ -39,7 +39,7 @@ class AuditFile:
         self._created_ns = 0
         self._is_torn = False
         """The end of the file is a part of a line that could not be cut off."""
-        self._has_told_rotation = False
+        self._has_reported_rotation = False
 
     def open(self, now_ns: int) -> None:
         """Open the file, or make it with its folder; raises OSError."""
@@ -108,11 +108,11 @@ class AuditFile:
             self.open(now_ns)
             self._remove_oldest()
         except OSError as error:
-            if not self._has_told_rotation:
-                self._has_told_rotation = True  # first: the message itself may be written to this file
+            if not self._has_reported_rotation:
+                self._has_reported_rotation = True  # first: the message itself may be written to this file
                 log.error("%s log cannot be rotated: path=%s error=%s", self.settings.kind, self._path, error)
         else:
-            self._has_told_rotation = False
+            self._has_reported_rotation = False
 
     def _name_of_older(self, now_ns: int) -> Path:
         at_ns = now_ns

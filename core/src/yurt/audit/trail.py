@@ -84,7 +84,7 @@ class AuditSink:
             self.post(data)
             return
         if len(self._waiting) >= WAITING_MAX:
-            self._tell("too many lines wait", 1)
+            self._report_failure("too many lines wait", 1)
             raise Unavailable(NOT_WRITTEN)
         written = asyncio.get_running_loop().create_future()
         self._waiting.append(_AuditLine(data, written))
@@ -95,7 +95,7 @@ class AuditSink:
     def post(self, data: bytes) -> None:
         """Hand in a line without waiting for it."""
         if len(self._waiting) >= WAITING_MAX:
-            self._tell("too many lines wait", 1)
+            self._report_failure("too many lines wait", 1)
             return
         self._waiting.append(_AuditLine(data, None))
         self._news.set()
@@ -126,7 +126,7 @@ class AuditSink:
             for line in lines:
                 if line.written is not None and not line.written.done():
                     line.written.set_result(not error)
-            self._tell(error, len(lines))
+            self._report_failure(error, len(lines))
 
     def _write(self, data: bytes, reopens: bool) -> str:
         """Write in a thread; what went wrong, or ""."""
@@ -143,7 +143,7 @@ class AuditSink:
             return error.strerror or str(error)
         return ""
 
-    def _tell(self, error: str, lines: int) -> None:
+    def _report_failure(self, error: str, lines: int) -> None:
         if error:
             self._metrics.count("audit.failed", lines)
             if not self._is_failing:

@@ -138,7 +138,7 @@ class BlockedEvals:
             news.missing[name] = max(index, news.missing.get(name, 0))
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether `take_unblocked` has events to check."""
         return len(self._round) + len(self._next_round) > 0
 

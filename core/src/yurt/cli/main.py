@@ -61,7 +61,7 @@ def _dispatch(words: list[str]) -> int:
     try:
         name, command, rest = find(words)
     except CliError as error:
-        _tell(str(error))
+        _print_error(str(error))
         return 1
     if command is not None:
         return _run(command, rest)
@@ -111,15 +111,15 @@ def _run(command: CliCommand, words: list[str]) -> int:
         call = Invocation(command, flags, arguments)
         return command.run(call)
     except UsageError as error:
-        _tell(str(error))
+        _print_error(str(error))
         print(f"For additional help try: yurt {command.name} -help", file=sys.stderr)
         return error.code if error.code is not None else command.usage_code or command.failure_code
     except CliError as error:
         if str(error):
-            _tell(str(error))
+            _print_error(str(error))
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
-        _tell(str(error), prefix="Error: ")
+        _print_error(str(error), prefix="Error: ")
         if error.reason in HINTS:
             print(HINTS[error.reason], file=sys.stderr)
         if error.reason is Reason.PERMISSION_DENIED and call is not None:
@@ -134,7 +134,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
             call.close()
 
 
-def _tell(error: str, *, prefix: str = "") -> None:
+def _print_error(error: str, *, prefix: str = "") -> None:
     """An error, and what to do about it."""
     from yurt.cli.advice import advice
 

@@ -120,7 +120,7 @@ class Client:
         self._drivers = DriverManager(drivers, env, node=node, events=self._node_events, group=group)
         holders = DeviceHolders(self.allocs.unfinished_tasks)
         notices = HealthNotices(holders, self._node_events)
-        self.devices = DeviceManager(given.devices, env, node=node, group=group, on_health=notices.tell)
+        self.devices = DeviceManager(given.devices, env, node=node, group=group, on_health=notices.report)
         offers = OfferedNetworks(config.networks, env, node=node, find=given.find_networks)
         context = self._context(env, offers, drivers)
         self.csi = context.csi

@@ -190,7 +190,7 @@ def core_ranges(cores: tuple[int, ...]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
 
 
-def ports_given(alloc: Allocation) -> tuple[PortGiven, ...]:
+def allocated_ports(alloc: Allocation) -> tuple[PortGiven, ...]:
     """The ports of the allocation's group."""
     shared = alloc.allocated_resources.shared
     if shared.ports:
@@ -218,7 +218,7 @@ def _ports(inputs: EnvInputs) -> dict[str, str]:
     mode = inputs.group.networks[0].mode if inputs.group.networks else ""
     is_namespaced = mode in _NAMESPACED_MODES or mode.startswith("cni/")
     given: dict[str, str] = {}
-    for port in ports_given(inputs.alloc):
+    for port in allocated_ports(inputs.alloc):
         given |= _port_variables(clean_key(port.label), port, is_namespaced=is_namespaced)
         if inputs.alloc.network_status is not None:
             given |= _alloc_port_variables(clean_key(port.label), port, inputs.alloc)

@@ -53,7 +53,7 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
     strategy = node.drain_strategy
     if strategy is None:
         return None
-    left = left_on(state, node, strategy.drain_spec)
+    left = remaining_allocs(state, node, strategy.drain_spec)
     is_forced = 0 < strategy.force_deadline <= mint.now
     if not left.all:
         return _finished(node, mint.now, is_forced=is_forced)
@@ -66,7 +66,7 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
     return _transition(state, movable, mint)
 
 
-def left_on(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
+def remaining_allocs(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
     """The allocations that must still leave the node, by kind."""
     kinds: dict[str, list[Allocation]] = {"service": [], "batch": [], "system": []}
     for alloc in state.allocs_of_node(node.id):

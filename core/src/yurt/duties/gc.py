@@ -76,7 +76,7 @@ def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step
             yield Dead(job.key)
 
 
-def left_behind(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
+def orphan_steps(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
     """The allocations and evaluations of deleted jobs.
 
     A batch job that came to life meanwhile keeps its allocations: without them it would run anew (invariant D4).

@@ -61,13 +61,13 @@ def waits_for_pool(state: Snapshot, node: Node) -> bool:
     return node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools
 
 
-def pool_news(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
+def pool_event(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
     """The single event for a node that waits for its pool."""
     is_told = any(event.message == WAITS_FOR_POOL for event in node.events)
     return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_told else None
 
 
-def missed_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:
+def missed_heartbeat_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:
     """The status of a node after a missed heartbeat."""
     if node.status in (status.NODE_INIT, status.NODE_DOWN):
         return status.NODE_DOWN

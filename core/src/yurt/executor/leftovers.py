@@ -40,7 +40,7 @@ class LeftTask(Value):
     cgroups: tuple[str, ...] = ()
 
 
-def left_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
+def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
     """The tasks of the agent with this plugin state folder and `alloc_dir`."""
     found: dict[str, LeftTask] = {}
     boot_id, scopes = processes.boot_id(), _scopes()
@@ -195,7 +195,7 @@ def _below(folder: Path) -> Iterator[str]:
                 yield from _below(Path(entry.path))
 
 
-def left_containers(plugin_state: Path) -> tuple[str, ...]:
+def find_leftover_containers(plugin_state: Path) -> tuple[str, ...]:
     """Containers of isolated tasks that runc keeps, or was about to create."""
     found: set[str] = set()
     for part in ("containers", "bundles"):

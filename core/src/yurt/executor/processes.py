@@ -29,12 +29,12 @@ def boot_id() -> str:
 def start_time(pid: int) -> int:
     """The start time of a live process, in system ticks; 0 when it is absent, a zombie, or unknown."""
     try:
-        return told_start_time(pid)
+        return read_start_time(pid)
     except OSError:
         return 0
 
 
-def told_start_time(pid: int) -> int:
+def read_start_time(pid: int) -> int:
     """As `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -62,7 +62,7 @@ def is_alive(pid: int, started: int) -> bool:
     if pid <= 0 or started <= 0:
         return False
     try:
-        return told_start_time(pid) == started
+        return read_start_time(pid) == started
     except OSError:
         return is_taken(pid)
 

@@ -163,10 +163,10 @@ class Shim:
             if failed := self.adopt(pid_file):
                 return self.fail(b"launch", failed)
             line = b""
-        self.tell_started(line or started_line(self.id, main=self.main, shim=os.getpid()))
+        self.report_started(line or started_line(self.id, main=self.main, shim=os.getpid()))
         return True
 
-    def tell_started(self, line: bytes) -> None:
+    def report_started(self, line: bytes) -> None:
         """Report the present processes to the agent and record them for later ones."""
         quietly(os.write, self.start_fd, line)
         quietly(os.write, self.reply_fd, line)

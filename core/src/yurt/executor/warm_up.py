@@ -55,7 +55,7 @@ def rehearse_task(base: bytes, body: bytes, null: int) -> None:
     shim.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     shim.watch_signals()
     shim.start(shim.take_request(tell_write))
-    shim.tell_started(b"0 0 0 0 0 0\n")
+    shim.report_started(b"0 0 0 0 0 0\n")
     for log in shim.logs.values():
         log.write(b"")
     shim.run()

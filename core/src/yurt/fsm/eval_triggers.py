@@ -68,7 +68,7 @@ def evaluation_of(job: Job, trigger: Trigger, mint: Mint, *, priority: int = 0) 
     )
 
 
-def asked_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
+def requested_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
     """A pending evaluation of a job, of which `apply` sets the type and, if 0, the priority."""
     namespace, job_id = key
     return Evaluation(

@@ -111,20 +111,20 @@ class _SnapshotReader:
             name: schema.empty().edit() for name, schema in TABLES.items()
         }
         self._rows = 0
-        self._rows_told = -1
+        self._expected_rows = -1
 
     def read(self, chunk: bytes) -> None:
         kind, body = _envelope.decode(chunk)
         if kind in SHARED:
             self._shared.read(kind, body)
         elif kind == END:
-            self._rows_told = _count_decoder.decode(body)
+            self._expected_rows = _count_decoder.decode(body)
         else:
             self._rows += TABLES[kind].codec.read(body, self._shared, self._editors[kind])
 
     def finish(self, header: Header) -> Snapshot:
-        if self._rows != self._rows_told:
-            raise Invalid(f"the snapshot is incomplete: {self._rows} rows, not {max(self._rows_told, 0)}")
+        if self._rows != self._expected_rows:
+            raise Invalid(f"the snapshot is incomplete: {self._rows} rows, not {max(self._expected_rows, 0)}")
         for editor in self._editors.values():
             editor.is_changed = True
         tables = {name: editor.finish(header.tables.get(name, 0)) for name, editor in self._editors.items()}

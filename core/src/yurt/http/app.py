@@ -28,7 +28,7 @@ from yurt.http.edge.hosts import HostPolicy
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.security_headers import make_inert
 from yurt.http.edge.task_sockets import is_task_api
-from yurt.http.errors import NoServer, NotLed, headers_of, told_error
+from yurt.http.errors import NoServer, NotLed, headers_of, public_error
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.forwarding_headers import NOT_LEADING
@@ -190,7 +190,7 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
         log.exception("request failed: method=%s path=%s", request.method, request.path)
-        told = told_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
+        told = public_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
         answer = web.Response(status=told.status, text=str(told), headers=headers_of(told))
         return _broken_off(request, error) or answer
 

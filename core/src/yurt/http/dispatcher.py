@@ -26,7 +26,7 @@ from yurt.http.authentication import token_text
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
 from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
-from yurt.http.errors import NoServer, Refused, told_error
+from yurt.http.errors import NoServer, Refused, public_error
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
@@ -247,7 +247,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         is_failed = response.status >= INTERNAL_ERROR
         return response
     except Exception as error:
-        told = told_error(error)
+        told = public_error(error)
         is_failed = told is None or told.status >= INTERNAL_ERROR
         raise
     finally:

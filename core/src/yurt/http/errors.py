@@ -40,14 +40,14 @@ async def failed_call(call: Awaitable[T]) -> T:
         raise Refused(500, str(error), reason=error.reason) from error
 
 
-def told_error(error: Exception) -> YurtError | None:
+def public_error(error: Exception) -> YurtError | None:
     """What the caller is told of an unexpected failure: a known error inside an exception group, or trouble of
     the machine (no descriptor, process or disk space left, a device that fails). None for a defect of ours.
     """
     if isinstance(error, YurtError):
         return error
     if isinstance(error, ExceptionGroup):
-        found = [told_error(each) for each in error.exceptions]
+        found = [public_error(each) for each in error.exceptions]
         return None if None in found else found[0]
     if isinstance(error, TimeoutError):
         text = "It took too long: the agent's machine, or an engine on it, does not answer in time"

@@ -159,7 +159,7 @@ class PluginFailed(Exception):
 
 
 @contextlib.contextmanager
-def failures_told(name: str) -> Iterator[None]:
+def reported_failures(name: str) -> Iterator[None]:
     """Run code of a plugin: whatever it raises, save that it has nothing to offer, becomes PluginFailed."""
     try:
         yield
@@ -227,7 +227,7 @@ class PluginManager:
             version=distribution.version if distribution else "",
         )
         try:
-            with failures_told(entry_point.name):
+            with reported_failures(entry_point.name):
                 if entry_point.name in taken:
                     raise ValueError(
                         f'another installed plugin is named "{entry_point.name}"; uninstall one of the two'
@@ -295,7 +295,7 @@ class PluginManager:
         They are checked, but not put into use. Raises PluginFailed or PluginSkipped, and Invalid when its drivers are
         others than before.
         """
-        with failures_told(entry_point.name):
+        with reported_failures(entry_point.name):
             made = self._make(entry_point, context)
             self._check(made.drivers, own=frozenset(status.drivers))
         names = tuple(driver.name for driver in made.drivers)
@@ -468,7 +468,7 @@ def make_log_engine(name: str, context: PluginContext) -> LogEngine:
             f'server raft_logstore.backend: there is no log engine "{name}": no plugin of that name is installed'
         )
     try:
-        with failures_told(name):
+        with reported_failures(name):
             engines: tuple[LogEngine, ...] = tuple(
                 each for made in functions_of(found[0]).yurt_log_engines(context=context) for each in made or ()
             )

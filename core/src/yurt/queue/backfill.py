@@ -78,10 +78,10 @@ def decide(
     reservations: list[CapacityReservation] = []
     passed = 0
     for job in order:
-        if least is not None and not _any_room(least, profile.free[0]):
+        if least is not None and not _any_capacity(least, profile.free[0]):
             break
         asked, limit = vector(job), job.limit or rules.default_limit or NEVER
-        if profile.has_room(asked, limit):
+        if profile.has_capacity(asked, limit):
             profile.take(asked, profile.times[0], limit)
             starts.append(job)
             continue
@@ -96,5 +96,5 @@ def decide(
     return BackfillSchedule(tuple(starts), tuple(reservations))
 
 
-def _any_room(least: Vector, free: Vector) -> bool:
+def _any_capacity(least: Vector, free: Vector) -> bool:
     return all(map(int.__le__, least, free))

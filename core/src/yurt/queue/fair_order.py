@@ -37,7 +37,7 @@ class Shares(NamedTuple):
     capacity: Amounts
     weights: Mapping[Path, int]
     """In thousandths, by path; tenants that are missing have weight 1."""
-    held: Mapping[str, Amounts]
+    usage: Mapping[str, Amounts]
     """Amounts in use by account; accounts without any are missing."""
 
     def weight(self, path: Path) -> int:
@@ -76,7 +76,7 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
 
 def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
     """The jobs in their order, computed lazily; the inputs must not change meanwhile."""
-    parts = _AccountShares(shares, {*line.accounts, *shares.held})
+    parts = _AccountShares(shares, {*line.accounts, *shares.usage})
     for number in sorted(line.bands, reverse=True):
         yield from _of_band(line.bands[number], line.delays, parts)
 
@@ -93,17 +93,17 @@ class _AccountShares:
     def has_part(self, account: str, asked: Amounts) -> bool:
         """Whether an account stays within its part with so much more."""
         shares = self._shares
-        held = self._held.get(account) or shares.held.get(account, NOTHING)
+        usage = self._held.get(account) or shares.usage.get(account, NOTHING)
         weight = shares.weight((account,))
         return all(
             not more or (own + more) * self._total <= whole * weight
-            for own, more, whole in zip(held, asked, shares.capacity, strict=True)
+            for own, more, whole in zip(usage, asked, shares.capacity, strict=True)
         )
 
     def give(self, account: str, asked: Amounts) -> None:
         """Count a job that the walk has reached as started."""
-        held = self._held.get(account) or self._shares.held.get(account, NOTHING)
-        self._held[account] = held.plus(asked)
+        usage = self._held.get(account) or self._shares.usage.get(account, NOTHING)
+        self._held[account] = usage.plus(asked)
 
 
 def _of_band(band: Band, delays: Mapping[Path, int], parts: _AccountShares) -> Iterator[Waiting]:

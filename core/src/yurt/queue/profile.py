@@ -44,7 +44,7 @@ class Profile:
                 start += 1
         return NEVER
 
-    def has_room(self, asked: Vector, duration: int) -> bool:
+    def has_capacity(self, asked: Vector, duration: int) -> bool:
         """Whether the amounts are free from now on for the duration."""
         end = self.times[0] + duration
         for time, free in zip(self.times, self.free, strict=True):

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, NOTHING, Booked, bookings, capacity_mb, instance_key, parted
 from yurt.sdk.value import Value, no_entries
-from yurt.state.exclusive_resources import NOTHING_HELD
+from yurt.state.exclusive_resources import NOTHING_IN_USE
 from yurt.state.store import Snapshot
 from yurt.state.usage import device_key, is_using
 from yurt.structs import status
@@ -98,7 +98,7 @@ def node_facts(state: Snapshot, node: Node) -> NodeFacts:
     row = columns.rows.get(node.id)
     used = [0] * 5 if row is None else columns.used_on(row)
     has, keeps = node.node_resources, node.reserved_resources
-    cards = _cards(node, columns.held.get(node.id, NOTHING_HELD).devices)
+    cards = _cards(node, columns.in_use.get(node.id, NOTHING_IN_USE).devices)
     event = node.events[-1] if node.events else None
     drain = node.drain_strategy
     return NodeFacts(
@@ -127,10 +127,10 @@ def _instances(node: Node) -> Iterable[tuple[NodeDeviceResource, NodeDevice]]:
     return ((kind, each) for kind in node.node_resources.devices for each in kind.instances)
 
 
-def _cards(node: Node, held: frozenset[str]) -> Cards:
+def _cards(node: Node, in_use: frozenset[str]) -> Cards:
     if not node.node_resources.devices:
         return Cards()
-    booked, found = bookings(held), Cards()
+    booked, found = bookings(in_use), Cards()
     for kind, instance in _instances(node):
         mine, size_mb = booked.get(instance_key(kind, instance.id), NOTHING), capacity_mb(kind, instance)
         found = Cards(
@@ -150,7 +150,7 @@ def _vram_used(booked: Booked, size_mb: int) -> int:
 def card_list(state: Snapshot, node: Node, sees: Callable[[str], bool]) -> list[dict[str, Any]]:
     """Each device of a node with its users; those in hidden namespaces have no names."""
     holders = _holders(state.allocs.each_where("node", node.id), sees)
-    booked = bookings(state.columns.held.get(node.id, NOTHING_HELD).devices)
+    booked = bookings(state.columns.in_use.get(node.id, NOTHING_IN_USE).devices)
     found = []
     for kind, instance in _instances(node):
         key, size_mb = instance_key(kind, instance.id), capacity_mb(kind, instance)

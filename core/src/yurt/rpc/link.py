@@ -63,7 +63,7 @@ class Link:
         self._moves = False
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
-        self._told_problems: dict[str, str] = {}
+        self._reported_problems: dict[str, str] = {}
         """What was last said of each address; said again when it is another."""
 
     @property
@@ -133,18 +133,18 @@ class Link:
                 wire = await self._dialler.reach(address)
                 welcome = await self._dialler.greet(wire)
             except YurtError as error:
-                self._tell_problem(address, error)
+                self._report_problem(address, error)
                 return False
             await self._carry(wire, address, welcome)
             return True
         finally:
             wire.close()
 
-    def _tell_problem(self, address: str, error: YurtError) -> None:
+    def _report_problem(self, address: str, error: YurtError) -> None:
         self._problem = f"{address}: {error}"
-        if self._told_problems.get(address) != str(error):
+        if self._reported_problems.get(address) != str(error):
             log.warning("server cannot be used: address=%s error=%s", address, error)
-        self._told_problems[address] = str(error)
+        self._reported_problems[address] = str(error)
 
     async def _carry(self, wire: SocketWire, address: str, welcome: Welcome) -> None:
         peer = Peer(wire, serves=self._serves, is_dialler=True)
@@ -153,7 +153,7 @@ class Link:
         for on_open in self._listeners:
             on_open()
         self._problem = "the connection has ended"
-        self._told_problems.clear()
+        self._reported_problems.clear()
         log.log(self._level, "connected to server: name=%s address=%s", welcome.name, address)
         try:
             async with asyncio.TaskGroup() as group:

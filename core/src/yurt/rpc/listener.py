@@ -132,7 +132,7 @@ class Listener:
             try:
                 connection, address = await loop.sock_accept(listening)
             except OSError as error:
-                self._tell("", f"no connection can be taken: {error}")
+                self._report("", f"no connection can be taken: {error}")
                 await asyncio.sleep(OUT_OF_FILES_PAUSE_S)
                 continue
             self._enter(connection, address, credentials)
@@ -144,7 +144,7 @@ class Listener:
         outcome = self._admission.enter(key, host)
         if isinstance(outcome, ConnectionRefused):
             self._metrics.count("rpc.refuse_conn")
-            self._tell(host, f"a connection is refused: {outcome.reason}")
+            self._report(host, f"a connection is refused: {outcome.reason}")
             connection.close()
             return
         if outcome is not None:
@@ -170,7 +170,7 @@ class Listener:
             hello, session = await self._greet(wire, connection, address, credentials)
         except (TimeoutError, OSError, YurtError) as error:
             self._metrics.count("rpc.fail_conn")
-            self._tell(address, f"a connection is refused: {str(error) or 'it did not say in time who it is'}")
+            self._report(address, f"a connection is refused: {str(error) or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
                 wire.write(encode_greeting(refusal(error)))
             wire.close()
@@ -205,10 +205,10 @@ class Listener:
 
     def _end_abuse(self, address: str, text: str) -> None:
         self._metrics.count("rpc.bad_message")
-        self._tell(address, text)
+        self._report(address, text)
 
-    def _tell(self, address: str, text: str) -> None:
-        self._lines.tell(address, text, now_s=asyncio.get_running_loop().time())
+    def _report(self, address: str, text: str) -> None:
+        self._lines.report(address, text, now_s=asyncio.get_running_loop().time())
 
 
 def _bound(host: str, port: int, address: str) -> socket.socket:

@@ -20,25 +20,25 @@ class PeerLines:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
         """By peer, oldest first: when its last line was written."""
         self._left_out: Counter[str] = Counter()
         """By peer: how many lines were left out since."""
 
-    def tell(self, address: str, text: str, *, now_s: float) -> None:
+    def report(self, address: str, text: str, *, now_s: float) -> None:
         """Write a line, or count it. `text` may hold what the peer sent."""
         peer = peer_of(address)
-        if now_s - self._told_s.get(peer, -LINE_INTERVAL_S) < LINE_INTERVAL_S:
+        if now_s - self._reported_s.get(peer, -LINE_INTERVAL_S) < LINE_INTERVAL_S:
             self._left_out[peer] += 1
             return
-        self._told_s.pop(peer, None)
-        while len(self._told_s) >= PEERS_MAX:
-            oldest = next(iter(self._told_s))
-            if now_s - self._told_s[oldest] < LINE_INTERVAL_S:
+        self._reported_s.pop(peer, None)
+        while len(self._reported_s) >= PEERS_MAX:
+            oldest = next(iter(self._reported_s))
+            if now_s - self._reported_s[oldest] < LINE_INTERVAL_S:
                 return
-            del self._told_s[oldest]
+            del self._reported_s[oldest]
             self._left_out.pop(oldest, None)
-        self._told_s[peer] = now_s
+        self._reported_s[peer] = now_s
         self._log.warning("%s: peer=%s left_out=%d", one_line(text), peer, self._left_out.pop(peer, 0))
 
 

@@ -21,7 +21,7 @@ from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.claims import source_of
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
-from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
 from yurt.state.host_volumes import host_requests, refusal_of_node
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
@@ -250,32 +250,32 @@ class _Checker:
         assert row is not None
         used = columns.used_on(row)
         offered: list[int] = columns.nodes.offered[row].tolist()
-        held = columns.held.get(node.id, NOTHING_HELD)
+        in_use = columns.in_use.get(node.id, NOTHING_IN_USE)
         # What the plan ends on the node is freed before what it places is counted: a replacement may take over the
         # ports and devices of the allocation that it replaces.
         for stop in part.leaving:
             alloc = self.snapshot.allocs.get(stop.id)
             if alloc is not None and alloc.node_id == node.id and is_using(alloc):
-                held = _add(used, held, usage_of(alloc), -1)
+                in_use = _add(used, in_use, usage_of(alloc), -1)
         coming = [self.usage(placement) for placement in part.placements]
         for usage in coming:
-            held = _add(used, held, usage, 1)
+            in_use = _add(used, in_use, usage, 1)
         # The cheap and the common first; what is named is what operators see when plans are refused.
         if 0 < offered[ALLOCS] < used[ALLOCS]:
             return MAX_ALLOCS
-        if _is_shared(held, coming, "core"):
+        if _is_shared(in_use, coming, "core"):
             return "cores"
         for column, name in DIMENSIONS:
             if used[column] > offered[column]:
                 return name
-        if _is_shared(held, coming, "port") or _takes_reserved(node, coming):
+        if _is_shared(in_use, coming, "port") or _takes_reserved(node, coming):
             return "reserved alloc port collision"
-        if _is_shared(held, coming, "device"):
+        if _is_shared(in_use, coming, "device"):
             return "device oversubscribed"
-        booked = overbooked(node, held.devices, [device for usage in coming for device in usage.devices])
+        booked = overbooked(node, in_use.devices, [device for usage in coming for device in usage.devices])
         if booked:
             return booked
-        if _is_shared(held, coming, "volume"):
+        if _is_shared(in_use, coming, "volume"):
             return CLAIMED
         return ""
 
@@ -315,19 +315,19 @@ class _Checker:
         return known
 
 
-def _add(used: list[int], held: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
+def _add(used: list[int], in_use: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
     for column, amount in enumerate(usage.amounts):
         used[column] += sign * amount
-    return with_usage(held, usage, sign) if usage.is_exclusive else held
+    return with_usage(in_use, usage, sign) if usage.is_exclusive else in_use
 
 
-def _is_shared(held: ExclusiveResources, coming: list[Usage], kind: str) -> bool:
+def _is_shared(in_use: ExclusiveResources, coming: list[Usage], kind: str) -> bool:
     """Whether an exclusive resource of the placements has another holder."""
-    if not held.extra:
+    if not in_use.extra:
         return False
     for usage in coming:
         things: tuple[object, ...] = _things(usage, kind)
-        if any((kind, thing) in held.extra for thing in things):
+        if any((kind, thing) in in_use.extra for thing in things):
             return True
     return False
 

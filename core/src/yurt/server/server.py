@@ -23,7 +23,7 @@ from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
 from yurt.server.log.catch_up import fetch_snapshot
 from yurt.server.log.event_buffer import Event
-from yurt.server.log.job_log_lines import log_life
+from yurt.server.log.job_log_lines import log_lifecycle
 from yurt.server.log.log_quota import gossip_sizes
 from yurt.server.log.replica import Replica
 from yurt.server.operations import Targets
@@ -247,7 +247,7 @@ class Server:
             self.read_models.reset()
             self.roles.begin_anew()
         else:
-            log_life(changes)
+            log_lifecycle(changes)
         self.read_models.observe(changes)
         self.log.events.add(Event(index, changes, command.event_type, size))
         self.log.replica.waiter.reached(index)

@@ -24,7 +24,7 @@ import immutables
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
-from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, content_of, with_usage
+from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, content_of, with_usage
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsages, namespace_key, with_usages
 from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
@@ -172,7 +172,7 @@ class _Known(NamedTuple):
 class Columns:
     """Derived columns; immutable."""
 
-    __slots__ = ("_chunks", "_free", "_known", "_used", "by_namespace", "held", "nodes", "rows")
+    __slots__ = ("_chunks", "_free", "_known", "_used", "by_namespace", "in_use", "nodes", "rows")
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Columns:
         chunks: tuple[Chunk, ...],
         *,
         rows: RowNumbers,
-        held: immutables.Map[str, ExclusiveResources],
+        in_use: immutables.Map[str, ExclusiveResources],
         by_namespace: NamespaceUsages,
         known: _Known | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class Columns:
         assert len(taken) + len(free) == len(chunks) * CHUNK, (len(taken), len(free), "a row is a node's, or free")
         self.nodes = nodes
         self.rows = taken
-        self.held = held
+        self.in_use = in_use
         self.by_namespace = by_namespace
         """What the allocations of each namespace and node pool use together; plans in flight are not counted."""
         self._chunks = chunks
@@ -199,7 +199,7 @@ class Columns:
     @classmethod
     def empty(cls) -> Columns:
         """No nodes."""
-        return cls(NodeColumns(()), (), rows=RowNumbers(), held=immutables.Map(), by_namespace=immutables.Map())
+        return cls(NodeColumns(()), (), rows=RowNumbers(), in_use=immutables.Map(), by_namespace=immutables.Map())
 
     @classmethod
     def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
@@ -253,7 +253,7 @@ class Columns:
             found = sorted({*found, *offered})
         return found
 
-    def known_used(self, stale: Iterable[int]) -> _Known | None:
+    def cached_usage(self, stale: Iterable[int]) -> _Known | None:
         """The joined usage that a successor with the differing chunks `stale` may start from."""
         if self._used is not None:
             return _Known(self._used, frozenset(stale))
@@ -270,17 +270,17 @@ class Columns:
             used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
             used.flags.writeable = False
             chunks[number] = chunks[number].with_used(used)
-        known = self.known_used(numbers)
+        known = self.cached_usage(numbers)
         return Columns(
             self.nodes,
             tuple(chunks),
             rows=RowNumbers(self.rows, self._free),
-            held=self.held,
+            in_use=self.in_use,
             by_namespace=self.by_namespace,
             known=known,
         )
 
-    def taking(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
+    def with_usage_of(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
         """The columns plus usages, each on some nodes by id; unknown nodes are ignored."""
         editor = _Editor(self)
         for usage, node_ids in takers:
@@ -319,7 +319,7 @@ class Columns:
                 self.nodes.pools.values[offered[row, POOL]] if offered[row, IS_NODE] else None,
                 self.nodes.classes.values[offered[row, NODE_CLASS]] if offered[row, IS_NODE] else None,
                 tuple(map(int, used[row])),
-                content_of(self.held.get(node_id, NOTHING_HELD)),
+                content_of(self.in_use.get(node_id, NOTHING_IN_USE)),
             )
             for node_id, row in self.rows.items()
         }
@@ -335,7 +335,7 @@ class _Editor:
     def __init__(self, base: Columns) -> None:
         self._base = base
         self._rows = base.rows.mutate()
-        self._held = base.held.mutate()
+        self._in_use = base.in_use.mutate()
         self._free = list(base._free)
         self._chunks: list[Chunk] = list(base._chunks)
         self._fresh: dict[int, tuple[list[str], IntArray, TieArray]] = {}
@@ -388,11 +388,11 @@ class _Editor:
         for column, amount in enumerate(usage.amounts):
             sums[column] += sign * amount
         if usage.is_exclusive:
-            held = with_usage(self._held.get(node_id, NOTHING_HELD), usage, sign)
-            if held == NOTHING_HELD:
-                self._held.pop(node_id, None)
+            in_use = with_usage(self._in_use.get(node_id, NOTHING_IN_USE), usage, sign)
+            if in_use == NOTHING_IN_USE:
+                self._in_use.pop(node_id, None)
             else:
-                self._held[node_id] = held
+                self._in_use[node_id] = in_use
 
     def take_all(self, usage: Usage, node_ids: Sequence[str]) -> None:
         """Add a usage on each of these nodes."""
@@ -440,9 +440,9 @@ class _Editor:
             nodes,
             chunks,
             rows=RowNumbers(self._rows.finish() if self._changed else self._base.rows, tuple(self._free)),
-            held=self._held.finish(),
+            in_use=self._in_use.finish(),
             by_namespace=with_usages(self._base.by_namespace, self._of_namespaces),
-            known=self._base.known_used(self._fresh_used),
+            known=self._base.cached_usage(self._fresh_used),
         )
 
     def _add(self, usage: Usage, rows: list[int]) -> None:

@@ -22,13 +22,13 @@ class ExclusiveResources(NamedTuple):
     extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
 
 
-NOTHING_HELD = ExclusiveResources()
+NOTHING_IN_USE = ExclusiveResources()
 
 
-def with_usage(held: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
+def with_usage(in_use: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
     """The resources after a usage was added (`sign` 1) or removed (-1)."""
-    ports, extra = held.ports.mutate(), held.extra.mutate()
-    cores, devices = held.cores, set(held.devices)
+    ports, extra = in_use.ports.mutate(), in_use.extra.mutate()
+    cores, devices = in_use.cores, set(in_use.devices)
     for address, port in usage.ports:
         bits = ports.get(address, 0)
         if _is_counted(extra, ("port", (address, port)), sign=sign, is_held=bool(bits >> port & 1)):
@@ -43,7 +43,7 @@ def with_usage(held: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveRe
     for device in usage.devices:
         if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
             devices.symmetric_difference_update((device,))
-    volumes = held.volumes
+    volumes = in_use.volumes
     for volume in usage.volumes:
         if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
             volumes = volumes ^ {volume}
@@ -66,11 +66,11 @@ def _is_counted(
     return is_held and not more
 
 
-def content_of(held: ExclusiveResources) -> tuple[object, ...]:
+def content_of(in_use: ExclusiveResources) -> tuple[object, ...]:
     """The content in a canonical form."""
 
     def entries(mapping: Mapping[K, int]) -> Iterator[tuple[str, int]]:
         return iter(sorted((repr(key), value) for key, value in mapping.items()))
 
-    exclusive = (held.cores, tuple(sorted(held.devices)), tuple(sorted(held.volumes)))
-    return (tuple(entries(held.ports)), *exclusive, tuple(entries(held.extra)))
+    exclusive = (in_use.cores, tuple(sorted(in_use.devices)), tuple(sorted(in_use.volumes)))
+    return (tuple(entries(in_use.ports)), *exclusive, tuple(entries(in_use.extra)))

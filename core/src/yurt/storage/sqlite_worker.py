@@ -148,7 +148,7 @@ class SqliteWorker:
             self._fail(batch, Unavailable(self._failure))
             return
         for call, (result, error_found) in zip(batch, answers, strict=True):
-            _tell(call, result, error_found)
+            _resolve(call, result, error_found)
 
     def _run_one(self, call: _Call, *, is_alone: bool) -> tuple[Any, Exception | None]:
         """Run a function; alone in its transaction it needs no savepoint, which would cost two more GIL waits."""
@@ -177,10 +177,10 @@ class SqliteWorker:
 
     def _fail(self, batch: list[_Call], error: Exception) -> None:
         for call in batch:
-            _tell(call, None, error)
+            _resolve(call, None, error)
 
 
-def _tell(call: _Call, result: Any, error: Exception | None) -> None:
+def _resolve(call: _Call, result: Any, error: Exception | None) -> None:
     def answer() -> None:
         if call.answer.done():
             return

@@ -32,7 +32,7 @@ def network_part(request: TaskRequest, plugin: PluginConfig, *, is_rootless: boo
     config: TaskConfig = request.config
     mode = network_mode(request, is_rootless=is_rootless)
     kind, _, value = mode.partition(":")
-    check_names(request, mode, names_given(config))
+    check_names(request, mode, requested_names(config))
     part: Part = {**namespace_part(kind, value, request), **names_part(config, plugin, request, kind)}
     endpoint = endpoint_options(config)
     is_network = kind not in (*ENGINE_MODES, *OTHERS_MODES)
@@ -65,7 +65,7 @@ def namespace_part(kind: str, value: str, request: TaskRequest) -> Part:
             return {"netns": {"nsmode": kind if kind in ENGINE_MODES else "bridge", "value": ""}}
 
 
-def names_given(config: TaskConfig) -> Part:
+def requested_names(config: TaskConfig) -> Part:
     """The options for names, by option name."""
     return {
         "dns": config.dns,

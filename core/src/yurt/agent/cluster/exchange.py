@@ -9,7 +9,7 @@ from contextlib import suppress
 from yurt import __version__
 from yurt.agent.cluster.members_port import MEMBERS, PORT, Ask, MembersPort, T
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
@@ -48,7 +48,7 @@ class Exchange:
                 self._membership.reap()
                 self._keep_contacts(group)
                 if version == self._membership.version:
-                    await self._membership.wait_news(LOOK_INTERVAL_S)
+                    await self._membership.wait_change(LOOK_INTERVAL_S)
 
     def _keep_contacts(self, group: asyncio.TaskGroup) -> None:
         """Maintain a connection to every known server at its present address."""
@@ -75,7 +75,7 @@ class Exchange:
                 version = self._membership.version
                 await self._try_exchange(port)
                 if version == self._membership.version:
-                    await self._membership.wait_news(ASK_INTERVAL_S)
+                    await self._membership.wait_change(ASK_INTERVAL_S)
 
     async def _try_exchange(self, port: MembersPort) -> None:
         """Exchange news, if that can be done in time."""
@@ -117,13 +117,13 @@ class Exchange:
     async def join(self, address: str) -> str:
         """Exchange records with the server at an address; returns its name. Raises a YurtError when none answers."""
         region = await self._security.region_at(address, self._membership.own.region)
-        news = await self.ask_once(address, region, self._exchange, limit_s=JOIN_LIMIT_S)
-        return news.sender
+        update = await self.ask_once(address, region, self._exchange, limit_s=JOIN_LIMIT_S)
+        return update.sender
 
-    async def _exchange(self, port: MembersPort) -> News:
-        news = await port.exchange(self._membership.news())
-        self._membership.take_news(news)
-        return news
+    async def _exchange(self, port: MembersPort) -> MembershipUpdate:
+        update = await port.exchange(self._membership.update())
+        self._membership.merge_update(update)
+        return update
 
     async def leave(self) -> None:
         """Announce that this server has left to all servers that can be reached within a moment."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.sdk.value import Value
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
@@ -39,7 +39,9 @@ class Joins(Value):
 Decision = Waits | Founds | Joins
 
 
-def decide(own: Member, members: Sequence[Member], reports: Mapping[str, News], met: Collection[str] = ()) -> Decision:
+def decide(
+    own: Member, members: Sequence[Member], reports: Mapping[str, MembershipUpdate], met: Collection[str] = ()
+) -> Decision:
     """What the server `own`, which has no data, does next.
 
     `reports` are the last news of each server itself, `met` the servers that were candidates like this one.
@@ -105,7 +107,7 @@ def token_of(founders: Mapping[str, str]) -> str:
     return f"yurt-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, News]) -> Mapping[str, str]:
+def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, MembershipUpdate]) -> Mapping[str, str]:
     """The founders that another server lists, if they include this one, it is new, and no other list disagrees."""
     told = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
     if any(own.name not in news.awaited for news in told):
@@ -171,7 +173,7 @@ def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collectio
     return sorted((failed | set(met)) - {each.name for each in candidates})
 
 
-def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, News]) -> list[str]:
+def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, MembershipUpdate]) -> list[str]:
     """The servers that are not known to list the same servers."""
     wanted = [(each.name, each.etcd_addr) for each in candidates]
     found = []

@@ -54,7 +54,7 @@ class Joiner:
             if problem != told:
                 log.info("no other server can be joined yet, trying again: %s", problem)
             told = problem
-            await self._membership.wait_news(min(pause_s, settings.retry_interval_s))
+            await self._membership.wait_change(min(pause_s, settings.retry_interval_s))
             pause_s *= 2
 
     def _knows_others(self) -> bool:

@@ -8,7 +8,7 @@ from yurt import __version__
 from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.cluster.members_port import MEMBERS, PORT, AdmissionAnswer, Admit, admits_nobody
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.listener import Caller, ConnectionCounters, Listener, PeerSession
@@ -79,12 +79,12 @@ class _MembersCalls:
         self._admit = admit
         self._hello = hello
 
-    async def exchange(self, news: News) -> News:
+    async def exchange(self, news: MembershipUpdate) -> MembershipUpdate:
         """Exchange records; a server reports only about itself."""
         if news.sender != self._hello.name:
             raise PermissionDenied(f"this connection speaks for server {self._hello.name}, not for {news.sender}")
-        self._membership.take_news(news)
-        return self._membership.news()
+        self._membership.merge_update(news)
+        return self._membership.update()
 
     async def admit(self, member: Member) -> AdmissionAnswer:
         """Admit the calling server to the cluster, if it is of this region."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
 from yurt.access.calls import CallerKind, allowed
-from yurt.agent.cluster.records import News
+from yurt.agent.cluster.records import MembershipUpdate
 from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value, no_entries
@@ -27,7 +27,7 @@ class MembersPort(Protocol):
     """The calls of servers on the membership port."""
 
     @allowed(CallerKind.SERVER, CallerKind.REGION)
-    async def exchange(self, news: News) -> News:
+    async def exchange(self, news: MembershipUpdate) -> MembershipUpdate:
         """Exchange records in both directions."""
         ...
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from yurt.agent.cluster.cluster_files import Founding
-from yurt.agent.cluster.records import News, Records
+from yurt.agent.cluster.records import MembershipUpdate, Records
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.sdk.value import replace
@@ -27,7 +27,7 @@ class Membership:
     def __init__(self, own: Member, *, env: Env, applied_index: Callable[[], int] = lambda: 0) -> None:
         """`applied_index` returns the index of the last command applied here; other servers receive it."""
         self.run_id = env.uuid()
-        self.reports: dict[str, News] = {}
+        self.reports: dict[str, MembershipUpdate] = {}
         self.trailing: dict[str, int] = {}
         """How far each server was behind this one when it told its index."""
         self.version = 0
@@ -76,7 +76,7 @@ class Membership:
         now = self._env.monotonic()
         return now - self._status_since.get(name, now)
 
-    async def wait_news(self, limit_s: float) -> None:
+    async def wait_change(self, limit_s: float) -> None:
         """Wait until something about the servers changes, or the time is over."""
         with suppress(TimeoutError):
             async with self._env.timeout(limit_s):
@@ -88,7 +88,7 @@ class Membership:
         """Publish a changed own record."""
         self._take(self._records.with_own(**changes))
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Publish at once what is not in the records: the founding."""
         self.version += 1
         pulse, self._pulse = self._pulse, asyncio.Event()
@@ -116,9 +116,9 @@ class Membership:
         """The founders that had not begun yet."""
         return self._origin.awaited
 
-    def news(self) -> News:
+    def update(self) -> MembershipUpdate:
         """What this server sends to others."""
-        return News(
+        return MembershipUpdate(
             sender=self.own.name,
             run=self.run_id,
             members=self.members(),
@@ -129,36 +129,36 @@ class Membership:
             index=self._applied_index(),
         )
 
-    def take_news(self, news: News) -> None:
+    def merge_update(self, update: MembershipUpdate) -> None:
         """Merge what another server sends."""
         now = self._env.monotonic()
-        merged = self._records.merged(*self._believed(news), now)
-        if news.sender != self.own.name:
-            known, self.reports[news.sender] = self.reports.get(news.sender), news
-            if not self.own.has_data and (known is None or known.members != news.members):
-                self.tell()
-            self.trailing[news.sender] = max(0, self._applied_index() - news.index)
-            merged = merged.heard(news.sender, now)
+        merged = self._records.merged(*self._believed(update), now)
+        if update.sender != self.own.name:
+            known, self.reports[update.sender] = self.reports.get(update.sender), update
+            if not self.own.has_data and (known is None or known.members != update.members):
+                self.publish()
+            self.trailing[update.sender] = max(0, self._applied_index() - update.index)
+            merged = merged.heard(update.sender, now)
         self._take(merged)
 
-    def _believed(self, news: News) -> tuple[tuple[Member, ...], Mapping[str, int]]:
+    def _believed(self, update: MembershipUpdate) -> tuple[tuple[Member, ...], Mapping[str, int]]:
         """The part of received records that is trusted: a server of the own region only introduces unknown servers."""
         ours = f".{self.own.region}"
-        if news.sender.endswith(ours):
-            return news.members, news.forgotten
+        if update.sender.endswith(ours):
+            return update.members, update.forgotten
         known = {each.name for each in self.members()}
         members = tuple(
             each
-            for each in news.members
+            for each in update.members
             if each.region != self.own.region or (each.status == ALIVE and each.name not in known)
         )
-        return members, {name: number for name, number in news.forgotten.items() if not name.endswith(ours)}
+        return members, {name: number for name, number in update.forgotten.items() if not name.endswith(ours)}
 
     def _take(self, records: Records) -> None:
         before, self._records = self._records, records
         facts = {name: seen.member for name, seen in records.others.items()}
         if records.own != before.own or facts != {name: seen.member for name, seen in before.others.items()}:
-            self.tell()
+            self.publish()
         self._look()
 
     def _look(self) -> None:

@@ -71,7 +71,7 @@ class OwnEtcd:
         self._tls = tls
         self._learns = False
         self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
-        self._told = ""
+        self._reported = ""
         self._refused_since: float | None = None
         if self._record.now.has_begun and not self.has_begun:
             check_has_no_database(self.folder)
@@ -135,7 +135,7 @@ class OwnEtcd:
                 if await self._form_once():
                     return
             except Unavailable as error:
-                self._tell(f"the etcd member cannot start yet: {error}")
+                self._report(f"the etcd member cannot start yet: {error}")
                 await self._env.sleep(ADMIT_PAUSE_S)
 
     async def _form_once(self) -> bool:
@@ -151,8 +151,8 @@ class OwnEtcd:
             self._refused_since = None
         match decision:
             case Waits(reason=reason):
-                self._tell(reason)
-                await self._membership.wait_news(LOOK_INTERVAL_S)
+                self._report(reason)
+                await self._membership.wait_change(LOOK_INTERVAL_S)
                 return False
             case Founds(founders=founders):
                 await self._found(dict(founders))
@@ -166,7 +166,7 @@ class OwnEtcd:
         awaited, port = tuple(sorted(set(founders) - {own})), self._config.cluster.etcd_port
         self._record.change(founding=founders, awaited=awaited, has_peer_tls=self.has_peer_tls, etcd_port=port)
         self._membership.change_own(has_data=True)
-        self._membership.tell()
+        self._membership.publish()
         urls = {name: peer_url(address, is_tls=self.has_peer_tls) for name, address in founders.items()}
         await self._start(urls, is_new=True)
 
@@ -191,7 +191,7 @@ class OwnEtcd:
         is_lasting = now - self._refused_since >= ADVICE_AFTER_S
         advice = lost_majority(self._membership.own, self._membership.members()) if is_lasting else ""
         told = f"no server admits this one yet: {'; '.join(refusals)}"
-        self._tell(f"{told}. To the operator: {advice}" if advice else told)
+        self._report(f"{told}. To the operator: {advice}" if advice else told)
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 
@@ -283,11 +283,11 @@ class OwnEtcd:
         await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._membership.change_own(has_data=False)
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """A line for the operator, once."""
-        if text != self._told:
+        if text != self._reported:
             log.info("%s", text)
-        self._told = text
+        self._reported = text
 
     def _make_member(self, cluster: dict[str, str], *, is_new: bool) -> EtcdMember:
         own, config = self._membership.own, self._config

@@ -48,7 +48,7 @@ class PeerAddress:
         self._own = own
         self._members = members
         self._env = env
-        self._told = ""
+        self._reported = ""
 
     async def run(self) -> None:
         """Keep the recorded address right until cancelled; a removed member rejoins at the new address."""
@@ -70,18 +70,18 @@ class PeerAddress:
         etcd, address = self._etcd, self._own.etcd_addr
         if self._own.has_tls and not etcd.has_peer_tls:
             problem = obstacle(self._own.name, voters, self._members())
-            if problem != self._told and problem:
+            if problem != self._reported and problem:
                 log.warning("%s", problem)
-            self._told = problem
+            self._reported = problem
             if not problem:
-                await self._tell(mine, address, is_tls=True)
+                await self._update_peer_url(mine, address, is_tls=True)
                 await etcd.turn_to_tls()
                 return True
         if (mine.address, mine.is_tls) != (address, etcd.has_peer_tls):
-            await self._tell(mine, address, is_tls=etcd.has_peer_tls)
+            await self._update_peer_url(mine, address, is_tls=etcd.has_peer_tls)
         return etcd.has_peer_tls == bool(self._own.has_tls)
 
-    async def _tell(self, mine: Voter, address: str, *, is_tls: bool) -> None:
+    async def _update_peer_url(self, mine: Voter, address: str, *, is_tls: bool) -> None:
         """Have all members know where and how this one is reached, if they do not yet."""
         if (mine.address, mine.is_tls) == (address, is_tls):
             return

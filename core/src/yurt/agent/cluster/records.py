@@ -33,7 +33,7 @@ NEVER = float("-inf")
 _RANKS = {ALIVE: 0, LEAVING: 1, LEFT: 2}
 
 
-class News(Value):
+class MembershipUpdate(Value):
     """The message of one server to another: all of its records, and its own progress."""
 
     sender: str
@@ -88,11 +88,11 @@ class Records(Value):
             return self
         return replace(self, own=replace(changed, incarnation=self.own.incarnation + 1))
 
-    def merged(self, news: Iterable[Member], forgotten: Mapping[str, int], now: float) -> Records:
+    def merged(self, update: Iterable[Member], forgotten: Mapping[str, int], now: float) -> Records:
         """A copy with received records merged."""
         known = self._with_forgotten(forgotten, now)
-        for member in news:
-            known = known._with_own_news(member) if member.name == self.own.name else known._with_member(member, now)
+        for member in update:
+            known = known._with_own_record(member) if member.name == self.own.name else known._with_member(member, now)
         return known
 
     def heard(self, name: str, now: float) -> Records:
@@ -125,7 +125,7 @@ class Records(Value):
             case _:
                 return False
 
-    def _with_own_news(self, told: Member) -> Records:
+    def _with_own_record(self, told: Member) -> Records:
         """Contradict others' records of this server that are newer than its own but differ from it."""
         if _key(told) <= _key(self.own) or _fact(told) == self.own:
             return self

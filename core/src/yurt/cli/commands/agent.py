@@ -151,10 +151,10 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     data[name] = value
 
 
-def _pair(text_given: str) -> tuple[str, str]:
-    name, equals, value = text_given.partition("=")
+def _pair(raw_text: str) -> tuple[str, str]:
+    name, equals, value = raw_text.partition("=")
     if not equals:
-        raise CliError(f'-meta needs key=value, not "{text_given}"')
+        raise CliError(f'-meta needs key=value, not "{raw_text}"')
     return name, value
 
 

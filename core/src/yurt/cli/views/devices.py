@@ -40,7 +40,7 @@ def held_by(alloc: Json) -> Iterator[str]:
     yield from (each for device in devices for each in device.get("DeviceIDs") or ())
 
 
-def show_given(call: Invocation, alloc: Json, task: str) -> None:
+def show_allocated(call: Invocation, alloc: Json, task: str) -> None:
     """The devices that a task was given, and of a share how much."""
     given = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).get(task) or {}
     rows = [[group_name(device), each.partition(MARK)[0], share_text(device)] for device in given.get("Devices") or ()

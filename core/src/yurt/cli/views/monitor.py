@@ -55,7 +55,7 @@ class EvalMonitor:
         say = self.call.screen.line
         say(f'==> {clock()}: Monitoring evaluation "{self.call.short(eval_id)}"')
         evaluation = self._until_ended(eval_id)
-        code = self._tell_end(evaluation)
+        code = self._print_end(evaluation)
         following = evaluation.get("NextEval")
         if following and evaluation["Status"] == "complete" and not code:
             return self.follow(following)
@@ -75,22 +75,22 @@ class EvalMonitor:
             answer = self.api.read(path, index=index, wait_s=HEALTH_WAIT_S)
             own_allocs = [each for each in answer.data or () if each.get("EvalID") == evaluation["ID"]]
             if not own_allocs:
-                self._tell_nothing_done(evaluation)
+                self._print_nothing_done(evaluation)
             allocs = [each for each in own_allocs if not _is_older(each, evaluation)]
             if not allocs:
                 return 0
             if not is_first:
-                self._tell_allocs(evaluation["ID"])
+                self._print_allocs(evaluation["ID"])
             self.watch.take(allocs)
             stuck = self.watch.stuck_groups(allocs)
             if stuck:
-                return self._tell_stuck(allocs, stuck)
+                return self._print_stuck(allocs, stuck)
             ended = all(each["ClientStatus"] in ("complete", "failed", "lost") for each in allocs)
             if ended or (not self.waits and self.watch.are_settled(allocs)):
-                return self._tell_outcome(evaluation, allocs)
+                return self._print_outcome(evaluation, allocs)
             is_first, index = False, answer.index
 
-    def _tell_stuck(self, allocs: list[Json], stuck: list[str]) -> int:
+    def _print_stuck(self, allocs: list[Json], stuck: list[str]) -> int:
         say = self.call.screen.line
         has_run = all(each["ClientStatus"] == "failed" for each in allocs) and self.watch.have_run(stuck)
         say(f"==> {clock()}: {'Tasks failed' if has_run else 'Tasks cannot start'}:")
@@ -99,23 +99,23 @@ class EvalMonitor:
         say(f"    More about it: yurt alloc status {self.call.short(_example(allocs, stuck)['ID'])}")
         return 1
 
-    def _tell_outcome(self, evaluation: Json, allocs: list[Json]) -> int:
+    def _print_outcome(self, evaluation: Json, allocs: list[Json]) -> int:
         for line in outcome_lines(self.call, allocs):
             self.call.screen.line(line)
         failed = sorted({each["TaskGroup"] for each in allocs if each["ClientStatus"] in ("failed", "lost")})
         if failed:
-            return self._tell_failed(allocs, failed)
+            return self._print_failed(allocs, failed)
         if evaluation.get("Type") == "batch" and any(each["ClientStatus"] == "running" for each in allocs):
             self._indent(f"It goes on. What becomes of it: yurt job status {evaluation['JobID']}", stamp=False)
         return 0
 
-    def _tell_failed(self, allocs: list[Json], failed: list[str]) -> int:
+    def _print_failed(self, allocs: list[Json], failed: list[str]) -> int:
         for line in self.watch.reasons(failed):
             self._indent(line, stamp=False)
         self._indent(f"More about it: yurt alloc status {self.call.short(_example(allocs, failed)['ID'])}", stamp=False)
         return 1
 
-    def _tell_nothing_done(self, evaluation: Json) -> None:
+    def _print_nothing_done(self, evaluation: Json) -> None:
         """Say why a registration placed nothing: the job is as it was."""
         if evaluation.get("TriggeredBy") != "job-register" or evaluation["Status"] != "complete":
             return
@@ -136,7 +136,7 @@ class EvalMonitor:
             if evaluation.get("DeploymentID") and not told_deployment:
                 told_deployment = True
                 self._indent(f'Evaluation within deployment: "{self.call.short(evaluation["DeploymentID"])}"')
-            self._tell_allocs(eval_id)
+            self._print_allocs(eval_id)
             if evaluation["Status"] != status:
                 self._indent(f'Evaluation status changed: "{status}" -> "{evaluation["Status"]}"')
                 status = evaluation["Status"]
@@ -149,7 +149,7 @@ class EvalMonitor:
             return f'Evaluation triggered by node "{self.call.short(evaluation["NodeID"])}"'
         return f'Evaluation triggered by job "{evaluation["JobID"]}"'
 
-    def _tell_allocs(self, eval_id: str) -> None:
+    def _print_allocs(self, eval_id: str) -> None:
         allocs: list[Json] = self.api.get(api_path("evaluation", eval_id, "allocations")) or []
         for alloc in sorted(allocs, key=lambda each: each["Name"]):
             now = _Seen(alloc["ClientStatus"], alloc["DesiredStatus"], alloc.get("ClientDescription") or "")
@@ -164,7 +164,7 @@ class EvalMonitor:
                 extra = f" ({now.description})" if now.description else ""
                 self._indent(f'{name} status changed: "{before.status}" -> "{now.status}"{extra}')
 
-    def _tell_end(self, evaluation: Json) -> int:
+    def _print_end(self, evaluation: Json) -> int:
         screen, short = self.call.screen, self.call.short(evaluation["ID"])
         failed = evaluation.get("FailedTGAllocs") or {}
         status = evaluation["Status"]
@@ -177,14 +177,14 @@ class EvalMonitor:
                 blocked = self.call.short(evaluation["BlockedEval"])
                 self._indent(f'Evaluation "{blocked}" waiting for additional capacity to place remainder', stamp=False)
             if evaluation.get("JobID"):
-                self._tell_why(evaluation, explained(self.call, evaluation))
+                self._print_why(evaluation, explained(self.call, evaluation))
             return PLACEMENT_FAILED
         if status == "complete" and evaluation.get("JobID") and is_of_every_node(evaluation.get("Type")):
             explanation = explained(self.call, evaluation)
             nowhere = nowhere_text(explanation)
             if nowhere:
                 screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}" but {nowhere}:')
-                self._tell_why(evaluation, explanation)
+                self._print_why(evaluation, explanation)
                 return PLACEMENT_FAILED
         screen.line(f'==> {clock()}: Evaluation "{short}" finished with status "{status}"')
         if status in ("complete", "blocked"):
@@ -193,7 +193,7 @@ class EvalMonitor:
             self._indent(evaluation["StatusDescription"], stamp=False)
         return 1
 
-    def _tell_why(self, evaluation: Json, explanation: Json) -> None:
+    def _print_why(self, evaluation: Json, explanation: Json) -> None:
         for line in [*blockers_of(explanation), hint_of(evaluation)]:
             self._indent(line, stamp=False)
 
@@ -240,20 +240,20 @@ def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool
             block.show(text)
             last = text
         if not is_active(deployment):
-            return 0 if deployment["Status"] == "successful" else _tell_failed_deployment(call, watch, allocs)
+            return 0 if deployment["Status"] == "successful" else _print_failed_deployment(call, watch, allocs)
         stuck = watch.stuck_groups(allocs) if watch else []
         if watch and stuck:
-            return _tell_stuck_deployment(call, deployment_id, watch, stuck)
+            return _print_stuck_deployment(call, deployment_id, watch, stuck)
         index = answer.index
 
 
-def _tell_failed_deployment(call: Invocation, watch: StartWatch | None, allocs: list[Json]) -> int:
+def _print_failed_deployment(call: Invocation, watch: StartWatch | None, allocs: list[Json]) -> int:
     for failure in last_failures(allocs) if watch else ():
         call.screen.line(f'    Group "{failure.group}": task "{failure.task}": {failure.reason}')
     return 1
 
 
-def _tell_stuck_deployment(call: Invocation, deployment_id: str, watch: StartWatch, stuck: list[str]) -> int:
+def _print_stuck_deployment(call: Invocation, deployment_id: str, watch: StartWatch, stuck: list[str]) -> int:
     say, short = call.screen.line, call.short(deployment_id)
     say(f"==> {clock()}: Tasks cannot start:")
     for line in watch.reasons(stuck):

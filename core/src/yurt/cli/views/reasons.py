@@ -34,10 +34,10 @@ def explained(call: Invocation, evaluation: Json) -> Json:
 def blockers_of(explanation: Json) -> list[str]:
     """The blockers of each group without capacity, one line each."""
     groups = explanation.get("Groups") or ()
-    return [_in_the_way(group) for group in groups if lacks_room(group) and group.get("Blockers")]
+    return [_in_the_way(group) for group in groups if lacks_capacity(group) and group.get("Blockers")]
 
 
-def lacks_room(group: Json) -> bool:
+def lacks_capacity(group: Json) -> bool:
     """Whether some of a group are not placed, or no node may run a system job's group."""
     return bool(group.get("Unplaced") or group.get("RunsNowhere"))
 
@@ -80,7 +80,7 @@ def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -
 def show_near_misses(call: Invocation, explanation: Json | None) -> None:
     """Notes, blockers, nearest nodes and the smallest change of each group without capacity."""
     for group in (explanation or {}).get("Groups") or ():
-        if not lacks_room(group):
+        if not lacks_capacity(group):
             continue
         if group.get("Notes"):
             call.screen.line(f'\nGroup "{group["Name"]}":')

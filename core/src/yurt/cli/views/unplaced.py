@@ -10,7 +10,7 @@ from yurt.cli.declaration import Invocation
 Json = dict[str, Any]
 
 
-def tell_unplaced(call: Invocation, job: Json, eval_id: str, *, is_forced: bool = False) -> None:
+def print_unplaced(call: Invocation, job: Json, eval_id: str, *, is_forced: bool = False) -> None:
     """Where the evaluation placed nothing although allocations have failed, print what to do about it."""
     job_id, namespace = job["ID"], job.get("Namespace") or "default"
     query = {"namespace": namespace}

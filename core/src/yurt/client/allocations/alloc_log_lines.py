@@ -10,7 +10,7 @@ _FOLLOWS_FROM_OTHERS = frozenset({"Not Restarting", "Killing", "Killed", "Siblin
 """Events that follow the cause of a failure."""
 
 
-def life_line(name: str, before: str | None, update: AllocUpdate) -> str:
+def lifecycle_line(name: str, before: str | None, update: AllocUpdate) -> str:
     """The line for a report after one with status `before`, None for the first; "" when it is unchanged."""
     status = update.client_status
     if status == before:

@@ -133,20 +133,20 @@ class ClientAlloc:
             self.alloc = replace(alloc, job=known.job)
         if {task.name for task in self.group.tasks} != set(self.tasks):
             self.alloc = replace(self.alloc, job=known.job)
-        self._tell_tasks()
+        self._notify_tasks()
 
     def hurry(self) -> None:
         """Leave out every delay of its end."""
         hurried = replace(self.alloc.desired_transition, no_shutdown_delay=True)
         self.alloc = replace(self.alloc, desired_transition=hurried)
-        self._tell_tasks()
+        self._notify_tasks()
 
     def see_network(self, status: AllocNetworkStatus) -> None:
         """It has joined its network."""
         self.alloc = replace(self.alloc, network_status=status)
-        self._tell_tasks()
+        self._notify_tasks()
 
-    def _tell_tasks(self) -> None:
+    def _notify_tasks(self) -> None:
         self.is_unsaved = True
         for task in self.tasks.values():
             task.update(self.alloc)
@@ -180,10 +180,10 @@ class ClientAlloc:
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work beside the allocation, until that is over."""
 
-        def tell(error: Exception) -> None:
+        def report(error: Exception) -> None:
             self.note(events.hook_failed(f"{type(error).__name__}: {error}"))
 
-        done = supervised(self.work, f"work beside allocation {self.id[:8]}", work, on_error=tell)
+        done = supervised(self.work, f"work beside allocation {self.id[:8]}", work, on_error=report)
         self._followed.add(done)
         done.add_done_callback(self._followed.discard)
 

@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 
-from yurt.client.allocations.alloc_log_lines import life_line
+from yurt.client.allocations.alloc_log_lines import lifecycle_line
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.lost_records import LostRecords
@@ -82,7 +82,7 @@ class Runners:
     def report(self, update: AllocUpdate) -> None:
         """Report an allocation to the servers; what becomes of it is logged."""
         runner = self._table.live.get(update.id)
-        line = life_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
+        line = lifecycle_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
         if line:
             log.info("%s", line)
         self._reporter.offer(update)

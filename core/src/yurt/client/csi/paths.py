@@ -75,7 +75,7 @@ class CsiFolders:
             )
         return PluginPaths({ENDPOINT: f"unix://{posixpath.join(block.mount_dir, SOCKET)}"}, tuple(mounts), folders)
 
-    def seen_by(self, plugin: TaskCSIPluginConfig, path: Path, driver: Driver) -> str:
+    def path_in_plugin(self, plugin: TaskCSIPluginConfig, path: Path, driver: Driver) -> str:
         """A path below the plugin's folder, as the plugin sees it."""
         if driver.capabilities.fs_isolation == "none":
             return str(path)

@@ -90,7 +90,7 @@ class CsiPlugins:
         self._tasks.pop(key)
         self._looks.pop(key).cancel()
         if self._found.pop(key, None) is not None:
-            self._tell()
+            self._report()
 
     async def _look_after(self, key: Key) -> None:
         task = self._tasks[key]
@@ -144,9 +144,9 @@ class CsiPlugins:
                 known, healthy=False, health_description=found.health_description, update_time=found.update_time, **kept
             )
         self._found[key] = found
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
         self._node.change(self.applied)

@@ -114,10 +114,10 @@ class CsiMounts:
         async with self._lock(use.namespace, use.id):
             await self._remember({**self._uses, (alloc_id, name): use})
             await asyncio.to_thread(make_folders, (staging, target.parent))
-            staging_seen = self._places.seen_by(task.block, staging, task.driver) if is_staged else ""
+            staging_seen = self._places.path_in_plugin(task.block, staging, task.driver) if is_staged else ""
             if is_staged:
                 await task.service.stage(volume, staging_seen)
-            target_seen = self._places.seen_by(task.block, target, task.driver)
+            target_seen = self._places.path_in_plugin(task.block, target, task.driver)
             await task.service.publish(volume, staging=staging_seen, target=target_seen)
         if not await asyncio.to_thread(os.path.isdir, target):
             raise RecoverableError(f"CSI plugin {volume.plugin_id} has mounted volume {volume.id}, but not at {target}")
@@ -164,10 +164,10 @@ class CsiMounts:
             raise Unavailable(f"CSI plugin {use.plugin_id} is not healthy on this node")
         task, is_staged = found
         target = self._target(use)
-        await task.service.unpublish(use.external_id, self._places.seen_by(task.block, target, task.driver))
+        await task.service.unpublish(use.external_id, self._places.path_in_plugin(task.block, target, task.driver))
         unused = self._unused_staging(use)
         for staging in unused if is_staged else ():
-            await task.service.unstage(use.external_id, self._places.seen_by(task.block, staging, task.driver))
+            await task.service.unstage(use.external_id, self._places.path_in_plugin(task.block, staging, task.driver))
         await asyncio.to_thread(remove_folders, [target, target.parent, *unused])
         await self._forget(use)
 

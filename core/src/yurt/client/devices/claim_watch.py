@@ -47,7 +47,7 @@ class ClaimWatch:
         now = (claims, self._manager.reservations)
         if now != self._told:
             try:
-                await self._manager.tell_held(claims)
+                await self._manager.report_claims(claims)
                 self._told = now
             except YurtError as error:
                 log.warning("telling device plugins their holders failed, trying again: %s", error)

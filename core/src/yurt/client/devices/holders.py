@@ -78,7 +78,7 @@ class HealthNotices:
         self._holders = holders
         self._node_events = node_events
 
-    def tell(self, changes: Iterable[HealthChange]) -> None:
+    def report(self, changes: Iterable[HealthChange]) -> None:
         """Send an event of the node for each change, and one of the task to each holder."""
         by_device = {(change.group, change.id): change for change in changes}
         for change in by_device.values():

@@ -219,7 +219,7 @@ class DeviceManager:
         except TimeoutError:
             raise RecoverableError(f"device plugin {name} did not answer within {ANSWER_LIMIT_S:g} s") from None
 
-    async def tell_held(self, claims: Iterable[DeviceClaim]) -> None:
+    async def report_claims(self, claims: Iterable[DeviceClaim]) -> None:
         """Tell every plugin the claims on its devices and on devices that no plugin offers at present."""
         wanted = tuple(claims)
         for name, plugin in self.plugins.items():

@@ -77,7 +77,7 @@ class DriverManager:
                     self._found.setdefault(name, asyncio.Event())
                     self._begin_following(name, driver)
         for name in new:
-            self._tell(name, f"its code was reloaded; tasks kept: {kept}")
+            self._report(name, f"its code was reloaded; tasks kept: {kept}")
         return kept
 
     def _take(self, name: str, found: Fingerprint) -> None:
@@ -91,9 +91,9 @@ class DriverManager:
         if known is not None:
             if known.healthy and not told.healthy:
                 log.warning("driver failed: driver=%s: %s", name, told.health_description)
-            self._tell(name, told.health_description or ("Healthy" if told.healthy else "Unhealthy"))
+            self._report(name, told.health_description or ("Healthy" if told.healthy else "Unhealthy"))
 
-    def _tell(self, name: str, text: str) -> None:
+    def _report(self, name: str, text: str) -> None:
         self._events.emit("Driver", f"Driver {name}: {text}", driver=name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from yurt.client.task_env import ports_given, ports_of_task, replace_in
+from yurt.client.task_env import allocated_ports, ports_of_task, replace_in
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id
 from yurt.lifecycle import events
 from yurt.sdk.driver import LogRotation, NameServers, TaskRequest, TaskResources
@@ -38,7 +38,7 @@ class ConfigurationHook(TaskHookOf[ClientTask]):
         assert task.request is not None, task.key
         if task.request.env is not task.env:
             return self._request(task)
-        return with_given(task.request, task.given)
+        return with_additions(task.request, task.given)
 
     def _request(self, task: ClientTask) -> TaskRequest:
         try:
@@ -62,14 +62,14 @@ def request_of(task: ClientTask, node: Node) -> TaskRequest:
         dirs=task.dirs,
         resources=resources_of(task.spec, node),
         user=declared.user,
-        ports=(*ports_given(alloc), *ports_of_task(alloc, task.name)),
+        ports=(*allocated_ports(alloc), *ports_of_task(alloc, task.name)),
         hostname=next((network.hostname for network in group.networks), ""),
         name_servers=name_servers_of(group),
     )
-    return with_given(request, task.given)
+    return with_additions(request, task.given)
 
 
-def with_given(request: TaskRequest, given: Additions) -> TaskRequest:
+def with_additions(request: TaskRequest, given: Additions) -> TaskRequest:
     """The request with all that hooks give, its environment and configuration apart."""
     return replace(
         request,

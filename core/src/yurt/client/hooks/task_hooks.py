@@ -105,12 +105,12 @@ class TaskHooks:
     async def started(self, task: ClientTask, handle: TaskHandle, *, ended: asyncio.Event) -> None:
         """Tell every hook that the run has started, unless it ends before they are done."""
 
-        async def tell() -> None:
+        async def notify() -> None:
             await asyncio.gather(
                 *(_noted(task, hook.name, called(hook.started, task, handle)) for hook in self._starting)
             )
 
-        await finish_unless(ended, tell())
+        await finish_unless(ended, notify())
 
     async def exited(self, task: ClientTask, result: ExitResult) -> None:
         """Tell every hook that the run has ended; returns when they are done, or after a while."""

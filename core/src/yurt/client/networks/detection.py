@@ -73,7 +73,7 @@ async def find_offered(settings: NetworkSettings) -> Offered:
     told = await _told(settings.cni_paths)
     problems: list[tuple[str, str]] = []
     networks: dict[str, NetworkConfig] = {}
-    backend = packet_filter(knows_nftables=NFTABLES_WITH in protocols_told(told.get("portmap", "")))
+    backend = packet_filter(knows_nftables=NFTABLES_WITH in reported_protocols(told.get("portmap", "")))
     bridge = bridge_network(settings, backend=backend or IPTABLES)
     reason = await asyncio.to_thread(_bridge_problem, settings, bridge, backend)
     if reason:
@@ -89,7 +89,7 @@ async def find_offered(settings: NetworkSettings) -> Offered:
             problems.append((mode, reason))
         else:
             networks.setdefault(mode, config)
-    attributes = {f"{ATTRIBUTE}{name}": version for name, text in told.items() if (version := version_told(text))}
+    attributes = {f"{ATTRIBUTE}{name}": version for name, text in told.items() if (version := reported_version(text))}
     attributes["nomad.bridge.hairpin_mode"] = "true" if settings.bridge_hairpin_mode else "false"
     return Offered(networks=networks, has_namespaces=True, attributes=attributes, problems=tuple(problems))
 
@@ -172,16 +172,16 @@ def _programs(paths: Sequence[str]) -> dict[str, str]:
     return dict(sorted(found.items())[:PLUGINS_MAX])
 
 
-def version_told(text: str) -> str:
+def reported_version(text: str) -> str:
     """ "CNI bridge plugin v1.5.1" gives v1.5.1; one of unknown version, its newest protocol."""
     own = VERSION.search(text)
     if own is not None:
         return f"v{own.group(1)}"
-    spoken = protocols_told(text)
+    spoken = reported_protocols(text)
     return f"v{spoken[-1]}" if spoken else ""
 
 
-def protocols_told(text: str) -> list[str]:
+def reported_protocols(text: str) -> list[str]:
     """The versions of the specification that a plugin supports."""
     spoken = PROTOCOLS.search(text)
     return [part.strip() for part in spoken.group(1).split(",") if part.strip()] if spoken else []

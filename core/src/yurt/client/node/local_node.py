@@ -44,14 +44,14 @@ class LocalNode:
         assert new.id == self.value.id, (new.id, self.value.id)
         if new != self.value:
             self.value = new
-            self._tell()
+            self._notify()
 
     def change_schemas(self, schemas: Schemas) -> None:
         """The drivers have these options."""
         if schemas != self.schemas:
             self.schemas = schemas
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.is_changed = True
         self.beat_due.set()

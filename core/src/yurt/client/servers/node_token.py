@@ -110,11 +110,11 @@ class NodeToken:
 
     def _set(self, token: str) -> None:
         if token:
-            self._key_id, self._claims = said_by(token)
+            self._key_id, self._claims = decode_token(token)
             self.token = token
 
 
-def said_by(token: str) -> tuple[str, Mapping[str, Any]]:
+def decode_token(token: str) -> tuple[str, Mapping[str, Any]]:
     """The key id and the claims of a token, unverified; raises Invalid."""
     try:
         first, second, _ = token.split(".")

@@ -109,9 +109,9 @@ class TaskIdentities:
                 self._control.note(events.task_setup(f"Identity {name} could not be renewed: {error}"))
             else:
                 failures = 0
-                await self._tell(identity)
+                await self._notify_task(identity)
 
-    async def _tell(self, identity: WorkloadIdentity) -> None:
+    async def _notify_task(self, identity: WorkloadIdentity) -> None:
         name = identity.name or DEFAULT
         if identity.change_mode == "restart":
             self._control.restart(f"Identity {name} was renewed, its change_mode is restart")

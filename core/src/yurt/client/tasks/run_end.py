@@ -19,7 +19,7 @@ class RunEnd:
         self.ended = LightEvent()
         self._telling = asyncio.Lock()
 
-    async def tell(self, hooks: Callable[[], Awaitable[None]]) -> None:
+    async def notify(self, hooks: Callable[[], Awaitable[None]]) -> None:
         """Tell the hooks, unless that was done; returns when they are done."""
         async with self._telling:
             if not self.ended.is_set():

@@ -214,9 +214,9 @@ class TaskRunner:
     async def _start(self) -> None:
         """Start by the driver once the intent is stored; the handle is stored before the start is reported."""
         assert self.hooked.request is not None, self.name
-        tell = lambda text: self.note(events.driver_message(text))  # noqa: E731
+        note = lambda text: self.note(events.driver_message(text))  # noqa: E731
         try:
-            self.handle = await self.calls.start(self.hooked.request, on_text=tell, keep=self._keep_started)
+            self.handle = await self.calls.start(self.hooked.request, on_text=note, keep=self._keep_started)
         except YurtError as error:
             is_recoverable = isinstance(error, RecoverableError)
             self.post(machine.StartFailed(reason=str(error), is_recoverable=is_recoverable))
@@ -237,7 +237,7 @@ class TaskRunner:
         result = await self.calls.wait(self.task_id(run))
         if result.oom_killed:
             count_oom(self._context.metrics, task_labels(self.alloc, self.name))
-        await end.tell(lambda: self._hooks.exited(self.hooked, result))
+        await end.notify(lambda: self._hooks.exited(self.hooked, result))
         self.post(machine.Exited(run=run, result=result))
 
     async def _stop(self, run: int, end: RunEnd) -> None:
@@ -251,7 +251,7 @@ class TaskRunner:
             await wait_or_sleep(self._context.env, end.ended, task.shutdown_delay / NANOSECONDS)
         failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=end.ended)
         if failure:
-            await end.tell(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
+            await end.notify(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
         self.post(machine.Stopped(run=run, error=failure))
 
     async def _destroy(self, run: int) -> None:

@@ -45,7 +45,7 @@ class ChangeNotifications:
         for script in scripts:
             await self._run_script(script)
 
-    async def tell(self, consequences: Consequences) -> None:
+    async def notify(self, consequences: Consequences) -> None:
         """Tell the task of the newest change, unless it has started with it."""
         generation = self._generation
         await self._running.wait()

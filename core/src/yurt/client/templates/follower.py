@@ -155,7 +155,7 @@ class TemplateFollower:
             await self._env.sleep(splay_s)
             if self._woken.is_set():
                 continue
-            await self._notices.tell(told)
+            await self._notices.notify(told)
             pending.clear()
 
     async def _settle(self) -> None:

@@ -76,14 +76,14 @@ class Sources:
             try:
                 found = await self._context.server.ask_for_template(self._query(question, index))
             except (PermissionDenied, Invalid) as error:
-                self._tell(question, QuestionAnswer(exists=False, error=str(error)))
+                self._publish(question, QuestionAnswer(exists=False, error=str(error)))
             except YurtError as error:
                 self.failing[question] = str(error)
             else:
                 failures = 0
                 self.failing.pop(question, None)
                 index = found.index if found.index >= index else 0
-                self._tell(question, QuestionAnswer(exists=found.exists, data=found.data))
+                self._publish(question, QuestionAnswer(exists=found.exists, data=found.data))
                 continue
             await self._pause(failures)
             failures += 1
@@ -123,7 +123,7 @@ class Sources:
                 answer = QuestionAnswer(exists=False, error=str(error))
             else:
                 answer = QuestionAnswer(data=body)
-            self._tell(question, answer)
+            self._publish(question, answer)
             await self._context.env.sleep(FILE_POLL_S)
 
     async def _watch_provided(self, question: Question) -> None:
@@ -135,9 +135,9 @@ class Sources:
                 await self._take_answers(question)
                 return
             except NotFound:
-                self._tell(question, QuestionAnswer(exists=False))
+                self._publish(question, QuestionAnswer(exists=False))
             except (PermissionDenied, Invalid) as error:
-                self._tell(question, QuestionAnswer(exists=False, error=str(error)))
+                self._publish(question, QuestionAnswer(exists=False, error=str(error)))
             except YurtError as error:
                 self.failing[question] = str(error)
             failures = failures if env.monotonic() - began < self._context.settings.retry_max_s else 0
@@ -152,7 +152,7 @@ class Sources:
             async for answer in answers:
                 is_answered = True
                 self.failing.pop(question, None)
-                self._tell(question, checked(answer))
+                self._publish(question, checked(answer))
         if not is_answered:
             raise Invalid(f"the provider {provider.name} gives no answer to {question.shown}")
 
@@ -170,11 +170,11 @@ class Sources:
 
     def _broke(self, question: Question, error: Exception) -> None:
         """Handle an unexpected exception of a provider: the task fails, and its next start asks again."""
-        self._tell(
+        self._publish(
             question, QuestionAnswer(exists=False, error=f"its provider failed: {type(error).__name__}: {error}")
         )
 
-    def _tell(self, question: Question, answer: QuestionAnswer) -> None:
+    def _publish(self, question: Question, answer: QuestionAnswer) -> None:
         if self.answers.get(question) != answer:
             self.answers[question] = answer
             self._on_change(question)

@@ -34,7 +34,7 @@ async def host(call: Call) -> web.StreamResponse:
     other = other_server(call)
     if other:
         return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
-    async with aclosing(_insides(call, HOST, {})) as pieces:
+    async with aclosing(_debug_data(call, HOST, {})) as pieces:
         text = b"".join([piece async for piece in pieces])
     return json_answer(call, {"AgentID": call.query.get("node_id") or call.agent.name, "HostData": json.loads(text)})
 
@@ -47,7 +47,7 @@ async def profile(call: Call) -> web.StreamResponse:
     if other:
         return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     options = {name: call.query[name] for name in ("debug", "seconds") if call.query.get(name)}
-    async with aclosing(_insides(call, PROFILE, {"name": call.part("name"), **options})) as pieces:
+    async with aclosing(_debug_data(call, PROFILE, {"name": call.part("name"), **options})) as pieces:
         text = b"".join([piece async for piece in pieces])
     return web.Response(
         body=text, content_type="text/plain", charset="utf-8", headers={"X-Content-Type-Options": "nosniff"}
@@ -66,7 +66,7 @@ async def export(call: Call) -> web.StreamResponse:
     if other:
         return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
     plain = flag(call.query, "plain")
-    async with aclosing(_insides(call, LOG_FILE if on_disk else JOURNAL, options)) as pieces:
+    async with aclosing(_debug_data(call, LOG_FILE if on_disk else JOURNAL, options)) as pieces:
         first = await anext(pieces, b"")  # an error before the first piece has its own status
         response = web.StreamResponse(
             headers={"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
@@ -79,7 +79,7 @@ async def export(call: Call) -> web.StreamResponse:
     return response
 
 
-def _insides(call: Call, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+def _debug_data(call: Call, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
     """Of the node that is named, or of this agent."""
     if call.query.get("node_id", ""):
         return node_of_query(call).agent_insides(what=what, options=options)

@@ -75,7 +75,7 @@ class LeaderForwarding:
                 left_s = end_s - loop.time()
                 if begun() or left_s <= 0 or is_from_server(request):
                     raise
-            await leader.wait_news(seen, min(left_s, LOOK_S) if leader.name else left_s)
+            await leader.wait_change(seen, min(left_s, LOOK_S) if leader.name else left_s)
 
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.leader.is_local:

@@ -111,7 +111,7 @@ async def stream(call: Call) -> web.StreamResponse:
     except* ConnectionError:
         pass
     if closed is not None:
-        await _tell_end(call, response, closed)
+        await _send_end(call, response, closed)
         raise closed
     return response
 
@@ -141,7 +141,7 @@ async def _without_rights(lease: Lease) -> YurtError:
         return error
 
 
-async def _tell_end(call: Call, response: web.StreamResponse, error: YurtError) -> None:
+async def _send_end(call: Call, response: web.StreamResponse, error: YurtError) -> None:
     """Send the last line; a reader that does not read cannot keep the stream open."""
     with suppress(TimeoutError, ConnectionError):
         async with call.context.env.timeout(LAST_LINE_S):

@@ -16,7 +16,7 @@ from aiohttp import web
 from yurt.api.encode import encode_builtins
 from yurt.http.call import Call
 from yurt.http.edge.security_headers import TEXT
-from yurt.http.errors import Refused, told_error
+from yurt.http.errors import Refused, public_error
 from yurt.http.forwarding.targets import job_key, node_of_alloc
 from yurt.http.lists import check_uuid
 from yurt.http.query import flag, number
@@ -153,7 +153,7 @@ async def _read(
         if piece := text.end():
             await waiting.put(_line({"Source": index, "Text": piece}))
     except (YurtError, OSError) as error:  # The other sources go on.
-        await waiting.put(_line({"Source": index, "Error": str(told_error(error))}))
+        await waiting.put(_line({"Source": index, "Error": str(public_error(error))}))
     await waiting.put(None)
 
 

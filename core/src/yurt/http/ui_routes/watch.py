@@ -234,13 +234,13 @@ async def _send(call: Call, lines: Lines, watched: Watched, rows: LiveRows, plac
     try:
         async with aclosing(rows.changes(watched.places, place[0])) as changes:
             async for found in changes:
-                place[0] = await _tell(lines, await _line(call, watched, rows, found))
+                place[0] = await _send_line(lines, await _line(call, watched, rows, found))
     except YurtError as error:
         return error
     raise AssertionError("changes end with an error only")
 
 
-async def _tell(lines: Lines, line: dict[str, Any]) -> int:
+async def _send_line(lines: Lines, line: dict[str, Any]) -> int:
     """Send a line unless it is empty; returns the index where the next one begins."""
     if len(line) > 1:
         await lines.write(line)

@@ -97,21 +97,21 @@ class GroupAsk:
                 devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
         return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
 
-    def grant(self, node: Node, held: ExclusiveResources, *, salt: int) -> NodeGrant | str:
+    def grant(self, node: Node, in_use: ExclusiveResources, *, salt: int) -> NodeGrant | str:
         """The node's grant, or the exhausted dimension."""
         if not self.is_exclusive:
             return self.plain
         resources = self.plain.resources
         tasks = dict(resources.tasks)
         shared = resources.shared
-        if not held.volumes.isdisjoint(self.volumes):
+        if not in_use.volumes.isdisjoint(self.volumes):
             return CLAIMED
         if self.cores:
-            free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+            free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not in_use.cores >> core & 1]
             if len(free) < self.cores:
                 return "cores"
         if self.devices:
-            granted = grant_devices(node, held.devices, self.devices)
+            granted = grant_devices(node, in_use.devices, self.devices)
             if granted is None:
                 return "devices: no devices match request"
             for name, device in granted[0]:
@@ -119,7 +119,7 @@ class GroupAsk:
         if self.cores and not self._give_cores(tasks, node, free):
             return "cores"
         if self.has_ports:
-            ports = grant_ports(node, held.ports, self.group, salt=salt)
+            ports = grant_ports(node, in_use.ports, self.group, salt=salt)
             if isinstance(ports, str):
                 return ports
             shared = replace(shared, networks=ports.shared, ports=ports.ports)
@@ -128,9 +128,9 @@ class GroupAsk:
         given = AllocatedResources(tasks=tasks, shared=shared)
         return NodeGrant(given, usage_of_resources(given, self.group))
 
-    def device_score(self, node: Node, held: ExclusiveResources) -> float:
+    def device_score(self, node: Node, in_use: ExclusiveResources) -> float:
         """How well the node's free devices meet the device affinities."""
-        granted = grant_devices(node, held.devices, self.devices)
+        granted = grant_devices(node, in_use.devices, self.devices)
         return 0.0 if granted is None else granted[1]
 
     def cpu_of_cores(self, mhz: int) -> int:
@@ -165,13 +165,13 @@ class GroupAsk:
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
         return True
 
-    def short_near_devices(self, node: Node, held: ExclusiveResources) -> tuple[NearCoreShortage, ...]:
+    def short_near_devices(self, node: Node, in_use: ExclusiveResources) -> tuple[NearCoreShortage, ...]:
         """The tasks short of cores near their devices, on a node with sufficient cores and devices."""
-        granted = grant_devices(node, held.devices, self.devices)
+        granted = grant_devices(node, in_use.devices, self.devices)
         if granted is None or not self.devices:
             return ()
         found = []
-        free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+        free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not in_use.cores >> core & 1]
         for task in self.group.tasks:
             asked, numa = task.resources.cores, task.resources.numa
             near = near_cores(node, [device for name, device in granted[0] if name == task.name])

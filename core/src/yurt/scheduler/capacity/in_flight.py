@@ -34,7 +34,7 @@ def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     for plan in plans:
         takers = takers_of(snapshot, plan)
         if takers:
-            columns = columns.taking(takers)
+            columns = columns.with_usage_of(takers)
             ahead.append(plan)
         changes = tuple(_changes(snapshot, plan))
         if changes:

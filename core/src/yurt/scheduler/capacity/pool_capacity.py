@@ -17,7 +17,7 @@ from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.devices.offers import Stock, rack_of
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
-from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs.alloc import Allocation
@@ -78,7 +78,7 @@ class PoolCapacity:
         used = columns.used[frame.rows]
         self.free: IntArray = frame.offered - used[:, AMOUNTS]
         self._slots: IntArray = _slots(frame.limits, used[:, ALLOCS])
-        self._held: dict[int, ExclusiveResources] = {}
+        self._in_use: dict[int, ExclusiveResources] = {}
         self._taken: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
         self._most: list[int] | None = None
@@ -92,7 +92,7 @@ class PoolCapacity:
 
         Only for a room from which nothing was taken or released.
         """
-        assert not (self._held or self._taken), "a room that was planned with shows no state"
+        assert not (self._in_use or self._taken), "a room that was planned with shows no state"
         if snapshot.columns.nodes is not self._snapshot.columns.nodes:
             return False
         self._snapshot = snapshot
@@ -108,7 +108,7 @@ class PoolCapacity:
         self._asked.clear()
         made = copy(self)
         made.free, made._slots = self.free.copy(), self._slots.copy()
-        made._held, made._taken = dict(self._held), {key: taken.copy() for key, taken in self._taken.items()}
+        made._in_use, made._taken = dict(self._in_use), {key: taken.copy() for key, taken in self._taken.items()}
         made._counts = {key: counts.copy() for key, counts in self._counts.items()}
         made._tables = {key: table._replace(places=table.places.copy()) for key, table in self._tables.items()}
         return made
@@ -144,7 +144,7 @@ class PoolCapacity:
             self._refresh(list(taken))
         return taken
 
-    def has_room(self, wanted: Iterable[PendingAllocs]) -> bool:
+    def has_capacity(self, wanted: Iterable[PendingAllocs]) -> bool:
         """Whether some group could place an allocation now."""
         return any(self._table(one.ask).total >= max(1, one.least) for one in wanted)
 
@@ -185,9 +185,9 @@ class PoolCapacity:
         usage = usage_of(alloc)
         self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
         self._slots[at] += 1
-        self._held[at] = with_usage(self._held_on(at), usage, -1)
+        self._in_use[at] = with_usage(self._held_on(at), usage, -1)
         for request, counts in self._counts.items():
-            counts[at] = self._count(at, request, self._held[at])
+            counts[at] = self._count(at, request, self._in_use[at])
 
     def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
         """Whether `number` allocations fit on each of these rows beside what was taken, devices excluded."""
@@ -250,7 +250,7 @@ class PoolCapacity:
         self._slots[rows] = _slots(frame.limits[rows], used[:, ALLOCS])
         for request, counts in self._counts.items():
             for at in changed:
-                counts[at] = self._count(at, request, columns.held.get(self._ids[at], NOTHING_HELD))
+                counts[at] = self._count(at, request, columns.in_use.get(self._ids[at], NOTHING_IN_USE))
         self._refresh(changed)
 
     def _places(self, ask: GroupAsk, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
@@ -301,7 +301,7 @@ class PoolCapacity:
         known = self._frame.empty_counts if is_empty else self._counts
         counts = known.get(request)
         if counts is None and is_empty:
-            counts = np.asarray([self._count(at, request, NOTHING_HELD) for at in range(len(self._ids))], np.int64)
+            counts = np.asarray([self._count(at, request, NOTHING_IN_USE) for at in range(len(self._ids))], np.int64)
         elif counts is None:
             counts = self._present_counts(request)
         known[request] = counts
@@ -311,24 +311,24 @@ class PoolCapacity:
         """The counts of all rows; those of unchanged nodes are cached."""
         lasting = self._snapshot.columns.nodes.lasting
         known: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
-        nodes, held = self._snapshot.nodes, self._snapshot.columns.held
+        nodes, in_use = self._snapshot.nodes, self._snapshot.columns.in_use
         found: list[int] = []
         for at, node_id in enumerate(self._ids):
-            if at in self._held:
-                found.append(self._count(at, request, self._held[at]))
+            if at in self._in_use:
+                found.append(self._count(at, request, self._in_use[at]))
                 continue
-            node, now = nodes[node_id], held.get(node_id, NOTHING_HELD)
+            node, now = nodes[node_id], in_use.get(node_id, NOTHING_IN_USE)
             entry = known.get(node_id)
             if entry is None or entry[0] is not node or entry[1] is not now:
                 entry = known[node_id] = (node, now, self._count(at, request, now))
             found.append(entry[2])
         return np.asarray(found, np.int64)
 
-    def _count(self, at: int, request: RequestedDevice, held: ExclusiveResources) -> int:
+    def _count(self, at: int, request: RequestedDevice, in_use: ExclusiveResources) -> int:
         node = self._snapshot.nodes[self._ids[at]]
         if not node.node_resources.devices:
             return 0
-        stock = Stock(node, held.devices)
+        stock = Stock(node, in_use.devices)
         items = stock.matching(request)
         if request.share:
             return sum(SHARES_PER_CARD for item in items if not stock.of(item).is_whole)
@@ -336,8 +336,8 @@ class PoolCapacity:
         return 0 if request.all_of_node and free < len(items) else free * SHARES_PER_CARD
 
     def _held_on(self, at: int) -> ExclusiveResources:
-        found = self._held.get(at)
-        return self._snapshot.columns.held.get(self._ids[at], NOTHING_HELD) if found is None else found
+        found = self._in_use.get(at)
+        return self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE) if found is None else found
 
 
 def _parts(request: RequestedDevice) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from yurt.state.arrays import IntArray, tally
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY
-from yurt.state.exclusive_resources import NOTHING_HELD, ExclusiveResources, with_usage
+from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -32,7 +32,7 @@ class ClusterView:
         """What is used on the rows that changed, until so many have that all is copied."""
         self._offers: dict[int, list[int]] = {}
         """What rows offer, of those that were asked for one by one."""
-        self._held: dict[str, ExclusiveResources] = {}
+        self._in_use: dict[str, ExclusiveResources] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
         self.generation = 0
@@ -94,11 +94,11 @@ class ClusterView:
         """The row of a node, or None for one that is unknown."""
         return self.columns.rows.get(node_id)
 
-    def held(self, row: int) -> ExclusiveResources:
+    def in_use(self, row: int) -> ExclusiveResources:
         """The exclusive resources in use on a node."""
         node_id = self.rows.ids[row]
-        found = self._held.get(node_id)
-        return self.columns.held.get(node_id, NOTHING_HELD) if found is None else found
+        found = self._in_use.get(node_id)
+        return self.columns.in_use.get(node_id, NOTHING_IN_USE) if found is None else found
 
     def release(self, alloc: Allocation) -> None:
         """Free an allocation's resources: the plan stops it."""
@@ -128,7 +128,7 @@ class ClusterView:
         if self._used is None:
             self._touched[row] = used
         if usage.is_exclusive:
-            self._held[self.rows.ids[row]] = with_usage(self.held(row), usage, sign)
+            self._in_use[self.rows.ids[row]] = with_usage(self.in_use(row), usage, sign)
 
     def take_rows(self, rows: IntArray, usage: Usage) -> None:
         """Add placements without exclusive resources, one for each occurrence of a row."""

@@ -69,10 +69,10 @@ def instance_key(kind: NodeDeviceResource, instance: str) -> str:
     return f"{kind.vendor}/{kind.type}/{kind.name}/{instance}"
 
 
-def bookings(held: Iterable[str]) -> dict[str, Booked]:
+def bookings(in_use: Iterable[str]) -> dict[str, Booked]:
     """The bookings by device key."""
     found: dict[str, Booked] = {}
-    for key in held:
+    for key in in_use:
         device, share = parted(key)
         known = found.get(device, NOTHING)
         found[device] = (
@@ -102,8 +102,8 @@ def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
     return frozenset(part.strip() for part in (text_of(kind, instance, "sharing") or "").split(",") if part.strip())
 
 
-def overbooked(node: Node, held: Iterable[str], coming: Iterable[str]) -> str:
-    """Why the devices of the usage `coming` are overbooked, or empty; `held` includes it."""
+def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
+    """Why the devices of the usage `coming` are overbooked, or empty; `in_use` includes it."""
     wanted = {parted(key)[0] for key in coming}
     if not wanted:
         return ""
@@ -112,7 +112,7 @@ def overbooked(node: Node, held: Iterable[str], coming: Iterable[str]) -> str:
         for kind in node.node_resources.devices
         for instance in kind.instances
     }
-    for device, booked in sorted(bookings(held).items()):
+    for device, booked in sorted(bookings(in_use).items()):
         if device in wanted and booked.shares:
             reason = _excess(booked, known.get(device))
             if reason:

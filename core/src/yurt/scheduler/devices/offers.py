@@ -154,11 +154,11 @@ class DeviceOffer(NamedTuple):
 class Stock:
     """A node's devices and their bookings, while requests are met one after another."""
 
-    def __init__(self, node: Node, held: Iterable[str]) -> None:
+    def __init__(self, node: Node, in_use: Iterable[str]) -> None:
         self.rack = rack_of(node)
         self.layout = self.rack.layout
         self.items = self.rack.items
-        self.booked = bookings(held)
+        self.booked = bookings(in_use)
 
     def of(self, item: DeviceItem) -> Booked:
         """The bookings of an instance."""
@@ -219,9 +219,9 @@ def grant_devices(
     The requests are met in their order; when that fails other orders are tried, for one may have taken the only
     instance that another can use.
     """
-    held = tuple(taken)
+    in_use = tuple(taken)
     for order in islice(permutations(range(len(requests))), ORDERS_MAX):
-        stock = Stock(node, held)
+        stock = Stock(node, in_use)
         offers: dict[int, DeviceOffer] = {}
         for at in order:
             offer = find_offer(stock, requests[at][1])
@@ -363,7 +363,7 @@ def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> 
     return DeviceOffer(devices, tuple((item.key, Booked(is_whole=True)) for item in items), matched, scores)
 
 
-def room_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
+def capacity_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
     """MiB and percent of an instance still bookable by shares of this mode; None when it cannot be shared so."""
     booked = stock.of(item)
     if item.is_part or booked.is_whole or request.share not in modes_of(item.kind, item.instance):
@@ -404,7 +404,7 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
     """Cards with capacity for one share each: shared ones with the least remaining capacity first, then free ones."""
     fitting = []
     for item in items:
-        room = room_for_share(stock, request, item)
+        room = capacity_for_share(stock, request, item)
         if room is not None and room[0] >= request.memory_mb and room[1] >= request.compute:
             fitting.append((room[0], item))
     used = sorted((pair for pair in fitting if not stock.is_free(pair[1])), key=lambda pair: (pair[0], pair[1].number))

@@ -73,7 +73,7 @@ class NodeBlockers:
         for row in staying:
             self.own[row] -= 1
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
-        self.held: dict[int, ExclusiveUse] = {}
+        self.in_use: dict[int, ExclusiveUse] = {}
         self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
         """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
         self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
@@ -146,16 +146,16 @@ class NodeBlockers:
 
     def _exclusive(self) -> list[NodeProblem]:
         masks: dict[tuple[ProblemKind, str], BoolArray] = {}
-        for row, held in self.held.items():
+        for row, in_use in self.in_use.items():
             texts: list[tuple[ProblemKind, str]]
-            texts = [("port", problem.text) for problem in held.ports if problem.kind != "host_network"]
-            if held.devices:
+            texts = [("port", problem.text) for problem in in_use.ports if problem.kind != "host_network"]
+            if in_use.devices:
                 texts.append(("device", "devices: no devices match request"))
-            if not self.view.held(row).volumes.isdisjoint(self.placer.ask.volumes):
+            if not self.view.in_use(row).volumes.isdisjoint(self.placer.ask.volumes):
                 texts.append(("claim", CLAIMED))
-            if held.cores_free < self.placer.ask.cores:
+            if in_use.cores_free < self.placer.ask.cores:
                 texts.append(("cores", "cores"))
-            texts.extend(("numa", f'cores near the devices of task "{short.task}"') for short in held.near)
+            texts.extend(("numa", f'cores near the devices of task "{short.task}"') for short in in_use.near)
             for key in texts:
                 masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
         missing = [p.mask for p in self._checks() if p.kind == "device"]
@@ -166,19 +166,19 @@ class NodeBlockers:
         return [NodeProblem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
 
     def _ask_node(self, row: int) -> None:
-        placer, node, held = self.placer, self.view.node(row), self.view.held(row)
+        placer, node, in_use = self.placer, self.view.node(row), self.view.in_use(row)
         ask = placer.ask
         cpu = node.node_resources.cpu
-        cores_free = sum(1 for core in cpu.reservable_cpu_cores if not held.cores >> core & 1)
+        cores_free = sum(1 for core in cpu.reservable_cpu_cores if not in_use.cores >> core & 1)
         per_core = cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))
         if ask.cores:
             self.asked_cpu[row] = cpu_with_cores(placer, per_core)
             of_cores = int(self.asked_cpu[row]) - self.asked[CPU]
             self._with_cores[row] = min(of_cores, per_core * max(0, ask.cores - cores_free))
-        devices = device_shortages(node, held.devices, ask.devices) if ask.devices else ()
-        ports = port_problems(node, held.ports, placer.group) if ask.has_ports else ()
-        near = ask.short_near_devices(node, held) if ask.cores <= cores_free and not devices else ()
-        self.held[row] = ExclusiveUse(cores_free, per_core, devices, ports, near)
+        devices = device_shortages(node, in_use.devices, ask.devices) if ask.devices else ()
+        ports = port_problems(node, in_use.ports, placer.group) if ask.has_ports else ()
+        near = ask.short_near_devices(node, in_use) if ask.cores <= cores_free and not devices else ()
+        self.in_use[row] = ExclusiveUse(cores_free, per_core, devices, ports, near)
 
 
 def _states(node: Node) -> list[tuple[ProblemKind, str]]:

@@ -10,10 +10,10 @@ from yurt.scheduler.devices.bookings import capacity_mb, modes_of
 from yurt.scheduler.devices.offers import (
     DeviceItem,
     Stock,
+    capacity_for_share,
     find_offer,
     grant_devices,
     is_named,
-    room_for_share,
     wish_of,
 )
 from yurt.scheduler.devices.topology import REQUIRE
@@ -32,7 +32,7 @@ class DeviceShortage(NamedTuple):
     """A request that a node cannot meet: the number of devices it could give; `text` names the shortage.
 
     `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
-    `room_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
+    `free_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
     """
 
     at: int
@@ -41,7 +41,7 @@ class DeviceShortage(NamedTuple):
     free: int
     text: str
     reason: str
-    room_mb: int = 0
+    free_mb: int = 0
     rule: Constraint | None = None
 
 
@@ -53,10 +53,10 @@ def device_shortages(
     node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
 ) -> tuple[DeviceShortage, ...]:
     """The requests that are not met when each gets as much as possible, in order."""
-    held = tuple(taken)
-    if grant_devices(node, held, requests) is not None:
+    in_use = tuple(taken)
+    if grant_devices(node, in_use, requests) is not None:
         return ()
-    found, stock = [], Stock(node, held)
+    found, stock = [], Stock(node, in_use)
     for at, (task, request) in enumerate(requests):
         offer = find_offer(stock, request)
         if offer is None:
@@ -156,7 +156,7 @@ def _part_words(stock: Stock, request: RequestedDevice, items: list[DeviceItem])
 
 def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[DeviceItem]) -> DeviceShortage:
     name, asked = request.name, request.memory_mb
-    rooms = [room for item in items if (room := room_for_share(stock, request, item)) is not None]
+    rooms = [room for item in items if (room := capacity_for_share(stock, request, item)) is not None]
     if not rooms and any(request.share in modes_of(item.kind, item.instance) for item in items):
         text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
         return DeviceShortage(at, task, request, 0, text, reason)
@@ -166,7 +166,7 @@ def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, ite
     memory = max(room[0] for room in rooms)
     if memory < asked:
         text = f"GPU memory {asked - memory} MiB short ({asked} asked, {memory} free)"
-        return DeviceShortage(at, task, request, 0, text, f": none has {asked} MiB free", room_mb=memory)
+        return DeviceShortage(at, task, request, 0, text, f": none has {asked} MiB free", free_mb=memory)
     compute = max(room[1] for room in rooms if room[0] >= asked)
     if compute < request.compute:
         text = f"GPU compute {request.compute - compute} % short ({request.compute} asked, {compute} free)"

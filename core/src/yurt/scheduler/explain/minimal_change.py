@@ -20,7 +20,7 @@ from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered
 from yurt.scheduler.explain.missing_requirements import missing_drivers, missing_networks, missing_volumes
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
-from yurt.state.exclusive_resources import NOTHING_HELD
+from yurt.state.exclusive_resources import NOTHING_IN_USE
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain.explanation import AmountKind, SuggestedEdit
 from yurt.structs.job import TaskGroup
@@ -244,8 +244,8 @@ def _volumes(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
 
 
 def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
-    held = blockers.held.get(row)
-    for problem in held.ports if held is not None else ():
+    in_use = blockers.in_use.get(row)
+    for problem in in_use.ports if in_use is not None else ():
         if problem.kind == "host_network":
             text = f'leave out host_network of port "{problem.label}"'
             yield SuggestedEdit(kind="host_network", text=text, name=problem.label)
@@ -253,7 +253,7 @@ def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
 
 def _ports(blockers: NodeBlockers, row: int) -> list[SuggestedEdit] | None:
     labels: dict[str, None] = {}
-    for problem in blockers.held[row].ports:
+    for problem in blockers.in_use[row].ports:
         if problem.kind == "static":
             labels[problem.label] = None
         elif problem.kind != "host_network":
@@ -264,16 +264,16 @@ def _ports(blockers: NodeBlockers, row: int) -> list[SuggestedEdit] | None:
 def device_edits(blockers: NodeBlockers, row: int) -> list[Sized]:
     """The edits that reduce the group's device requests to a row's devices, with the size of each."""
     own = int(blockers.own[row])
-    return [_device_edit(short, own) for short in blockers.held[row].devices]
+    return [_device_edit(short, own) for short in blockers.in_use[row].devices]
 
 
 def _device_edit(short: DeviceShortage, own: int) -> Sized:
     """Less memory per device or one constraint fewer, where either is what the node lacks; else fewer devices."""
     task, name = short.task, short.request.name
-    if short.room_mb > 0 and not own:
+    if short.free_mb > 0 and not own:
         memory = short.request.memory_mb
-        edit = numbered("device_memory", memory, short.room_mb, task=task, name=name)
-        return edit, (memory - short.room_mb) / memory
+        edit = numbered("device_memory", memory, short.free_mb, task=task, name=name)
+        return edit, (memory - short.free_mb) / memory
     if short.rule is not None and not own:
         text = f'drop the constraint {text_of_constraint(short.rule)} of device "{name}" in task "{task}"'
         return SuggestedEdit(kind="device_constraint", text=text, task=task, name=name, constraint=short.rule), 1.0
@@ -299,12 +299,12 @@ def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
 
 def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
     """How many cores one more allocation could request on a row so that their MHz fit too; others shrink alike."""
-    placer, held, own = blockers.placer, blockers.held[row], int(blockers.own[row])
-    asked, whole = placer.ask.cores, cpu_with_cores(placer, held.per_core)
+    placer, in_use, own = blockers.placer, blockers.in_use[row], int(blockers.own[row])
+    asked, whole = placer.ask.cores, cpu_with_cores(placer, in_use.per_core)
     others = int(blockers.view.used[row, CPU]) - own * whole
     room = (int(blockers.view.offered[row, CPU]) - others) // (own + 1)
-    fitting = (held.cores_free + own * asked) // (own + 1)
-    while fitting > 0 and whole - held.per_core * (asked - fitting) > room:
+    fitting = (in_use.cores_free + own * asked) // (own + 1)
+    while fitting > 0 and whole - in_use.per_core * (asked - fitting) > room:
         fitting -= 1
     return fitting
 
@@ -325,8 +325,8 @@ def _is_sufficient(blockers: NodeBlockers, row: int, change: NodeChange) -> bool
     group = job.group(placer.group.name)
     assert group is not None
     node = blockers.view.node(row)
-    held = blockers.view.held(row) if not blockers.own[row] else NOTHING_HELD
+    in_use = blockers.view.in_use(row) if not blockers.own[row] else NOTHING_IN_USE
     devices = [device for task in group.tasks for device in task.resources.devices]
     if devices and not has_devices(node, devices):
         return False
-    return not isinstance(grant_ports(node, held.ports, group, salt=0), str)
+    return not isinstance(grant_ports(node, in_use.ports, group, salt=0), str)

@@ -73,7 +73,7 @@ def _volumes(blockers: NodeBlockers, row: int) -> Iterator[str]:
 
 
 def _devices(blockers: NodeBlockers, row: int) -> Iterator[str]:
-    for short in blockers.held[row].devices:
+    for short in blockers.in_use[row].devices:
         yield f'device "{short.request.name}"{short.reason}'
 
 

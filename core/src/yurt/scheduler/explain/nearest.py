@@ -64,8 +64,8 @@ def _needs(blockers: NodeBlockers) -> _Needs:
     if "cores" in masks and "cpu" in masks:
         edits -= masks["cores"] & masks["cpu"]
     weight = _number_of(blockers, masks.keys() - MEASURED).astype(np.float64)
-    for row, held in blockers.held.items():
-        weight[row] += _exclusive_weight(blockers, row, held)
+    for row, in_use in blockers.in_use.items():
+        weight[row] += _exclusive_weight(blockers, row, in_use)
     missing = weight.copy()
     for column, name, _ in AMOUNTS:
         if blockers.asked[column] and not (name == "cpu" and blockers.placer.ask.cores):
@@ -84,10 +84,10 @@ def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
     return found
 
 
-def _exclusive_weight(blockers: NodeBlockers, row: int, held: ExclusiveUse) -> float:
+def _exclusive_weight(blockers: NodeBlockers, row: int, in_use: ExclusiveUse) -> float:
     """The lower bound of the size of edits for cores and devices."""
     asked, own = blockers.placer.ask.cores, int(blockers.own[row])
-    cores = max(0, asked - (held.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
+    cores = max(0, asked - (in_use.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
     return cores + sum(size for _, size in device_edits(blockers, row))
 
 

@@ -40,12 +40,12 @@ def _of_problem(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Itera
         case "cpu" | "memory" | "disk":
             yield _amount(blockers, row, kind)
         case "cores":
-            asked, free = blockers.placer.ask.cores, blockers.held[row].cores_free
+            asked, free = blockers.placer.ask.cores, blockers.in_use[row].cores_free
             yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
         case "numa":
-            yield from (_near(short) for short in blockers.held[row].near)
+            yield from (_near(short) for short in blockers.in_use[row].near)
         case "device":
-            for short in blockers.held[row].devices:
+            for short in blockers.in_use[row].devices:
                 yield Shortfall(kind=kind, text=short.text, asked=short.request.count, free=short.free)
         case "distinct_property":
             yield _property(blockers, row, problem)
@@ -61,7 +61,7 @@ def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
     node = blockers.view.node(row)
     match problem.kind:
         case "port":
-            ports = blockers.held[row].ports
+            ports = blockers.in_use[row].ports
             return [_port(blockers, node, port) for port in ports if port.kind != "host_network"]
         case "constraint":
             assert problem.subject is not None
@@ -80,7 +80,7 @@ def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
         case "host_network":
             return [f'host network "{name}" is missing' for name in missing_host_networks(blockers, node)]
         case "claim":
-            taken = sorted(blockers.view.held(row).volumes.intersection(blockers.placer.ask.volumes))
+            taken = sorted(blockers.view.in_use(row).volumes.intersection(blockers.placer.ask.volumes))
             return [_claimed(blockers, node, name) for name in taken]
         case "volume":
             return [

@@ -32,7 +32,7 @@ class Fitness(NamedTuple):
 
     chunks: tuple[Chunk, ...]
     binpacks: IntArray
-    has_room: BoolArray
+    has_capacity: BoolArray
     counts: CountsOfMask
     """Cached counts of the rows without a plan."""
 
@@ -60,14 +60,16 @@ class FitnessTable:
         key = (self._usage.amounts, self._binpack.prefers_empty)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return Fitness((), self._binpack.of_rows(used, view.offered), self._has_room(view.used, view.offered), {})
+            return Fitness(
+                (), self._binpack.of_rows(used, view.offered), self._has_capacity(view.used, view.offered), {}
+            )
         known = kept.get(key)
         changed = None if known is None else view.columns.changed_rows(known.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
             found = Fitness(
-                view.columns.chunks, self._binpack.of_rows(used, offered), self._has_room(used, offered), {}
+                view.columns.chunks, self._binpack.of_rows(used, offered), self._has_capacity(used, offered), {}
             )
         else:
             found = self._brought_forward(known, changed) if changed else known
@@ -86,21 +88,21 @@ class FitnessTable:
 
     def _brought_forward(self, known: Fitness, changed: list[int]) -> Fitness:
         view, chunks = self._view, self._view.columns.chunks
-        binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
+        binpacks, has_capacity = known.binpacks.copy(), known.has_capacity.copy()
         if len(changed) <= FEW_ROWS:
             for row in changed:
-                binpacks[row], has_room[row] = self.of_row(row)
-            is_same = all(known.has_room.item(row) and has_room.item(row) for row in changed)
+                binpacks[row], has_capacity[row] = self.of_row(row)
+            is_same = all(known.has_capacity.item(row) and has_capacity.item(row) for row in changed)
         else:
             rows = np.array(changed, np.int64)
             used, offered = view.used[rows], view.offered[rows]
-            binpacks[rows], has_room[rows] = self._binpack.of_rows(used, offered), self._has_room(used, offered)
-            is_same = bool((known.has_room[rows] & has_room[rows]).all())
+            binpacks[rows], has_capacity[rows] = self._binpack.of_rows(used, offered), self._has_capacity(used, offered)
+            is_same = bool((known.has_capacity[rows] & has_capacity[rows]).all())
         # The counts of exhausted rows hold as long as the changed rows had room before and have it now.
         is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
-        return Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
+        return Fitness(chunks, binpacks, has_capacity, known.counts if is_same else {})
 
-    def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
+    def _has_capacity(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows with capacity for one more."""
         asked = self._usage.amounts
         limit = offered[:, ALLOCS]

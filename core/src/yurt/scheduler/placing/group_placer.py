@@ -57,7 +57,7 @@ class GroupPlacer:
         self.group = group
         self.ask = GroupAsk(group, with_memory_max=has_memory_max(view.snapshot, job))
         if self.ask.devices:
-            self.ask.note_topology(_is_topology_told(view))
+            self.ask.note_topology(_has_topology(view))
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
@@ -242,7 +242,7 @@ class GroupPlacer:
     def _grant(self, row: int) -> NodeGrant | str:
         if not self.ask.is_exclusive:
             return self.ask.plain
-        grant = self.ask.grant(self.view.node(row), self.view.held(row), salt=self._salt)
+        grant = self.ask.grant(self.view.node(row), self.view.in_use(row), salt=self._salt)
         if not isinstance(grant, str):
             lacking = self.view.exhausted(row, grant.usage)
             if lacking:
@@ -277,7 +277,7 @@ class GroupPlacer:
         return replace(metrics, resources_exhausted=self.metrics.lacking(exhausted))
 
 
-def _is_topology_told(view: ClusterView) -> bool:
+def _has_topology(view: ClusterView) -> bool:
     """Whether any node reports the topology of its devices."""
     told = answers_by_row(
         view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False

@@ -109,7 +109,7 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
 def _fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
     if view.exhausted(row, ask.plain.usage):
         return None
-    grant = ask.grant(view.node(row), view.held(row), salt=salt)
+    grant = ask.grant(view.node(row), view.in_use(row), salt=salt)
     if isinstance(grant, str) or view.exhausted(row, grant.usage):
         return None
     return grant

@@ -197,7 +197,7 @@ class Ranker:
 
     def _score_all(self) -> None:
         fits, arrays = self._fitness.of_all(), self._arrays
-        room = self._open.mask & fits.has_room
+        room = self._open.mask & fits.has_capacity
         self._window.entries, self._generation = [], self.view.generation
         self.exhausted.forget(fits.counts)
         self.tables.clear()
@@ -209,8 +209,8 @@ class Ranker:
 
     def _score_row(self, row: int) -> None:
         self.tables.forget(row)
-        binpack, has_room = self._fitness.of_row(row)
-        if not has_room:
+        binpack, has_capacity = self._fitness.of_row(row)
+        if not has_capacity:
             # Counted as exhausted once, when it fills up; a row that was closed before is counted already.
             if self._arrays.scores[row] != IMPOSSIBLE:
                 self.exhausted.fill(row)

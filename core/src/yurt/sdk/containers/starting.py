@@ -67,7 +67,7 @@ class Starter:
             raise
 
     async def _start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
-        image_id = await self._held_image(request.task_id, recipe)
+        image_id = await self._reserved_image(request.task_id, recipe)
         container_id = ""
         try:
             body = await recipe.body(image_id)
@@ -94,7 +94,7 @@ class Starter:
         )
         return ContainerTask(request.task_id, container), inspected
 
-    async def _held_image(self, task_id: str, recipe: Recipe) -> str:
+    async def _reserved_image(self, task_id: str, recipe: Recipe) -> str:
         """Pull and acquire the image; pulled again if its removal had already begun."""
         for _ in range(IMAGE_ROUNDS):
             image_id = await recipe.image()

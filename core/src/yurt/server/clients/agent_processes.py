@@ -51,7 +51,7 @@ class AgentProcesses:
         self._replica = replica
         self._node_ports = node_ports
         self._known: dict[str, AgentProcess] = {}
-        self._told_at: dict[tuple[str, str], float] = {}
+        self._reported_at: dict[tuple[str, str], float] = {}
 
     async def registers(self, node_id: str, held: HeldIdentity | None) -> None:
         """Register an agent as the node; raises PermissionDenied while another one is alive."""
@@ -107,8 +107,8 @@ class AgentProcesses:
             "remove its client's data (`client` in data_dir) so that it becomes a node of its own"
         )
         now, key = self._replica.env.monotonic(), (node_id, refused.id)
-        if now - self._told_at.get(key, -REPEAT_S) >= REPEAT_S:
-            self._told_at = {each: at for each, at in self._told_at.items() if now - at < REPEAT_S} | {key: now}
+        if now - self._reported_at.get(key, -REPEAT_S) >= REPEAT_S:
+            self._reported_at = {each: at for each, at in self._reported_at.items() if now - at < REPEAT_S} | {key: now}
             log.warning("agent refused: %s", text)
             details = {REFUSED_ADDRESS: refused.address, ACTIVE_ADDRESS: active.address}
             event = NodeEvent(

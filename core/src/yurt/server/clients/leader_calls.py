@@ -153,7 +153,7 @@ class LeaderCalls:
             left_s = end_s - loop.time()
             if left_s <= 0:
                 raise no_leader()
-            await leader.wait_news(seen, min(left_s, LOOK_S) if leader.name else left_s)
+            await leader.wait_change(seen, min(left_s, LOOK_S) if leader.name else left_s)
 
     async def _make_once(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
         leader = self._leader

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from yurt.duties.nodes import (
     granted_status,
-    missed_status,
-    pool_news,
+    missed_heartbeat_status,
+    pool_event,
     refused_report,
     registered,
     set_status,
@@ -137,7 +137,7 @@ class NodeService:
             was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
             event = "Node reregistered by heartbeat" if was_lost else ""
             return await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))
-        if not self._makes_pools and (news := pool_news(state, node, self._env.now())) is not None:
+        if not self._makes_pools and (news := pool_event(state, node, self._env.now())) is not None:
             return await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
         return Committed(Applied(index=state.index), state)
 
@@ -228,7 +228,7 @@ class NodeService:
         node = state.nodes.get(node_id)
         if node is None or node.status == status.NODE_DOWN:
             return
-        lost = missed_status(state, node, mint.now)
+        lost = missed_heartbeat_status(state, node, mint.now)
         if lost != node.status:
             await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
         if lost == status.NODE_DISCONNECTED and self._heartbeats is not None:

@@ -169,7 +169,7 @@ class RootKeys:
     async def _fetch_missing(self) -> bool:
         """Fetch missing keys from servers that have them; returns whether this server now has all."""
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(held_keys, self._keyring, wanted)
+        held = await asyncio.to_thread(available_keys, self._keyring, wanted)
         missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
         fetched = all([await self._fetch(key_id) for key_id in missing])
         return fetched and not any(map(self._keyring.locked, wanted))
@@ -302,7 +302,7 @@ def need_unlocked(keys: Iterable[RootKeyMeta], keyring: Keyring) -> None:
             raise Unavailable(f"root key {key.key_id} cannot be opened now: {why}")
 
 
-def held_keys(keyring: Keyring, wanted: Iterable[str]) -> set[str]:
+def available_keys(keyring: Keyring, wanted: Iterable[str]) -> set[str]:
     """Those of the keys that can be opened here; what could not be opened before is tried again."""
     keyring.retry()
     return {key_id for key_id in wanted if key_id in keyring}

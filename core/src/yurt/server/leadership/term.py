@@ -96,7 +96,7 @@ class Term:
             "broker timer": queue.run_timer,
             "evaluation reaper": queue.run_reaper,
             "failed evaluation reaper": queue.run_failed_reaper,
-            "unblocking": queue.run_news,
+            "unblocking": queue.run_unblocking,
             "queues of node pools": queue.pools.run,
             "forecasts of starts": queue.pools.run_forecasts,
             "unblocking of failed evaluations": queue.run_unblocker,

@@ -45,7 +45,7 @@ class CurrentLeader:
         """When the state here was the newest one."""
         self._sought: tuple[int, float] | None = None
         """An index that the leader had at a time, and that is not reached here yet."""
-        self._has_news = asyncio.Event()
+        self._has_changes = asyncio.Event()
         self._observers: set[Callable[[], None]] = set()
 
     @property
@@ -112,25 +112,25 @@ class CurrentLeader:
         """Transfer the leadership of this server to another one."""
         await self._log.resign(to=to)
 
-    async def wait_news(self, seen: int, timeout_s: float) -> None:
+    async def wait_change(self, seen: int, timeout_s: float) -> None:
         """Wait for a report newer than `news == seen`, up to a time limit."""
         if self.news != seen:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                await self._has_news.wait()
+                await self._has_changes.wait()
         except TimeoutError:
             return
 
     async def wait_following(self) -> None:
         """Return when another server leads."""
         while self.name in ("", self.own_name):
-            await self._has_news.wait()
+            await self._has_changes.wait()
 
     async def wait_settled(self) -> None:
         """Return when another server leads, or a term runs here."""
         while not self.is_local and self.name in ("", self.own_name):
-            await self._has_news.wait()
+            await self._has_changes.wait()
 
     @asynccontextmanager
     async def while_led_by(
@@ -199,5 +199,5 @@ class CurrentLeader:
         self.news += 1
         for observe in tuple(self._observers):
             observe()
-        had_news, self._has_news = self._has_news, asyncio.Event()
+        had_news, self._has_changes = self._has_changes, asyncio.Event()
         had_news.set()

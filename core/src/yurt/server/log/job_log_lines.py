@@ -13,13 +13,13 @@ from yurt.structs.status import DEPLOYMENT_ACTIVE
 log = logging.getLogger(__name__)
 
 
-def log_life(changes: Iterable[Change]) -> None:
+def log_lifecycle(changes: Iterable[Change]) -> None:
     """One line at INFO for each registered or stopped job and each ended deployment."""
-    for line in life_lines(changes):
+    for line in lifecycle_lines(changes):
         log.info("%s", line)
 
 
-def life_lines(changes: Iterable[Change]) -> Iterator[str]:
+def lifecycle_lines(changes: Iterable[Change]) -> Iterator[str]:
     """The lines for the changes of one command."""
     for change in changes:
         if change.table == "jobs":

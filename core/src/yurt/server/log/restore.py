@@ -61,7 +61,7 @@ async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], siz
     terms, known = leader.terms, replica.state
     applied = await _through_log(replica, state, size)
     access = restored_access(known, applied.state)
-    _tell_restored(access)
+    _log_restored(access)
     async with asyncio.timeout(TERM_LIMIT_S):
         while leader.terms == terms or not leader.is_local:
             await replica.env.sleep(TERM_POLL_S)
@@ -104,7 +104,7 @@ def _content(row: Any) -> object:
     return None if row is None else replace(row, create_index=0, modify_index=0)
 
 
-def _tell_restored(access: RestoredAccess) -> None:
+def _log_restored(access: RestoredAccess) -> None:
     """Log the restored access: a new cluster does not know what was revoked after the snapshot."""
     if not access.count:
         return

@@ -192,7 +192,7 @@ def allocs_of_pool(state: Snapshot, pool: str) -> Iterator[Allocation]:
             yield from (alloc for alloc in state.allocs.each_where("node", node.id) if is_using(alloc))
 
 
-def held_by_tenant(state: Snapshot, pool: str, queue: BatchQueue) -> dict[tuple[str, ...], Amounts]:
+def usage_by_tenant(state: Snapshot, pool: str, queue: BatchQueue) -> dict[tuple[str, ...], Amounts]:
     """The present usage of each tenant's batch jobs."""
     key = metadata_key(queue)
     sums: dict[tuple[str, ...], Amounts] = {}

@@ -53,7 +53,7 @@ class QueueDecision(NamedTuple):
 
 
 def adjusted_order(
-    queue: DynamicPriorityQueue, waiting: Iterable[Waiting], held: Mapping[Path, Amounts], now: int
+    queue: DynamicPriorityQueue, waiting: Iterable[Waiting], usage: Mapping[Path, Amounts], now: int
 ) -> list[Adjusted]:
     """The order of a `dynamic_priority` queue, with what makes it up."""
     weights = Weights(
@@ -67,20 +67,20 @@ def adjusted_order(
         gpu=queue.gpu_weight,
         max_gpu=queue.max_gpu * WEIGHT_ONE * WEIGHT_ONE,
     )
-    return dynamic_order(waiting, held, weights, now=now)
+    return dynamic_order(waiting, usage, weights, now=now)
 
 
 def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
     """The jobs of a queue in order, computed lazily; the line must not change meanwhile."""
     queue = view.queue
     if queue.dynamic_priority is not None:
-        return [one.job for one in adjusted_order(queue.dynamic_priority, line, view.held, now)]
+        return [one.job for one in adjusted_order(queue.dynamic_priority, line, view.usage, now)]
     if queue.fair_share is None:
         return line.first_come()
     line.delay(view.delays(now))
     capacity = view.capacity
     first = boosted(line.next_boost(), BackfillRules(), now=now, held=dominant_share(view.boosted, capacity) / WHOLE)
-    return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.held_by_account)))
+    return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.usage_by_account)))
 
 
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> QueueDecision:
@@ -92,24 +92,24 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     entries, ready, in_flight = jobs.entries, jobs.ready, jobs.in_flight
     if not ready or len(in_flight) >= WINDOW:
         return QueueDecision((), ())
-    room = view.room()
+    free_capacity = view.free_capacity()
     for entry in in_flight:
-        room.take(entry.wanted)
-    if not _may_start(room, jobs.shapes):
+        free_capacity.take(entry.wanted)
+    if not _may_start(free_capacity, jobs.shapes):
         return QueueDecision((), ())
     kept = _Reservations(view, now)
     release: list[JobKey] = []
     passed = 0
     for job in ordered(view, line, now):
         entry = entries[job.key]
-        fits = room.has_room(entry.wanted)
+        fits = free_capacity.has_capacity(entry.wanted)
         if fits and job.key in ready and kept.permits(entry):
-            room.take(entry.wanted)
+            free_capacity.take(entry.wanted)
             release.append(job.key)
-            if len(release) + len(in_flight) >= WINDOW or not _may_start(room, jobs.shapes):
+            if len(release) + len(in_flight) >= WINDOW or not _may_start(free_capacity, jobs.shapes):
                 break
             continue
-        if not fits and not _could_ever_fit(room, entry):
+        if not fits and not _could_ever_fit(free_capacity, entry):
             # What no node of the pool could hold, even an empty one, blocks nobody; the scheduler says why.
             if job.key in ready:
                 release.append(job.key)
@@ -124,23 +124,25 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     return QueueDecision(tuple(release), tuple(kept.promises))
 
 
-def _may_start(room: PoolCapacity, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
+def _may_start(free_capacity: PoolCapacity, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
     """Whether there is anything to decide: some job fits, or its request must be refused by the scheduler."""
-    return shapes is None or any(room.has_room(wanted) or not _fits_empty(room, wanted) for wanted in shapes.values())
+    return shapes is None or any(
+        free_capacity.has_capacity(wanted) or not _fits_empty(free_capacity, wanted) for wanted in shapes.values()
+    )
 
 
-def _could_ever_fit(room: PoolCapacity, entry: QueueEntry) -> bool:
-    return _fits_empty(room, entry.wanted)
+def _could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:
+    return _fits_empty(free_capacity, entry.wanted)
 
 
-def _fits_empty(room: PoolCapacity, wanted: Iterable[PendingAllocs]) -> bool:
-    return any(room.total_places(one.ask) >= max(1, one.least) for one in wanted)
+def _fits_empty(free_capacity: PoolCapacity, wanted: Iterable[PendingAllocs]) -> bool:
+    return any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in wanted)
 
 
 class PromisedCapacity(NamedTuple):
     """The pool at the time of a promise, without what the promised job takes, and the rows where it takes it."""
 
-    room: PoolCapacity
+    free_capacity: PoolCapacity
     rows: tuple[int, ...]
     start: int
     is_sure: bool
@@ -161,11 +163,11 @@ class _Reservations:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
         late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.room.spares(kept.rows, one.ask, one.number) for kept in late for one in entry.wanted):
+        if not all(kept.free_capacity.spares(kept.rows, one.ask, one.number) for kept in late for one in entry.wanted):
             return False
         for kept in late:
             for one in entry.wanted:
-                kept.room.use_on(kept.rows, one.ask, one.number)
+                kept.free_capacity.use_on(kept.rows, one.ask, one.number)
         return True
 
     def add(self, entry: QueueEntry) -> None:
@@ -193,18 +195,20 @@ def reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> Promi
     """The first end of running allocations after which a job fits: by their limits, else by run times of the past."""
     key = tuple((one.ask.signature, one.number, one.least) for one in wanted)
     found = view.remembered(key, lambda: _reserved(view, wanted, now))
-    return None if found is None else found._replace(room=found.room.copy(), start=max(found.start, now))
+    return (
+        None if found is None else found._replace(free_capacity=found.free_capacity.copy(), start=max(found.start, now))
+    )
 
 
 def _reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
     for ends, is_sure in ((view.ends(RELEASES_MAX), True), (view.expected_ends(now, RELEASES_MAX), False)):
-        room = view.room()
+        free_capacity = view.free_capacity()
         allocs = [alloc for _, alloc in ends]
-        count = room.first_release(wanted, allocs) if allocs else -1
+        count = free_capacity.first_release(wanted, allocs) if allocs else -1
         if count > 0:
-            rows = room.take(wanted)
+            rows = free_capacity.take(wanted)
             assert rows, (wanted, "it fits after these releases")
-            return PromisedCapacity(room, tuple(rows), ends[count - 1][0], is_sure)
+            return PromisedCapacity(free_capacity, tuple(rows), ends[count - 1][0], is_sure)
         if not view.has_unlimited:
             break
     return None

@@ -55,8 +55,8 @@ class _Runs:
     def __init__(self, queue: BatchQueue) -> None:
         self.version = 0
         """Rises with each change of what runs."""
-        self.held: dict[Path, Amounts] = {}
-        self.held_by_account: dict[str, Amounts] = {}
+        self.usage: dict[Path, Amounts] = {}
+        self.usage_by_account: dict[str, Amounts] = {}
         self.boosted = NOTHING
         self.by_id: dict[str, _Run] = {}
         self.ends: list[tuple[int, str]] = []
@@ -108,8 +108,8 @@ class _Runs:
         if run.was_boosted:
             self.boosted = self.boosted.plus(run.amounts, sign)
         if run.is_batch:
-            _sum_up(self.held, run.tenant, run.amounts, sign)
-            _sum_up(self.held_by_account, run.tenant[0], run.amounts, sign)
+            _sum_up(self.usage, run.tenant, run.amounts, sign)
+            _sum_up(self.usage_by_account, run.tenant[0], run.amounts, sign)
 
 
 class PoolView:
@@ -145,7 +145,7 @@ class PoolView:
         """Show this state, whose changes were followed."""
         self.state = state
 
-    def room(self) -> PoolCapacity:
+    def free_capacity(self) -> PoolCapacity:
         """A copy of the free capacity, for planning."""
         if self._room is None or not self._room.follow(self.state, self._changed_nodes):
             self._room = PoolCapacity(self.state, self.pool)
@@ -158,14 +158,14 @@ class PoolView:
         return capacity_of(self.state, self.pool, self.queue)
 
     @property
-    def held(self) -> Mapping[Path, Amounts]:
+    def usage(self) -> Mapping[Path, Amounts]:
         """The present usage of each tenant's batch jobs, GPUs by their price; tenants without usage are missing."""
-        return self._runs.held
+        return self._runs.usage
 
     @property
-    def held_by_account(self) -> Mapping[str, Amounts]:
-        """As `held`, by account."""
-        return self._runs.held_by_account
+    def usage_by_account(self) -> Mapping[str, Amounts]:
+        """As `usage`, by account."""
+        return self._runs.usage_by_account
 
     @property
     def boosted(self) -> Amounts:

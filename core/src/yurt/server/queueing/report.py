@@ -15,7 +15,7 @@ from yurt.queue.job_queue import JobQueue
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
-from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
+from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, kinds_of, usage_by_tenant
 from yurt.server.queueing.order import adjusted_order, ordered
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
@@ -73,16 +73,16 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
     waiting, view, order = _order(state, pool, queue, now)
     adjusted: dict[JobKey, Adjusted] = {}
     if queue.dynamic_priority is not None:
-        found = adjusted_order(queue.dynamic_priority, order, view.held, now)
+        found = adjusted_order(queue.dynamic_priority, order, view.usage, now)
         adjusted = {one.job.key: one for one in found}
-    room = view.room()
+    free_capacity = view.free_capacity()
     running = view.running()
     forecast = _forecast(state, pool, queue, order, running, now)
     names = _next_to_end(running, queue)
     shown: list[Place] = []
     for position, job in enumerate(order):
         entry = waiting[job.key]
-        state_of, reason = _reason(room, entry, position)
+        state_of, reason = _reason(free_capacity, entry, position)
         is_queued = state_of != "blocked"
         shown.append(
             Place(
@@ -90,7 +90,7 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
                 position=position,
                 status=state_of,
                 reason=reason,
-                waits_for=names if is_queued and not room.has_room(entry.wanted) else "",
+                waits_for=names if is_queued and not free_capacity.has_capacity(entry.wanted) else "",
                 adjusted=adjusted.get(job.key),
                 expected_start=forecast.likely.get(job.key, 0) if is_queued else 0,
                 expected_by=forecast.by.get(job.key, 0) if is_queued else 0,
@@ -131,7 +131,7 @@ def tenants(state: Snapshot, pool: str, now: int) -> list[TenantUse]:
     if queue is None or queue.fifo is not None:
         return []
     if queue.fair_share is None:
-        used = held_by_tenant(state, pool, queue)
+        used = usage_by_tenant(state, pool, queue)
     else:
         rows = state.queue_usages.where("pool", pool)
         decayed = {row.tenant: decay.used(usage_of_row(row), now, row.half_life) for row in rows}
@@ -159,14 +159,14 @@ def _queue(state: Snapshot, pool: str) -> BatchQueue | None:
     return None if row is None else row.batch_queue
 
 
-def _reason(room: PoolCapacity, entry: QueueEntry, position: int) -> tuple[str, str]:
+def _reason(free_capacity: PoolCapacity, entry: QueueEntry, position: int) -> tuple[str, str]:
     """The status of a job and the first cause of its wait."""
     evaluation = entry.evaluation
     if evaluation.quota_limit_reached:
         return "queued", f'quota "{evaluation.quota_limit_reached}" is used up'
-    if entry.wanted and not any(room.total_places(one.ask) >= max(1, one.least) for one in entry.wanted):
+    if entry.wanted and not any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in entry.wanted):
         return "blocked", "it asks for more than the nodes of its pool have, even when they are empty"
-    if room.has_room(entry.wanted):
+    if free_capacity.has_capacity(entry.wanted):
         if evaluation.status == status.EVAL_BLOCKED:
             return "blocked", "there is room, but no node meets its constraints; see `yurt job why`"
         return ("placing" if position == 0 else "queued"), "the scheduler looks at it next"
@@ -190,7 +190,7 @@ def _forecast(
     jobs = {key: job for job in order if (key := job.key)}
     names = {key: state.jobs.get(key) for key in jobs}
     capacity = capacity_of(state, pool, queue)
-    held = NOTHING
+    usage = NOTHING
     amounts: list[tuple[Allocation, Amounts]] = []
     from yurt.queue.charge import allocated_amounts
 
@@ -198,8 +198,8 @@ def _forecast(
     for alloc in running:
         own = allocated_amounts(alloc, prices)
         amounts.append((alloc, own))
-        held = held.plus(own)
-    free = capacity.plus(held, -1)
+        usage = usage.plus(own)
+    free = capacity.plus(usage, -1)
     first = [job for job in order[:FORECASTS_MAX] if job.asked.fits_in(capacity)]
 
     def starts(percent: int) -> dict[JobKey, int]:

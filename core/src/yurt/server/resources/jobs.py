@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
 from yurt.fsm.basis import expectation
-from yurt.fsm.eval_triggers import Mint, asked_evaluation
+from yurt.fsm.eval_triggers import Mint, requested_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
 from yurt.rules.bounds import is_costly
 from yurt.rules.child_jobs import dispatch_id, instance_of, periodic_child_id
@@ -84,7 +84,7 @@ class Jobs:
             warnings = ("the job's source is too large to be kept with it",)
             submission = None
         mint = self._replica.mint()
-        evaluation = asked_evaluation(job.key, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
+        evaluation = requested_evaluation(job.key, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
         advice: tuple[str, ...] = ()
 
         async def decision(state: Snapshot) -> RegisterJob:
@@ -170,7 +170,7 @@ class Jobs:
     ) -> JobRegistered:
         """Stop a job, or delete it with `purge`; an unknown job only gets an evaluation."""
         key, mint = (namespace, job_id), self._replica.mint()
-        evaluation = asked_evaluation(key, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
+        evaluation = requested_evaluation(key, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
         if no_shutdown_delay:
             live = await self._allocs_of(key, lambda alloc: not is_client_terminal(alloc))
             await self._mark(live, DesiredTransition(no_shutdown_delay=True), mint)
@@ -187,7 +187,7 @@ class Jobs:
     async def evaluate(self, namespace: str, job_id: str, *, force_reschedule: bool = False) -> JobRegistered:
         """Evaluate a job; `force_reschedule` replaces failed allocations at once."""
         key, mint = (namespace, job_id), self._replica.mint()
-        evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
+        evaluation = requested_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         if force_reschedule:
             failed = await self._allocs_of(key, _may_be_rescheduled)
             await self._mark(failed, DesiredTransition(force_reschedule=True), mint)
@@ -208,7 +208,7 @@ class Jobs:
         `check` raises PermissionDenied where the caller may not register what the version contains.
         """
         mint = self._replica.mint()
-        evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
+        evaluation = requested_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         advice: tuple[str, ...] = ()
 
         async def decision(state: Snapshot) -> RegisterJob:
@@ -242,7 +242,7 @@ class Jobs:
         key, mint = (namespace, job_id), self._replica.mint()
         evaluation = None
         if event.count is not None:
-            evaluation = asked_evaluation(key, status.TRIGGER_SCALING, mint)
+            evaluation = requested_evaluation(key, status.TRIGGER_SCALING, mint)
             evaluation = replace(evaluation, status_description=event.message)
         command = ScaleJob(
             namespace=namespace,
@@ -271,7 +271,7 @@ class Jobs:
             raise Invalid(f"Job priority must be between [1, {priority_max}]")
         mint = self._replica.mint()
         child_id = dispatch_id(job_id, template=request.id_prefix, at=mint.now, suffix=mint.new_id())
-        evaluation = asked_evaluation((namespace, child_id), status.TRIGGER_JOB_REGISTER, mint)
+        evaluation = requested_evaluation((namespace, child_id), status.TRIGGER_JOB_REGISTER, mint)
         command = DispatchJob(
             namespace=namespace,
             job_id=job_id,
@@ -317,7 +317,7 @@ class Jobs:
     ) -> JobRegistered:
         namespace, job_id = key
         child_key, mint = (namespace, periodic_child_id(job_id, at)), self._replica.mint()
-        evaluation = asked_evaluation(child_key, status.TRIGGER_PERIODIC, mint)
+        evaluation = requested_evaluation(child_key, status.TRIGGER_PERIODIC, mint)
         command = LaunchPeriodicJob(
             namespace=namespace,
             job_id=job_id,

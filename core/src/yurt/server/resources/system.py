@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
+from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, orphan_steps
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano
 from yurt.server.config import ServerConfig
@@ -126,7 +126,7 @@ class System:
                 last = (await self._replica.propose(command)).index
             await self._replica.turns.next()
             if isinstance(command, DeleteJobs):
-                steps = left_behind(self._replica.state, command.keys)
+                steps = orphan_steps(self._replica.state, command.keys)
                 last = max(last, await self._forget(steps, garbage.of_left_behind()))
         return last
 

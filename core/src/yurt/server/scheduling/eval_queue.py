@@ -68,7 +68,7 @@ class EvalQueue:
         self._is_paused = False
         self._changed = asyncio.Event()
         self._reapable = asyncio.Event()
-        self._has_news = asyncio.Event()
+        self._has_changes = asyncio.Event()
         self._prune_marks: list[int] = []
 
         def release(evaluations: Iterable[Evaluation]) -> None:
@@ -77,7 +77,7 @@ class EvalQueue:
             self._changed.set()
 
         self.pools = PoolQueues(
-            env=env, current=current, turns=turns, has_news=lambda: self.blocked.has_news, release=release
+            env=env, current=current, turns=turns, has_changes=lambda: self.blocked.has_changes, release=release
         )
 
     def restore(self, state: Snapshot) -> None:
@@ -91,9 +91,9 @@ class EvalQueue:
         unblock_missed(self.blocked, state, blocked)
         for evaluation in blocked:
             self._block(evaluation, now)
-        if self.blocked.has_news:
+        if self.blocked.has_changes:
             # The queues of node pools decide nothing before it is looked at, and no command may come for long.
-            self._has_news.set()
+            self._has_changes.set()
         self._changed.set()
 
     def observe(self, changes: Changes, *, index: int) -> None:
@@ -224,14 +224,14 @@ class EvalQueue:
                 raise
             self.ack(delivery)
 
-    async def run_news(self) -> None:
+    async def run_unblocking(self) -> None:
         """Unblock the rest of large sets of evaluations in slices."""
         while True:
-            await self._has_news.wait()
+            await self._has_changes.wait()
             await self._turns.next()
             self._unblock_some(self._env.now())
-            if not self.blocked.has_news:
-                self._has_news.clear()
+            if not self.blocked.has_changes:
+                self._has_changes.clear()
 
     async def run_unblocker(self) -> None:
         """Every 60 s retry evaluations that ended after too many plan conflicts."""
@@ -298,11 +298,11 @@ class EvalQueue:
             self.blocked.unblock_class(computed_class, index=index)
 
     def _unblock_some(self, now: UnixNano) -> None:
-        """Check some of the evaluations that events may unblock; `run_news` continues with the rest."""
-        if self.blocked.has_news:
+        """Check some of the evaluations that events may unblock; `run_unblocking` continues with the rest."""
+        if self.blocked.has_changes:
             self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
-            if self.blocked.has_news:
-                self._has_news.set()
+            if self.blocked.has_changes:
+                self._has_changes.set()
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
         for evaluation in evaluations:

@@ -149,7 +149,7 @@ class PlanApplier:
         started = self._env.monotonic()
         work.add_done_callback(lambda _: self._metrics.time(name, self._env.monotonic() - started))
 
-    def foreseen(self) -> Snapshot:
+    def predicted_state(self) -> Snapshot:
         """The newest state including the plans in flight."""
         return self._writer.state if self._in_flight is None else self._in_flight.view(self._writer.state)
 
@@ -197,7 +197,7 @@ class PlanApplier:
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
         """Check a plan and propose the accepted part; returns a result when there is none."""
         # Together: `checked_at` below is the index of what was looked at, and `apply` refuses what has changed since.
-        state, view = self._writer.state, self.foreseen()
+        state, view = self._writer.state, self.predicted_state()
         started = self._env.monotonic()
         # A large check would hold the loop for longer than a turn; a thread costs a small one more than it takes.
         if size_of(plan) > THREAD_SIZE:

@@ -31,16 +31,16 @@ class PoolQueues:
         env: Env,
         current: Callable[[], Snapshot],
         turns: Turns,
-        has_news: Callable[[], bool],
+        has_changes: Callable[[], bool],
         release: Callable[[Iterable[Evaluation]], None],
     ) -> None:
-        """`release` passes evaluations to the broker; it pauses while `has_news` of blocked evaluations."""
+        """`release` passes evaluations to the broker; it pauses while `has_changes` of blocked evaluations."""
         self.gate: QueueGate | None = None
         self.forecasts: Forecasts | None = None
         self._env = env
         self._current = current
         self._turns = turns
-        self._has_news = has_news
+        self._has_changes = has_changes
         self._release = release
         self._wanted = asyncio.Event()
 
@@ -111,7 +111,7 @@ class PoolQueues:
         while True:
             await self._wanted.wait()
             await self._turns.next()
-            if self._has_news():
+            if self._has_changes():
                 # Who waits for what came is not known yet: another might be let through in its place.
                 continue
             self._wanted.clear()

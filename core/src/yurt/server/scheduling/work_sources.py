@@ -168,7 +168,7 @@ class LeaderWork:
         """The newest state including the plans in flight."""
         if self._applier.history is not None:
             self._applier.history.keep(self._writer.state, batches=self._writer.batches)
-        return SchedulingView(self._applier.foreseen(), self._writer.last_index)
+        return SchedulingView(self._applier.predicted_state(), self._writer.last_index)
 
     def _begin(self, made: Made) -> _Answer:
         """Submit a result; the evaluation stays with the worker while it waits for others."""

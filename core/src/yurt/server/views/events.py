@@ -143,7 +143,7 @@ class SeenRows:
         """The change for the reader; None when it was not requested or is not visible."""
         table, is_deleted = TABLES[change.table], change.after is None
         topic, kind = table.topic, self._event.type
-        if topic is None or kind is None or (is_deleted and not kind.tells_deletion):
+        if topic is None or kind is None or (is_deleted and not kind.publishes_deletion):
             return None
         asked = self._by_topic[topic.name] if topic.name in self._by_topic else self._look_up(topic)
         if asked is None:

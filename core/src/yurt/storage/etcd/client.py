@@ -55,7 +55,7 @@ class Compacted(Conflict):
     """The requested revision was compacted."""
 
 
-class WentBack(Conflict):
+class HistoryLost(Conflict):
     """etcd lost data: it was restored to an older state, or belongs to another cluster."""
 
 
@@ -63,7 +63,7 @@ class EtcdClient:
     """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a local member.
 
     Revisions only grow. When a call about keys is answered at an older one than was told before that call, or when
-    `went_back` was called, nothing more is asked: every call raises WentBack.
+    `mark_history_lost` was called, nothing more is asked: every call raises WentBack.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class EtcdClient:
         self._revision = 0
         self._lost = ""
 
-    def went_back(self, why: str) -> WentBack:
+    def mark_history_lost(self, why: str) -> HistoryLost:
         """Record that this etcd has lost data: all later calls raise it."""
         if not self._lost:
             log.error("%s", why)
             self._lost = why
-        return WentBack(self._lost)
+        return HistoryLost(self._lost)
 
     async def close(self) -> None:
         """Close the connections; calls in progress are cancelled."""
@@ -193,7 +193,7 @@ class EtcdClient:
         """Check the answer to a call made when etcd was at the revision `floor`."""
         revision = int(answer.header.revision)
         if revision < floor:
-            raise self.went_back(f"{RESTORED}: it is at revision {revision} and was at {floor}; {REMEDY}")
+            raise self.mark_history_lost(f"{RESTORED}: it is at revision {revision} and was at {floor}; {REMEDY}")
         self._revision = max(self._revision, revision)
         return answer
 
@@ -229,7 +229,7 @@ class EtcdClient:
 
     def _check_history(self) -> None:
         if self._lost:
-            raise WentBack(self._lost)
+            raise HistoryLost(self._lost)
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         channel = self._channels.get(endpoint)

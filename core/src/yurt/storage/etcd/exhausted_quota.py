@@ -31,7 +31,7 @@ class ExhaustedQuota:
         self._compaction = compaction
         self._alarm = alarm
 
-    async def make_room_when_full(self) -> None:
+    async def free_space_when_full(self) -> None:
         """When the quota is exhausted, delete, compact, defragment and disarm the alarm; until cancelled."""
         while True:
             await self._alarm.wait()

@@ -60,7 +60,7 @@ class FileSize:
         while self._quota_usage.quota_bytes:
             try:
                 await self._look()
-                was_full = self._tell_full(was_full)
+                was_full = self._report_full(was_full)
                 await self._rewrite_in_turn()
             except NoSpace:
                 self._alarm.set()
@@ -86,7 +86,7 @@ class FileSize:
         else:
             self.is_crowded.clear()
 
-    def _tell_full(self, was_full: bool) -> bool:
+    def _report_full(self, was_full: bool) -> bool:
         """Log once when space runs short; returns whether it does."""
         now = self._env.monotonic()
         taken, server = self._quota_usage.largest(now)

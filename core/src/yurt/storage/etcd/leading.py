@@ -19,7 +19,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
-from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace, WentBack
+from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
 from yurt.storage.etcd.leadership_levels import LeadershipLevels
@@ -139,7 +139,7 @@ class Leading:
         self._heard_at = self.env.monotonic()
         if self.term is not None and seen.epoch_revision > self.term.revision:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
-        self._tell()
+        self._publish()
 
     def lose(self, term: EtcdTerm, reason: str) -> None:
         """End the term; no effect when another one has begun."""
@@ -148,7 +148,7 @@ class Leading:
         self.term = None
         self._candidacy.lost(self.env.monotonic(), chance=self.env.random())
         log.info("this server leads no more, its term %d is over: %s", term.number, reason)
-        self._tell()
+        self._publish()
         term.end.raise_()
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class Leading:
             try:
                 await self._watch_from(await self.look() + 1)
             except YurtError as error:
-                level = logging.DEBUG if isinstance(error, Compacted | Unavailable | WentBack) else logging.WARNING
+                level = logging.DEBUG if isinstance(error, Compacted | Unavailable | HistoryLost) else logging.WARNING
                 log.log(level, "who leads is read again: %s", error)
                 await self.env.sleep(RETRY_PAUSE_S * (1 + self.env.random()))
 
@@ -211,7 +211,7 @@ class Leading:
             self._answered_at = now
             self.term = EtcdTerm(epoch.number, answer.header.revision, head=self.seen.head)
             log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
-            self._tell()
+            self._publish()
 
     async def vacate(self, term: EtcdTerm, heir: str) -> bool:
         """Resign in favour of another server; returns whether this server still held the term."""
@@ -232,7 +232,7 @@ class Leading:
         now, seen = self.env.monotonic(), self.seen
         silent_s = now - self._heard_at
         if silent_s > FORGOTTEN_S:
-            self._tell()
+            self._publish()
         sight = Sight(
             now=now,
             leader=seen.epoch.server,
@@ -251,7 +251,7 @@ class Leading:
             return
         try:
             answer = await self._client.txn([self.fence(term)], [put(self._keys.alive, b"")], timeout_s=ALIVE_LIMIT_S)
-        except WentBack as error:
+        except HistoryLost as error:
             self.lose(term, str(error))
             raise
         except YurtError as error:
@@ -274,7 +274,7 @@ class Leading:
             self._on_no_space()
         return status.is_leader
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         """Compute the level: the leader as far as this server knows."""
         epoch = self.seen.epoch
         if self.term is not None:

@@ -200,7 +200,7 @@ class EtcdMember:
                     )
                 if self._env.monotonic() - began < STEADY_S:
                     self._check_last_words(self._process)
-                self._tell_end(self._process)
+                self._report_end(self._process)
             if self._env.monotonic() - began > STEADY_S:
                 pause_s = RESTART_PAUSE_FIRST_S
             await self._env.sleep(pause_s * (1 + self._env.random()))
@@ -219,7 +219,7 @@ class EtcdMember:
         folder = Path(self.config.data_dir)
         raise damaged(folder, f"etcd cannot use the files of its member below {folder}; it said: {process.damage}")
 
-    def _tell_end(self, process: _Process) -> None:
+    def _report_end(self, process: _Process) -> None:
         if process.is_renewed:
             log.info("etcd is started again with other settings")
         else:
@@ -280,7 +280,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._env = env
         self._rest = b""
         self._last: deque[str] = deque(maxlen=LAST_LINES)
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
         self._transport: asyncio.SubprocessTransport | None = None
 
     @property
@@ -346,11 +346,11 @@ class _Process(asyncio.SubprocessProtocol):
         if not self.damage and (level >= logging.ERROR or CRASH.match(text)) and DAMAGE.search(text) is not None:
             self.damage = text
         now = self._env.monotonic()
-        if now - self._told_at.get(message, -SAME_LINE_PAUSE_S) < SAME_LINE_PAUSE_S:
+        if now - self._reported_at.get(message, -SAME_LINE_PAUSE_S) < SAME_LINE_PAUSE_S:
             return
-        if len(self._told_at) >= SAME_LINES_MAX:
-            self._told_at.clear()
-        self._told_at[message] = now
+        if len(self._reported_at) >= SAME_LINES_MAX:
+            self._reported_at.clear()
+        self._reported_at[message] = now
         log.log(level, "etcd: %s", text)
 
 

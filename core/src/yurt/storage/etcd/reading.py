@@ -89,7 +89,7 @@ class EntryReader:
         """
         head = (await self.head()).index
         if head < self.position:
-            raise self._client.went_back(
+            raise self._client.mark_history_lost(
                 f"{RESTORED}: its log ends at index {head}, this server has read up to {self.position}; {REMEDY}"
             )
         key = await self.entry_key(cursor.expected)
@@ -193,7 +193,7 @@ class EntryReader:
     def _check(self, found: FoundEntry, cursor: Cursor) -> None:
         """Raises WentBack for an entry of another history than the one before the cursor."""
         if cursor.digest and found.before and found.before != cursor.digest:
-            raise self._client.went_back(
+            raise self._client.mark_history_lost(
                 f"{RESTORED}: what follows index {cursor.expected - 1} of its log continues another history; {REMEDY}"
             )
 

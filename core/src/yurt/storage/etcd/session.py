@@ -62,7 +62,7 @@ class EtcdSession:
             "answer_confirms": self.confirmation.answer_confirms,
             "compact_at_times": self.compaction.compact_at_times,
             "compact_as_it_grows": self.compaction.compact_as_it_grows,
-            "make_room_when_full": self.exhausted_quota.make_room_when_full,
+            "make_room_when_full": self.exhausted_quota.free_space_when_full,
             "report_snapshots": self.reports.report_snapshots,
             "watch_size": self.file_size.watch_size,
         }

@@ -27,7 +27,7 @@ class UpsertACLPolicies(Command, tag=True):
 class DeleteACLPolicies(Command, tag=True):
     """Delete policies; tokens and roles that name them keep the name."""
 
-    event_type = EventType("ACLPolicyDeleted", tells_deletion=True)
+    event_type = EventType("ACLPolicyDeleted", publishes_deletion=True)
 
     names: tuple[str, ...]
 
@@ -59,7 +59,7 @@ class UpdateACLToken(Command, tag=True):
 class DeleteACLTokens(Command, tag=True):
     """Revoke tokens: each of them must exist."""
 
-    event_type = EventType("ACLTokenDeleted", tells_deletion=True)
+    event_type = EventType("ACLTokenDeleted", publishes_deletion=True)
 
     accessor_ids: tuple[str, ...]
 
@@ -67,7 +67,7 @@ class DeleteACLTokens(Command, tag=True):
 class CollectACL(Command, tag=True):
     """Forget tokens, one-time tokens, revocations and ended sessions whose time is over; what is not over stays."""
 
-    event_type = EventType("ACLTokenDeleted", tells_deletion=True)
+    event_type = EventType("ACLTokenDeleted", publishes_deletion=True)
 
     now: UnixNano
     created_before: UnixNano
@@ -116,7 +116,7 @@ class UpdateACLRole(Command, tag=True):
 class DeleteACLRoles(Command, tag=True):
     """Delete roles; tokens lose them."""
 
-    event_type = EventType("ACLRoleDeleted", tells_deletion=True)
+    event_type = EventType("ACLRoleDeleted", publishes_deletion=True)
 
     role_ids: tuple[str, ...]
 
@@ -132,7 +132,7 @@ class UpsertACLAuthMethod(Command, tag=True):
 class DeleteACLAuthMethods(Command, tag=True):
     """Delete login methods; their binding rules stay."""
 
-    event_type = EventType("ACLAuthMethodDeleted", tells_deletion=True)
+    event_type = EventType("ACLAuthMethodDeleted", publishes_deletion=True)
 
     names: tuple[str, ...]
 
@@ -156,7 +156,7 @@ class UpdateACLBindingRule(Command, tag=True):
 class DeleteACLBindingRules(Command, tag=True):
     """Delete binding rules."""
 
-    event_type = EventType("ACLBindingRuleDeleted", tells_deletion=True)
+    event_type = EventType("ACLBindingRuleDeleted", publishes_deletion=True)
 
     rule_ids: tuple[str, ...]
 

@@ -35,7 +35,7 @@ class EventType(NamedTuple):
 
     name: str
     """The events' type, in Nomad's words."""
-    tells_deletion: bool = False
+    publishes_deletion: bool = False
     """Readers are told of rows that the command deletes, too."""
 
 

@@ -48,7 +48,7 @@ class UpsertNodePools(Command, tag=True):
 class DeleteNodePools(Command, tag=True):
     """Delete node pools without nodes and jobs."""
 
-    event_type = EventType("NodePoolDeleted", tells_deletion=True)
+    event_type = EventType("NodePoolDeleted", publishes_deletion=True)
 
     names: tuple[str, ...]
 

@@ -29,7 +29,7 @@ class RegisterJob(Command, tag=True):
 class DeregisterJob(Command, tag=True):
     """Stop a job, or delete it and its versions when `purge`; an unknown job only gets the evaluation."""
 
-    event_type = EventType("JobDeregistered", tells_deletion=True)
+    event_type = EventType("JobDeregistered", publishes_deletion=True)
 
     namespace: str
     job_id: str
@@ -138,7 +138,7 @@ class RecordScalingEvent(Command, tag=True):
 class DeleteJobs(Command, tag=True):
     """Garbage collection of dead jobs: (namespace, id) pairs."""
 
-    event_type = EventType("JobBatchDeregistered", tells_deletion=True)
+    event_type = EventType("JobBatchDeregistered", publishes_deletion=True)
 
     keys: tuple[tuple[str, str], ...]
 

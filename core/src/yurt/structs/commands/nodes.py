@@ -88,7 +88,7 @@ class EvaluateNode(Command, tag=True):
 class DeleteNodes(Command, tag=True):
     """Forget nodes."""
 
-    event_type = EventType("NodeDeregistration", tells_deletion=True)
+    event_type = EventType("NodeDeregistration", publishes_deletion=True)
 
     node_ids: tuple[str, ...]
     seed: EvalSeed | None = None

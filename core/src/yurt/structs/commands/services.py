@@ -23,7 +23,7 @@ class DeregisterServices(Command, tag=True):
     With a `name`, at least one of them must be an instance of that service.
     """
 
-    event_type = EventType("ServiceDeregistration", tells_deletion=True)
+    event_type = EventType("ServiceDeregistration", publishes_deletion=True)
 
     ids: tuple[str, ...]
     node_id: str = ""

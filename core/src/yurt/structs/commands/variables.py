@@ -11,7 +11,7 @@ from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 class PutVariable(Command, tag=True):
     """Store a variable; with `check_index` only over the version of that index (0: only when there is none)."""
 
-    event_type = EventType("VariableUpdated", tells_deletion=True)
+    event_type = EventType("VariableUpdated", publishes_deletion=True)
 
     variable: EncryptedVariable
     check_index: int | None = None
@@ -24,7 +24,7 @@ class PutVariable(Command, tag=True):
 class DeleteVariable(Command, tag=True):
     """Forget a variable; one that is not there is no error."""
 
-    event_type = EventType("VariableUpdated", tells_deletion=True)
+    event_type = EventType("VariableUpdated", publishes_deletion=True)
 
     namespace: str
     path: str
@@ -35,7 +35,7 @@ class DeleteVariable(Command, tag=True):
 class LockVariable(Command, tag=True):
     """Lock a variable, with new content; `keeps_items` takes the content only for one that is not there yet."""
 
-    event_type = EventType("VariableUpdated", tells_deletion=True)
+    event_type = EventType("VariableUpdated", publishes_deletion=True)
 
     variable: EncryptedVariable
     keeps_items: bool = False
@@ -47,7 +47,7 @@ class LockVariable(Command, tag=True):
 class ReleaseVariableLock(Command, tag=True):
     """End a lock, because its holder wants it or because its time is over."""
 
-    event_type = EventType("VariableUpdated", tells_deletion=True)
+    event_type = EventType("VariableUpdated", publishes_deletion=True)
 
     namespace: str
     path: str

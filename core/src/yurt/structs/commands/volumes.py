@@ -23,7 +23,7 @@ class PutHostVolume(Command, tag=True):
 class DeleteHostVolume(Command, tag=True):
     """Forget a dynamic host volume and the claims on it."""
 
-    event_type = EventType("HostVolumeDeleted", tells_deletion=True)
+    event_type = EventType("HostVolumeDeleted", publishes_deletion=True)
 
     namespace: str
     id: str
@@ -51,7 +51,7 @@ class UpsertVolumes(Command, tag=True):
 class DeleteVolumes(Command, tag=True):
     """Forget CSI volumes, by (namespace, id); those that live allocations use only by force."""
 
-    event_type = EventType("CSIVolumeDeregistered", tells_deletion=True)
+    event_type = EventType("CSIVolumeDeregistered", publishes_deletion=True)
 
     keys: tuple[tuple[str, str], ...]
     is_forced: bool = False

@@ -20,7 +20,7 @@ from yurt.broker import FAILED_QUEUE, Delivery
 from yurt.duties.drain import drain, drain_strategy
 from yurt.duties.nodes import (
     granted_status,
-    missed_status,
+    missed_heartbeat_status,
     refused_report,
     registered,
     set_status,
@@ -154,7 +154,7 @@ class World:
         self.state = step.state
         self.history.append(command)
         self.queue.observe(step.changes, index=self.state.index)
-        while self.queue.blocked.has_news:
+        while self.queue.blocked.has_changes:
             self.queue._unblock_some(self.clock.now())
         self._observe(before, command, step.changes, self.state)
         told(step.result)
@@ -259,7 +259,7 @@ class World:
         node = self.state.nodes.get(node_id)
         if node is None or node.status == status.NODE_DOWN:
             return
-        lost = missed_status(self.state, node, self.clock.now())
+        lost = missed_heartbeat_status(self.state, node, self.clock.now())
 
         def again(result: c.Result) -> None:
             if isinstance(result, c.Rejected) and result.kind == "stale" and node_id not in self.deadlines:

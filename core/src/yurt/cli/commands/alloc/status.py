@@ -297,7 +297,7 @@ def _stats(call: Invocation, alloc: Json) -> Json:
 
 
 def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
-    from yurt.cli.views.devices import show_given, show_use
+    from yurt.cli.views.devices import show_allocated, show_use
 
     state = (alloc.get("TaskStates") or {}).get(name) or {}
     hook = _lifecycle(alloc, name)
@@ -309,7 +309,7 @@ def _show_task(call: Invocation, alloc: Json, name: str, stats: Json) -> None:
     _show_resources(call, alloc, name, stats)
     if call.flags.is_on("stats"):
         _show_stats(call, name, stats)
-    show_given(call, alloc, name)
+    show_allocated(call, alloc, name)
     usage = ((stats.get("Tasks") or {}).get(name) or {}).get("ResourceUsage") or {}
     show_use(call, "Device Stats", usage.get("DeviceStats"), is_whole=call.flags.is_on("stats"))
     screen.title("Task Events:")

@@ -151,10 +151,10 @@ def _again(call: Invocation) -> str:
     return "".join(settings + files)
 
 
-def _quoted(text_given: str) -> str:
+def _quoted(raw_text: str) -> str:
     import shlex
 
-    return shlex.quote(text_given)
+    return shlex.quote(raw_text)
 
 
 def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
@@ -232,7 +232,7 @@ def explain_job(call: Invocation) -> int:
     """Show why a job is not fully placed; 0 when it is, 1 when it is not, 255 on errors."""
     from pathlib import Path
 
-    from yurt.cli.views.reasons import WHY_NOT, lacks_room
+    from yurt.cli.views.reasons import WHY_NOT, lacks_capacity
 
     is_json = wants_data(call)
     subject = call.args[0]
@@ -248,7 +248,7 @@ def explain_job(call: Invocation) -> int:
         _show(call, found)
         if not is_file:
             _show_failures(call, found)
-    return NOT_PLACED if any(map(lacks_room, found.get("Groups") or ())) else PLACED
+    return NOT_PLACED if any(map(lacks_capacity, found.get("Groups") or ())) else PLACED
 
 
 def _show_failures(call: Invocation, found: Json) -> None:

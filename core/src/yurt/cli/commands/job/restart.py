@@ -83,21 +83,21 @@ def _chosen(call: Invocation, job: Json) -> list[Json]:
     ]
 
 
-def batch_size(text_given: str, total: int) -> int:
+def batch_size(raw_text: str, total: int) -> int:
     """`3`, or `25%` of all, rounded up."""
-    number = text_given.removesuffix("%")
+    number = raw_text.removesuffix("%")
     if not number.isdigit() or int(number) == 0:
-        raise UsageError(f'-batch-size must be a number or a percentage above zero, not "{text_given}"')
-    if text_given.endswith("%"):
+        raise UsageError(f'-batch-size must be a number or a percentage above zero, not "{raw_text}"')
+    if raw_text.endswith("%"):
         return max(1, -(-total * min(int(number), 100) // 100))
     return int(number)
 
 
-def _wait_of(text_given: str) -> int:
+def _wait_of(raw_text: str) -> int:
     try:
-        return parse_duration(text_given)
+        return parse_duration(raw_text)
     except ValueError:
-        raise UsageError(f'-batch-wait must be a duration or "ask", not "{text_given}"') from None
+        raise UsageError(f'-batch-wait must be a duration or "ask", not "{raw_text}"') from None
 
 
 def _pause(call: Invocation, wait: int | None) -> bool:

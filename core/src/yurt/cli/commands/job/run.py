@@ -14,7 +14,7 @@ from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.follow import follow_or_detach
-from yurt.cli.views.unplaced import tell_unplaced
+from yurt.cli.views.unplaced import print_unplaced
 from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def run_job(call: Invocation) -> int:
         open_page(call, job_page(file.job["ID"], file.job.get("Namespace")))
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
-        _tell_registered(call, file)
+        _print_registered(call, file)
         return 0
     if call.flags.is_on("detach"):
         call.screen.line("Job registration successful")
@@ -86,7 +86,7 @@ def show_warnings(call: Invocation, warnings: str, file: JobFile | None = None) 
         call.screen.line(told.rstrip() + "\n")
 
 
-def _tell_registered(call: Invocation, file: JobFile) -> None:
+def _print_registered(call: Invocation, file: JobFile) -> None:
     """Print the registration of a periodic or parameterized job, which creates no evaluation."""
     from yurt.cli.views.job import next_launch
 
@@ -118,7 +118,7 @@ def _start(call: Invocation, name: str) -> int:
         return 0
     code = follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
     if not call.flags.is_on("detach"):
-        tell_unplaced(call, stub, eval_id)
+        print_unplaced(call, stub, eval_id)
     return code
 
 
@@ -174,7 +174,7 @@ def evaluate_job(call: Invocation) -> int:
         call, eval_id, detached=lambda: call.screen.line(f'Created eval ID: "{call.short(eval_id)}" ')
     )
     if not call.flags.is_on("detach"):
-        tell_unplaced(call, job, eval_id, is_forced=call.flags.is_on("force-reschedule"))
+        print_unplaced(call, job, eval_id, is_forced=call.flags.is_on("force-reschedule"))
     return code
 
 

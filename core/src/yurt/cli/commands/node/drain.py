@@ -61,9 +61,9 @@ def drain_spec(call: Invocation) -> Json:
     return {"Deadline": deadline, "IgnoreSystemJobs": flags.is_on("ignore-system")}
 
 
-def _duration(text_given: str) -> int:
+def _duration(raw_text: str) -> int:
     try:
-        found = parse_duration(text_given)
+        found = parse_duration(raw_text)
     except ValueError as error:
         raise UsageError(f"-deadline: {error}") from None
     if found <= 0:
@@ -103,7 +103,7 @@ def follow_drain(call: Invocation, node_id: str) -> int:
         answer = call.api.read(api_path("node", node_id, "allocations"), index=index, wait_s=WAIT_S)
         index = answer.index
         allocs: list[Json] = answer.data or []
-        _tell_changes(call, allocs, seen)
+        _print_changes(call, allocs, seen)
         node: Json = call.api.get(api_path("node", node_id))
         if node.get("DrainStrategy") is None:
             say(f"{clock()}: Drain complete for node {node_id}")
@@ -114,7 +114,7 @@ def follow_drain(call: Invocation, node_id: str) -> int:
                 return 0
 
 
-def _tell_changes(call: Invocation, allocs: list[Json], seen: dict[str, str]) -> None:
+def _print_changes(call: Invocation, allocs: list[Json], seen: dict[str, str]) -> None:
     for alloc in allocs:
         migrates = bool((alloc.get("DesiredTransition") or {}).get("Migrate"))
         before, now = seen.get(alloc["ID"]), f"{alloc['ClientStatus']}{' migrating' if migrates else ''}"

@@ -29,7 +29,7 @@ NO_KEY = "There is no gossip key to {verb}."
 DETAILS = "Nothing is changed. Mutual TLS protects the servers' traffic; the answer says how to set it up."
 
 
-def tell_instead(call: Invocation) -> int:
+def print_alternative(call: Invocation) -> int:
     """Explain what protects servers; fails, because nothing was done."""
     raise CliError(f"{NO_KEY.format(verb=call.command.name.rpartition(' ')[2])}\n{INSTEAD}")
 
@@ -38,14 +38,14 @@ COMMANDS = (
     CliCommand(
         "operator gossip keyring generate",
         "Say what protects servers instead of a gossip key",
-        tell_instead,
+        print_alternative,
         details=DETAILS,
         is_client=False,
     ),
     CliCommand(
         "operator gossip keyring install",
         "Say what protects servers instead of a gossip key to install",
-        tell_instead,
+        print_alternative,
         (),
         (0, 1),
         "[<key>]",
@@ -56,14 +56,14 @@ COMMANDS = (
     CliCommand(
         "operator gossip keyring list",
         "Say what protects servers instead of listed gossip keys",
-        tell_instead,
+        print_alternative,
         details=DETAILS,
         is_client=False,
     ),
     CliCommand(
         "operator gossip keyring remove",
         "Say what protects servers instead of a gossip key to remove",
-        tell_instead,
+        print_alternative,
         (),
         (0, 1),
         "[<key>]",
@@ -74,7 +74,7 @@ COMMANDS = (
     CliCommand(
         "operator gossip keyring use",
         "Say what protects servers instead of a gossip key to use",
-        tell_instead,
+        print_alternative,
         (),
         (0, 1),
         "[<key>]",

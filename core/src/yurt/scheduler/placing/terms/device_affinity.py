@@ -31,7 +31,7 @@ class DeviceAffinity:
 
     def update(self, row: int) -> None:
         """Evaluate one row."""
-        self.values[row] = round(self._ask.device_score(self._view.node(row), self._view.held(row)) * UNIT)
+        self.values[row] = round(self._ask.device_score(self._view.node(row), self._view.in_use(row)) * UNIT)
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
         """Never called: placements with devices are made singly (`GroupPlacer.can_run`)."""
