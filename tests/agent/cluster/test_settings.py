@@ -156,7 +156,7 @@ async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
     cluster._membership.merge_update(far.update())
     assert "keeps a state of its own" not in caplog.text
     cluster._membership.merge_update(twin.update())
-    assert "b.global keeps a state of its own for region global, and so does this server" in caplog.text
+    assert "(bootstrap_expect = 3): servers=b.global region=global" in caplog.text
 
 
 class Etcd:
@@ -178,4 +178,4 @@ async def test_a_server_with_the_data_of_another_cluster_is_told(caplog: pytest.
     )
     await minder._look()
     await minder._look()
-    assert caplog.text.count("b.global has the data of another cluster of this region") == 1
+    assert caplog.text.count("give it another region: servers=b.global") == 1

@@ -110,7 +110,7 @@ class AuditFile:
         except OSError as error:
             if not self._has_reported_rotation:
                 self._has_reported_rotation = True  # first: the message itself may be written to this file
-                log.error("%s log cannot be rotated: path=%s error=%s", self.settings.kind, self._path, error)
+                log.error("log file cannot be rotated: log=%s path=%s error=%s", self.settings.kind, self._path, error)
         else:
             self._has_reported_rotation = False
 

@@ -406,7 +406,7 @@ class PluginManager:
             try:
                 await each.close()
             except Exception:
-                log.exception("%s failed to close", each.name)
+                log.exception("plugin part failed to close: name=%s", each.name)
         for known in parts:
             known.clear()
         self._artifact_getters.clear()

@@ -35,12 +35,12 @@ class Background:
         try:
             await work()
         except YurtError as error:
-            log.warning("%s: %s failed: %s", self._owner, name, error)
+            log.warning("background work failed: owner=%s work=%s error=%s", self._owner, name, error)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("%s failed", task.get_name(), exc_info=task.exception())
+            log.error("background work failed: name=%s", task.get_name(), exc_info=task.exception())
 
     async def close(self) -> None:
         """End all work, and wait until it has ended."""

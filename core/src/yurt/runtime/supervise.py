@@ -30,7 +30,7 @@ def supervised(
         try:
             await coroutine
         except Exception as error:
-            log.exception("%s failed", name)
+            log.exception("background work failed: name=%s", name)
             _handle(name, error, on_error)
 
     task = group.create_task(run(), name=name)
@@ -43,7 +43,7 @@ def _handle(name: str, error: Exception, on_error: Callable[[Exception], None] |
         if on_error is not None:
             on_error(error)
     except Exception:
-        log.exception("%s failed, and so did the handling of its failure", name)
+        log.exception("handling of failed background work failed: name=%s", name)
 
 
 class WorkCancelledError(Exception):
@@ -90,7 +90,7 @@ async def attempted(
     except Exception as error:
         if is_told():
             trace = None if isinstance(error, YurtError) else error
-            log.log(level, "%s failed and starts again: %s", name, error, exc_info=trace)
+            log.log(level, "background work failed and starts again: name=%s error=%s", name, error, exc_info=trace)
         return False
     return True
 

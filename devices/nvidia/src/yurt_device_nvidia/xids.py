@@ -44,7 +44,7 @@ class XidWatcher:
                     loop.call_soon_threadsafe(self._on_xid, found)
         except NvmlProblem as problem:
             if not self._stop.is_set():
-                log.warning("%s", problem.reason)
+                log.warning("watch for XID errors ended: %s", problem.reason)
 
     async def stop(self) -> None:
         """Stop listening; the thread notices it slightly later."""

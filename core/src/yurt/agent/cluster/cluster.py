@@ -110,8 +110,8 @@ class ServerCluster:
         )
         if twins and twins != self._twins:
             log.error(
-                "%s keeps a state of its own for region %s, and so does this server: give one of them another region, "
-                "or make them one cluster (bootstrap_expect = 3)",
+                "another server keeps a state of its own for this region: give one of them another region, "
+                "or make them one cluster (bootstrap_expect = 3): servers=%s region=%s",
                 ", ".join(twins),
                 own.region,
             )

@@ -98,8 +98,8 @@ class DeadServerCleanup:
         strangers = [each.name for each in settled if each.etcd_addr not in voters]
         if strangers:
             log.error(
-                "%s has the data of another cluster of this region: stop its agent and start it with an empty data_dir "
-                "to have it join, or give it another region",
+                "server has the data of another cluster of this region: stop its agent and start it with an empty "
+                "data_dir to have it join, or give it another region: servers=%s",
                 ", ".join(strangers),
             )
         self._known = addresses

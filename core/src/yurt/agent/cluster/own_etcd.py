@@ -264,7 +264,7 @@ class OwnEtcd:
             try:
                 await self._member.run()
             except Conflict as error:
-                log.warning("%s; it joins again without its old data", error)
+                log.warning("etcd member joins again without its old data: %s", error)
                 await self._member.stop()
                 await self._forget()
                 await self.form()

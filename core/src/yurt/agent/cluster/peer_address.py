@@ -71,7 +71,7 @@ class PeerAddress:
         if self._own.has_tls and not etcd.has_peer_tls:
             problem = obstacle(self._own.name, voters, self._members())
             if problem != self._reported and problem:
-                log.warning("%s", problem)
+                log.warning("TLS between etcd members cannot start: %s", problem)
             self._reported = problem
             if not problem:
                 await self._update_peer_url(mine, address, is_tls=True)

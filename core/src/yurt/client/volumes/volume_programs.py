@@ -143,7 +143,7 @@ async def find_programs(folder: str, volumes_dir: str) -> dict[str, VolumeProgra
         try:
             await program.fingerprint()
         except YurtError as error:
-            log.warning("%s", error)
+            log.warning("host volume plugin ignored: %s", error)
             continue
         found[program.name] = program
     return found

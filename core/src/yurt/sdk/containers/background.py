@@ -49,9 +49,9 @@ class DriverTasks:
         try:
             await work()
         except YurtError as error:
-            log.warning("%s driver: %s failed: %s", self.owner, name, error)
+            log.warning("driver work failed: driver=%s work=%s error=%s", self.owner, name, error)
         except Exception:
-            log.exception("%s driver: %s failed", self.owner, name)
+            log.exception("driver work failed: driver=%s work=%s", self.owner, name)
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""

@@ -84,10 +84,13 @@ class Introductions:
             _hold_against(await asyncio.to_thread(self._claims, token), node)
         except PermissionDenied as error:
             self._metrics.count("client.introduction.violation")
-            text = f"node {node.name} ({node.id}) is not introduced: {error}"
             if token or enforcement == STRICT:
+                text = f"node {node.name} ({node.id}) is not introduced: {error}"
                 raise PermissionDenied(f"{text}; {HOW}") from None
-            log.warning("%s; it may register, for client_introduction.enforcement is %r", text, enforcement)
+            log.warning(
+                "node registers without an introduction: name=%s node=%s client_introduction.enforcement=%s: %s",
+                node.name, node.id, enforcement, error,
+            )  # fmt: skip
 
     def _subject(self) -> str:
         """How the subject of this region's tokens begins."""

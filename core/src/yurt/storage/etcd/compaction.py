@@ -104,5 +104,5 @@ class Compaction:
         try:
             await self._client.compact(revision, is_waited_for=is_waited_for)
         except Compacted as error:
-            log.debug("%s", error)
+            log.debug("etcd revision is compacted already: %s", error)
         self._quota_usage.compacted(revision, now=self._env.monotonic())

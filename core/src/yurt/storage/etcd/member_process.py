@@ -208,7 +208,7 @@ class EtcdMember:
             try:
                 await self.start()
             except Unavailable as error:
-                log.debug("%s", error)
+                log.debug("etcd member did not start: %s", error)
 
     def _check_last_words(self, process: _Process) -> None:
         """Raises DamagedMember when etcd ended because it cannot use its files: another start will not mend them."""
