@@ -34,11 +34,11 @@ class PluginGone(RecoverableError):
 
 
 class NotOffered(DriverError):
-    """The plugin is of a version that lacks the method."""
+    """The plugin's version does not implement the method."""
 
 
 class CallSpec(Value, rename=None):
-    """A method, and how long an answer may take; 0 waits without end."""
+    """A method and the time limit of its answer in seconds; 0 for none."""
 
     service: str
     method: str
@@ -56,7 +56,7 @@ class Connection:
         self._is_closed = False
 
     async def call(self, spec: CallSpec, /, **fields: Any) -> Message:
-        """One request, one answer; raises what the plugin means by its error."""
+        """A unary call; raises the exception that corresponds to the plugin's error."""
         method = methods(spec.service)[spec.method]
         call = self._callable(method.path, method, self._channel.unary_unary)
         try:
@@ -68,7 +68,7 @@ class Connection:
             raise PluginGone(f"{self.name}: the connection to the plugin was closed") from None
 
     async def stream(self, spec: CallSpec, /, **fields: Any) -> AsyncGenerator[Message, None]:
-        """One request, many answers."""
+        """A call with one request and a stream of answers."""
         method = methods(spec.service)[spec.method]
         call = self._callable(method.path, method, self._channel.unary_stream)
         try:
@@ -91,19 +91,19 @@ class Connection:
         return self._calls[path]
 
     def _check_own_end(self) -> None:
-        """Pass a cancellation of the caller on; calls that end with their channel look the same."""
+        """Re-raise a cancellation by our caller; calls that end with their channel raise the same exception."""
         task = asyncio.current_task()
         if not self._is_closed or (task is not None and task.cancelling()):
             raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """End all calls."""
+        """Close the channel, which ends all calls."""
         self._is_closed = True
         await self._channel.close()
 
 
 def failure(error: Any, what: str, *, limit_s: float) -> YurtError:
-    """What a failed call means to us."""
+    """The exception of the closed set for a failed call."""
     text = error.details() or error.code().name
     match error.code():
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
@@ -121,7 +121,7 @@ def failure(error: Any, what: str, *, limit_s: float) -> YurtError:
 
 
 def is_recoverable(metadata: Any) -> bool:
-    """Whether an error says of itself that a retry may help."""
+    """Whether the details of an error mark it as recoverable by a retry."""
     for key, value in metadata:
         if key != STATUS_KEY or not isinstance(value, bytes):
             continue

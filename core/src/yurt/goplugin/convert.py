@@ -39,7 +39,7 @@ RESOLVER = "/etc/resolv.conf"
 
 
 def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[str, str]) -> Message:
-    """A task as a plugin is told of it; `outputs` are the FIFOs for stdout and stderr."""
+    """A task as the plugin's message; `outputs` are the FIFOs for stdout and stderr."""
     message = driver_message(
         "TaskConfig",
         id=request.task_id,
@@ -80,7 +80,7 @@ def is_told(mount: Mount, request: TaskRequest) -> bool:
 
 
 def resources(request: TaskRequest) -> Message:
-    """The limits of a task, as the scheduler gave them and as the kernel counts them."""
+    """A task's resources, in the scheduler's units and in the kernel's."""
     given = request.resources
     limit_mb = given.memory_max_mb or given.memory_mb
     part = given.cpu_shares / given.node_cpu_shares if given.node_cpu_shares else 0.0
@@ -109,7 +109,7 @@ def resources(request: TaskRequest) -> Message:
 
 
 def mount_message(mount: Mount) -> Message:
-    """A mount; a private one is not named so, as Nomad leaves the word out as well."""
+    """A mount as a message; private propagation is sent as an empty text, as Nomad does."""
     return driver_message(
         "Mount",
         task_path=mount.task_path,
@@ -131,7 +131,7 @@ def device_message_of(device: DeviceNode) -> Message:
 
 
 def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotation) -> TaskRequest:
-    """A task as our drivers are told of it, from a host that speaks the protocol."""
+    """The request for our driver from the message of a host."""
     task_dir = f"{message.alloc_dir}/{message.name}"
     given = message.resources
     part = given.linux_resources.PercentTicks
@@ -197,7 +197,7 @@ def cores_of(text: str) -> tuple[int, ...]:
 
 
 def capabilities_of(message: Message) -> Capabilities:
-    """What a plugin says that it can do."""
+    """A driver's capabilities from its plugin's message."""
     return Capabilities(
         send_signals=message.send_signals,
         exec=message.exec,
@@ -210,7 +210,7 @@ def capabilities_of(message: Message) -> Capabilities:
 
 
 def capabilities_message(given: Capabilities) -> Message:
-    """What our driver can do, for a host."""
+    """Our driver's capabilities as the message for a host."""
     return driver_message(
         "DriverCapabilities",
         send_signals=given.send_signals,
@@ -223,7 +223,7 @@ def capabilities_message(given: Capabilities) -> Message:
 
 
 def fingerprint_of(message: Message, driver: str) -> Fingerprint:
-    """How a plugin says it fares."""
+    """A driver's health and attributes from its plugin's message."""
     health = HEALTH[message.health] if message.health < len(HEALTH) else UNHEALTHY
     description = message.err or message.health_description
     return Fingerprint(
@@ -235,7 +235,7 @@ def fingerprint_of(message: Message, driver: str) -> Fingerprint:
 
 
 def fingerprint_message(found: Fingerprint) -> Message:
-    """How our driver fares, for a host."""
+    """Our driver's health and attributes as the message for a host."""
     attribute = message_class(f"{SHARED}.Attribute")
     texts = {name: attribute(string_val=value) for name, value in found.attributes.items()}
     description = f"{found.description}; {found.fix}" if found.fix else found.description
@@ -259,7 +259,7 @@ def attribute_text(message: Message) -> str:
 
 
 def exit_of(message: Message, error: str, *, at: UnixNano) -> ExitResult:
-    """How a task ended."""
+    """A task's exit result from the plugin's message."""
     return ExitResult(
         exit_code=message.exit_code,
         signal=message.signal,
@@ -270,12 +270,12 @@ def exit_of(message: Message, error: str, *, at: UnixNano) -> ExitResult:
 
 
 def exit_message(result: ExitResult) -> Message:
-    """How our driver's task ended, for a host."""
+    """A task's exit result as the message for a host."""
     return driver_message("ExitResult", exit_code=result.exit_code, signal=result.signal, oom_killed=result.oom_killed)
 
 
 def network_message(config: Message, address: str) -> Message | None:
-    """Where services of a task that has an address of its own are found, for a host; none without one."""
+    """The message with a task's own address, by which a host registers its services; None without one."""
     if not address:
         return None
     ports = {port.label: port.to if port.to > 0 else port.value for port in config.resources.ports}

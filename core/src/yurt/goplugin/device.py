@@ -48,7 +48,7 @@ class BinaryDevice:
         self._groups: tuple[DeviceGroup, ...] = ()
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """What the plugin shows; while it is gone, its devices are unhealthy."""
+        """The devices that the plugin reports; unhealthy while its process is gone."""
         dead: Connection | None = None
         while not self._plugin.closed.is_set():
             try:
@@ -77,7 +77,7 @@ class BinaryDevice:
         return DeviceFingerprint(description=reason, fix=fix)
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """What the plugin says that a task needs."""
+        """The environment, mounts and device nodes that the plugin returns for a task."""
         if any(devices.share != WHOLE for devices in claim.devices):
             raise DriverError(f"the device plugin {self.name} gives whole devices only, no shares")
         ids = [device_of(each) for each in claim.ids]
@@ -95,10 +95,10 @@ class BinaryDevice:
         )
 
     async def held(self, claims: Sequence[DeviceClaim]) -> None:
-        """Binaries are not told who holds what; their protocol has no word for it."""
+        """Does nothing: Nomad's protocol has no call for it."""
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """The next figures of the plugin; none when it gives none in time."""
+        """The plugin's next statistics; empty when none arrive in time."""
         connection = await self._plugin.ready()
         stream = connection.stream(STATS, collection_interval=duration_fields(seconds(STATS_INTERVAL_S)))
         with contextlib.suppress(TimeoutError):
@@ -113,7 +113,7 @@ class BinaryDevice:
 
 
 def group_of(message: Message) -> DeviceGroup:
-    """A group as the plugin shows it."""
+    """A device group from the plugin's message."""
     return DeviceGroup(
         vendor=message.vendor,
         type=message.device_type,
@@ -141,7 +141,7 @@ def attribute_of(message: Message) -> AttributeValue:
 
 
 def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...]) -> tuple[DeviceGroup, ...]:
-    """What is shown, and what was shown once and is not any more, as unhealthy."""
+    """The reported devices, and as unhealthy those that were reported before and are missing now."""
     shown = {instance.id for group in now for instance in group.instances}
     found = {(group.vendor, group.type, group.name): group for group in now}
     for group in before:
@@ -154,7 +154,7 @@ def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...])
 
 
 def uses_of(answer: Message) -> dict[str, DeviceUse]:
-    """Figures by instance."""
+    """Usage statistics by device instance."""
     found: dict[str, DeviceUse] = {}
     for group in answer.groups:
         for instance, figures in group.instance_stats.items():
@@ -165,7 +165,7 @@ def uses_of(answer: Message) -> dict[str, DeviceUse]:
 
 
 def stat_of(message: Message) -> Stat:
-    """One figure."""
+    """One statistic."""
     names = ("int_numerator_val", "float_numerator_val", "string_val", "bool_val")
     name = next((each for each in names if message.HasField(each)), None)
     whole = next((each for each in ("int_denominator_val", "float_denominator_val") if message.HasField(each)), None)

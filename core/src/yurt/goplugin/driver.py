@@ -65,7 +65,7 @@ def call(method: str, limit_s: float = CALL_LIMIT_S) -> CallSpec:
 
 
 class PluginTask:
-    """A task that a plugin keeps."""
+    """A task that runs in a plugin."""
 
     def __init__(self, handle: Message, logs: TaskLogs | None, loop: asyncio.AbstractEventLoop) -> None:
         self.handle = handle
@@ -75,7 +75,7 @@ class PluginTask:
 
 
 class DriverFacts(NamedTuple):
-    """What a driver's binary says of itself once and for all: its name, the options of tasks, what it can do."""
+    """The constant facts of a driver binary: its name, the schema of task options, its capabilities."""
 
     name: str
     spec: Message
@@ -93,7 +93,7 @@ async def ask_facts(plugin: BinaryPlugin) -> DriverFacts:
 
 
 def open_alloc_dir(folder: str) -> None:
-    """Let every user pass through the directory of an allocation: no plugin tells as whom it runs its tasks."""
+    """Let every user traverse the allocation's directory: a plugin does not report the users of its tasks."""
     with contextlib.suppress(FileNotFoundError):
         grant_search_to_all(folder)
 
@@ -127,7 +127,7 @@ class BinaryDriver:
         plugin.background.start("task events", self._follow_events)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """What the plugin says of itself; unhealthy while it is gone."""
+        """The health that the plugin reports; unhealthy while its process is gone."""
         dead: Connection | None = None
         while not self._plugin.closed.is_set():
             try:
@@ -148,7 +148,7 @@ class BinaryDriver:
                 await self._env.sleep(STREAM_AGAIN_S)
 
     async def _follow_events(self) -> None:
-        """What the plugin tells of its tasks (the download of an image, say) goes to the log, and to who follows it."""
+        """Pass the plugin's task events (an image download, say) to the log and to subscribers."""
         while not self._plugin.closed.is_set():
             with contextlib.suppress(YurtError):
                 connection = await self._plugin.ready(limit_s=None)
@@ -159,7 +159,7 @@ class BinaryDriver:
             await self._env.sleep(STREAM_AGAIN_S)
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
-        """What the plugin tells of a task that is about to start."""
+        """The plugin's progress messages for a task that is starting."""
         return self._telling.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
@@ -208,7 +208,7 @@ class BinaryDriver:
         return TaskHandle(driver=self.name, task_id=task_id, started_at=self._env.now(), address=address, state=state)
 
     async def _ask(self, spec: CallSpec, /, **fields: Any) -> Message:
-        """A call that the plugin's next process answers as well, when the present one dies over it."""
+        """Make a call; repeat it with the plugin's next process when the present one dies meanwhile."""
         connection = await self._plugin.ready()
         for _ in range(ASK_AGAIN_MAX):
             try:
@@ -240,7 +240,7 @@ class BinaryDriver:
                 task.ended.set_result(result)
 
     async def _take_up_all(self, connection: Connection) -> None:
-        """A new process of the plugin is given the tasks that the old one kept."""
+        """Recover all tasks in a new process of the plugin."""
         for task_id, task in list(self._tasks.items()):
             try:
                 await self._take_up(connection, task_id, task.handle)
@@ -279,7 +279,7 @@ class BinaryDriver:
         self._watch(handle.task_id, PluginTask(message, record.logs, asyncio.get_running_loop()))
 
     async def _intended(self, task_id: str) -> PluginTaskRecord:
-        """What is known of a task whose start an agent did not live to see; a start under way is waited for."""
+        """The record of a task whose start outlived its agent; waits for a start in progress."""
         record = self._records.read(task_id)
         if record is None:
             raise NotFound(f"task {task_id} had not been started when the agent ended")
@@ -314,7 +314,7 @@ class BinaryDriver:
         await self._ask(call("SignalTask"), task_id=task_id, signal=signal)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """Let the plugin stop it."""
+        """Stop the task by the plugin."""
         if self._task(task_id).ended.done():
             return
         limit = call("StopTask", timeout / NANOSECONDS + STOP_MARGIN_S)
@@ -322,7 +322,7 @@ class BinaryDriver:
         await self._ask(limit, task_id=task_id, timeout=wait, signal=signal)
 
     async def destroy_task(self, task_id: str) -> None:
-        """Let the plugin forget it, and read its output no more."""
+        """Destroy the task in the plugin, and stop reading its output."""
         task = self._task(task_id)
         with contextlib.suppress(NotFound):
             await self._ask(call("DestroyTask", CALL_LIMIT_S + STOP_MARGIN_S), task_id=task_id, force=True)
@@ -333,7 +333,7 @@ class BinaryDriver:
         await settle(self._logs.close_task, task.logs, driver=self.name)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """The next figures that the plugin gives."""
+        """The plugin's next usage statistics of a task."""
         task = self._task(task_id)
         connection = await self._plugin.ready()
         interval = convert.duration_fields(seconds(STATS_INTERVAL_S))
@@ -366,7 +366,7 @@ class BinaryDriver:
         return session
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
-        """Let the plugin make, or find, the namespace of a group; its path."""
+        """The path of a group's network namespace, which the plugin creates unless it exists."""
         answer = await self._ask(call("CreateNetwork"), alloc_id=alloc_id, hostname=hostname)
         if not answer.isolation_spec.path:
             raise DriverError(f"driver {self.name} made no network namespace for allocation {alloc_id}")
@@ -375,7 +375,7 @@ class BinaryDriver:
         return path
 
     async def destroy_network(self, alloc_id: str) -> None:
-        """Let the plugin take it away."""
+        """Remove a group's network namespace by the plugin."""
         made = self._networks.read(alloc_id)
         if made is not None:
             with contextlib.suppress(NotFound):
@@ -383,13 +383,13 @@ class BinaryDriver:
             self._networks.remove(alloc_id)
 
     async def status(self, task_id: str) -> Mapping[str, str]:
-        """What the plugin tells of a task beyond our own record."""
+        """The status that the plugin reports for a task."""
         self._task(task_id)
         answer = await self._ask(call("InspectTask"), task_id=task_id)
         return dict(answer.driver.attributes)
 
     async def close(self) -> None:
-        """Let go of the plugin; it stays for the next agent while it has tasks, in dev mode it ends."""
+        """Detach from the plugin: it keeps running for the next agent while it has tasks; in dev mode it ends."""
         has_tasks = any(not task.ended.done() for task in self._tasks.values())
         await self._plugin.close(keeps_process=has_tasks and not self._plugin.spec.is_dev)
         await self._logs.close()
@@ -397,7 +397,7 @@ class BinaryDriver:
 
 
 def record_of(handle: TaskHandle) -> PluginTaskRecord:
-    """What a stored handle says; raises NotFound for a damaged one."""
+    """The record in a stored handle; raises NotFound for a damaged one."""
     try:
         data = handle.state["handle"]
         convert.parse_handle(data)

@@ -24,7 +24,7 @@ REQUESTS_MAX = 16
 
 
 class PluginExecSession:
-    """One conversation with the plugin; the exit code comes with its last answer."""
+    """One bidirectional stream with the plugin; the last answer holds the exit code."""
 
     def __init__(self, target: str, method: Method, owner: str) -> None:
         self._owner = owner
@@ -43,13 +43,13 @@ class PluginExecSession:
         self._has_input = True
 
     def _asked(self) -> Iterator[Message]:
-        """The requests, as gRPC's own thread takes them."""
+        """The requests in order, consumed by gRPC's own thread."""
         while (request := self._requests.get()) is not None:
             yield request
             self._loop.call_soon_threadsafe(self._room.release)
 
     async def start(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> None:
-        """Ask for the command."""
+        """Start the command."""
         await self._send(setup={"task_id": task_id, "command": list(command), "tty": tty})
 
     async def _send(self, **fields: Any) -> None:
@@ -92,13 +92,13 @@ class PluginExecSession:
             await self._send(stdin={"data": data})
 
     async def close_input(self) -> None:
-        """Tell it that no more input will come."""
+        """Close the command's standard input."""
         if self._has_input:
             self._has_input = False
             await self._send(stdin={"close": True})
 
     async def resize(self, size: TerminalSize) -> None:
-        """Its terminal has another size now."""
+        """Set the size of the command's terminal."""
         await self._send(tty_size={"height": size.height, "width": size.width})
 
     async def wait(self) -> int:
@@ -106,7 +106,7 @@ class PluginExecSession:
         return await asyncio.shield(self._code)
 
     async def close(self) -> None:
-        """End the conversation; the plugin kills what still runs."""
+        """End the stream; the plugin kills a command that still runs."""
         self._fail(DriverError(f"{self._owner}: the session was closed"))
         self._answers.cancel()
         self._requests.put(None)
@@ -115,6 +115,6 @@ class PluginExecSession:
 
 
 def outputs_of(answer: Message) -> list[ExecOutput]:
-    """What an answer carries."""
+    """The output in an answer, by stream."""
     parts = ((STDOUT, answer.stdout), (STDERR, answer.stderr))
     return [ExecOutput(data=part.data, stream=name) for name, part in parts if part.data]

@@ -32,11 +32,11 @@ LINE_BYTES_MAX = 16 * 1024
 
 
 class HandshakeError(DriverError):
-    """What a program printed first is no plugin's handshake, or one of a version that we do not speak."""
+    """A program's first line is not a plugin handshake, or is one of an unsupported version."""
 
 
 class Handshake(Value, rename=None):
-    """Where a plugin listens: `network` is unix or tcp; `certificate` is DER, empty without TLS."""
+    """The address on which a plugin listens: `network` is unix or tcp; `certificate` is DER, empty without TLS."""
 
     network: str
     address: str
@@ -44,7 +44,7 @@ class Handshake(Value, rename=None):
 
     @property
     def target(self) -> str:
-        """The address as gRPC writes it."""
+        """The address in gRPC's syntax."""
         return f"unix:{self.address}" if self.network == "unix" else self.address
 
 
@@ -79,7 +79,7 @@ def handshake_line(handshake: Handshake) -> str:
 
 
 def parse_handshake(line: str) -> Handshake:
-    """What a plugin printed; raises HandshakeError that says what is wrong with it."""
+    """Parse a plugin's first line; raises HandshakeError with the defect."""
     parts = line.strip().split("|")
     if len(parts) < 4:
         raise HandshakeError(
@@ -110,6 +110,6 @@ def certificate_of(text: str) -> bytes:
 
 
 def shown(text: str) -> str:
-    """Something that a stranger printed, fit for a message."""
+    """Untrusted output, shortened and escaped for a message."""
     plain = "".join(each if each.isprintable() else "?" for each in text.strip())
     return f'"{plain[:80]}{"..." if len(plain) > 80 else ""}"'

@@ -28,7 +28,7 @@ MANY_KINDS = ("block_list", "block_set")
 
 
 def schema_from_spec(spec: Message) -> Schema:
-    """Our schema of what a spec describes."""
+    """The schema that corresponds to a spec."""
     attributes: list[AttributeSpec] = []
     blocks: list[BlockSpec] = []
     for part in parts_of(spec):
@@ -100,7 +100,7 @@ def type_from_text(text: str) -> str:
 
 
 def literal_of(spec: Message) -> Any:
-    """A constant; its text is an HCL expression (`{ container = true }`, say), of which most are JSON as well."""
+    """The value of a literal, whose text is an HCL expression (`{ container = true }`); most are valid JSON."""
     if spec.WhichOneof("block") != "literal":
         return None
     text: str = spec.literal.value
@@ -111,7 +111,7 @@ def literal_of(spec: Message) -> Any:
 
 
 def expression_of(text: str) -> Any:
-    """The value of an HCL expression; a text that is none stands for itself."""
+    """The value of an HCL expression; the text itself when it does not parse."""
     from yurt_jobspec import JobspecError, parse_body
 
     try:
@@ -146,7 +146,7 @@ def struct_of(name: str, schema: Schema) -> type[msgspec.Struct]:
 
 
 def default_field(default: Any) -> Any:
-    """A default; a list or a map is made anew for each value."""
+    """A default value; a list or a map is created for each use."""
     if isinstance(default, list | dict):
         return msgspec.field(default_factory=lambda: json.loads(json.dumps(default)))
     return default
@@ -179,7 +179,7 @@ def encode_config(spec: Message, config: Mapping[str, Any]) -> bytes:
 
 
 def shaped(spec: Message, config: Mapping[str, Any]) -> Any:
-    """A config in the shape that a spec asks for: every option present, defaults filled in."""
+    """A config in the shape of its spec: every option present, defaults filled in."""
     match spec.WhichOneof("block"):
         case "object":
             return {key: shaped(part, config) for key, part in sorted(spec.object.attributes.items())}
@@ -274,7 +274,7 @@ def fill_attribute(entry: Message, attribute: AttributeSpec) -> None:
 
 
 def decode_options(data: bytes) -> dict[str, Any]:
-    """A config in msgpack as our checks take it: what is null or an empty block was not given."""
+    """Decode a config in msgpack for validation; null values and empty blocks count as unset."""
     try:
         found = msgspec.msgpack.decode(data) if data else {}
     except msgspec.DecodeError as error:
@@ -287,7 +287,7 @@ def decode_options(data: bytes) -> dict[str, Any]:
 
 
 def without_null(value: Any) -> Any:
-    """The same with null left out of maps, at any depth."""
+    """A copy without null values in maps, at any depth."""
     if isinstance(value, dict):
         return {name: without_null(each) for name, each in value.items() if each is not None}
     return [without_null(each) for each in value] if isinstance(value, list) else value

@@ -28,7 +28,7 @@ class HealthCheck:
         self._call = CallSpec(service=HEALTH_SERVICE, method="Check", limit_s=limit_s)
 
     async def watch(self, process: PluginProcess, connection: Connection) -> str:
-        """Return when the process has ended, and why."""
+        """Wait until the process has ended or was killed as unresponsive; returns the reason."""
         missed, failure = 0, ""
         while not process.watched.ended.is_set():
             with contextlib.suppress(TimeoutError):

@@ -30,7 +30,7 @@ GRPC_LOG = "grpc"
 
 
 class BinarySettings(Value, rename=None):
-    """What the agent knows of its binaries: the folder, where their state lies, configurations and arguments."""
+    """The agent's settings for binaries: plugin folder, state folder, configurations and arguments."""
 
     plugin_dir: str
     state_dir: str
@@ -45,7 +45,7 @@ class BinarySettings(Value, rename=None):
 
 
 class LoadedBinary(Value, rename=None):
-    """One binary: what it gave, or why it gave nothing. `label` is that of its block in the configuration."""
+    """A loaded binary: its driver or device plugin, or the reason for its failure. `label` is that of its block in the configuration."""
 
     name: str
     path: str
@@ -66,7 +66,7 @@ def find_binaries(folder: str) -> list[Path]:
 
 
 async def load_binaries(settings: BinarySettings, env: Env) -> tuple[LoadedBinary, ...]:
-    """Start every binary; each ends as a driver, a device plugin or a reason."""
+    """Start every binary; each yields a driver, a device plugin or the reason for its failure."""
     logging.getLogger(GRPC_LOG).setLevel(logging.WARNING)
     async with asyncio.TaskGroup() as group:
         loading = [group.create_task(load_binary(path, settings, env)) for path in find_binaries(settings.plugin_dir)]

@@ -59,7 +59,7 @@ class Output:
         self.fd = open_fifo(fifo)
 
     def read(self) -> bool:
-        """Take what is there; False when there was nothing."""
+        """Read the available bytes; False when there are none."""
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
@@ -68,7 +68,7 @@ class Output:
         return bool(data)
 
     def drain(self) -> None:
-        """Take all that is there; a task that writes without end is left after a bound."""
+        """Read until the FIFO is empty, at most a bounded number of bytes."""
         for _ in range(DRAIN_READS_MAX):
             if not self.read():
                 return
@@ -114,7 +114,7 @@ class Collector:
         self.selector.register(self.listener, selectors.EVENT_READ, None)
 
     def serve(self) -> None:
-        """Work until nobody needs it."""
+        """Serve until no task and no agent is left."""
         while True:
             ready = self.selector.select(SWEEP_S if self.agents else IDLE_S)
             for key, _ in ready:
@@ -126,13 +126,13 @@ class Collector:
                 return
 
     def sweep(self) -> None:
-        """Forget tasks whose folder of logs is gone: nobody will ask for them any more."""
+        """Stop reading for tasks whose log folder was removed."""
         for name, outputs in list(self.outputs.items()):
             if not all(os.path.isdir(output.folder) for output in outputs):
                 self.forget(name)
 
     def forget(self, name: str) -> None:
-        """Read no more for a task."""
+        """Stop reading for a task."""
         for output in self.outputs.pop(name, ()):
             self.selector.unregister(output.fd)
             output.drain()
@@ -151,7 +151,7 @@ class Collector:
             self.on_agent(key.fileobj)
 
     def on_agent(self, agent: socket.socket) -> None:
-        """Lines of an agent, or its end."""
+        """Handle requests of an agent, or its disconnection."""
         try:
             data = agent.recv(READ_BYTES)
             *lines, rest = (self.agents[agent] + data).split(b"\n")
@@ -166,7 +166,7 @@ class Collector:
             agent.close()
 
     def answer(self, line: bytes) -> bytes:
-        """Do what a line asks."""
+        """Perform the request of a line and send the answer."""
         try:
             asked = json.loads(line)
             self.perform(asked)
@@ -190,7 +190,7 @@ class Collector:
                 raise ValueError(f"{other!r} is not a request")
 
     def open(self, name: str, asked: dict[str, object]) -> None:
-        """Begin to read for a task."""
+        """Start reading the FIFOs of a task."""
         streams = asked["streams"]
         if not isinstance(streams, list):
             raise TypeError("streams must be a list")

@@ -60,21 +60,21 @@ class LogCollector:
         )
 
     async def open(self, logs: TaskLogs) -> None:
-        """Read for a task from now on; no harm when it is done already."""
+        """Start reading for a task; idempotent."""
         self._known[logs.name] = logs
         await self._ask(open_request(logs))
 
     async def drain(self, logs: TaskLogs) -> None:
-        """Wait until all that was written is in the files."""
+        """Wait until a task's written output is in its log files."""
         await self._ask({"op": "drain", "id": logs.name})
 
     async def close_task(self, logs: TaskLogs) -> None:
-        """Read no more for a task."""
+        """Stop reading for a task."""
         self._known.pop(logs.name, None)
         await self._ask({"op": "close", "id": logs.name})
 
     async def close(self) -> None:
-        """Let go of the collector; it reads on while tasks need it."""
+        """Disconnect from the collector, which continues while it has tasks."""
         self._leave()
         self._hang_up()
 
@@ -88,7 +88,7 @@ class LogCollector:
             streams[1].close()
 
     async def _ask(self, request: dict[str, Any]) -> None:
-        """One request; a collector that was killed is started anew with all that it read."""
+        """Make a request; restart a killed collector with all its tasks first."""
         async with self._lock:
             failure: Exception | None = None
             for attempt in range(ATTEMPTS_MAX):
@@ -140,7 +140,7 @@ class LogCollector:
                 await asyncio.sleep(START_POLL_S)
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect by way of the folder's descriptor: the path of a socket may not be long."""
+        """Connect through the folder's descriptor, because a socket path is limited to 107 bytes."""
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -25,17 +25,17 @@ class PluginNetworks:
         return self._folder / f"{hashlib.blake2b(alloc_id.encode(), digest_size=16).hexdigest()}.network"
 
     def write(self, alloc_id: str, spec: Message) -> None:
-        """Keep what the plugin said."""
+        """Store the plugin's answer."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._path(alloc_id), spec.SerializeToString())
 
     def read(self, alloc_id: str) -> Message | None:
-        """What the plugin said; nothing when it made no network."""
+        """The stored answer; None when the plugin created no network."""
         try:
             return message_class(f"{DRIVERS}.NetworkIsolationSpec").FromString(self._path(alloc_id).read_bytes())
         except (OSError, DecodeError):
             return None
 
     def remove(self, alloc_id: str) -> None:
-        """Forget it."""
+        """Delete the record."""
         self._path(alloc_id).unlink(missing_ok=True)

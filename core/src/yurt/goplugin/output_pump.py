@@ -35,7 +35,7 @@ ROTATION = LogRotation(max_files=4, max_bytes=4 * 1024 * 1024)
 
 
 class OutputPosition(Value, rename=None):
-    """How far an output was carried: the number of its file, and bytes of it."""
+    """The position up to which an output was copied: file number and offset in bytes."""
 
     index: int = 0
     offset: int = 0
@@ -59,17 +59,17 @@ class OutputPump:
             return OutputPosition()
 
     async def follow(self) -> None:
-        """Carry on until cancelled."""
+        """Copy output until cancelled."""
         while True:
             await self.carry()
             await _pause(POLL_S)
 
     async def drain(self) -> None:
-        """Carry all that is there; a host that does not read is not waited for without end."""
+        """Copy all available output, within a time limit for a host that does not read."""
         await _within(DRAIN_LIMIT_S, self.carry())
 
     async def carry(self) -> None:
-        """Carry what is new."""
+        """Copy new output."""
         async with self._lock:
             while data := self._next():
                 # Counted by what the pipe took, so that a cancelled task leaves nothing to be sent twice.
@@ -79,7 +79,7 @@ class OutputPump:
                     self._mark.write_bytes(msgspec.json.encode(self._place))
 
     def _next(self) -> bytes:
-        """What follows what was carried; goes on with the next file when one has been read to its end."""
+        """The next bytes to copy; continues with the next file at the end of one."""
         while True:
             data = read_at(self._file(self._place.index), self._place.offset)
             later = [index for index in self._indexes() if index > self._place.index]
@@ -95,7 +95,7 @@ class OutputPump:
         return [int(tail) for tail in tails if tail.isdigit()]
 
     async def finish(self) -> None:
-        """Carry the rest and let the reader find the end of the pipe, once it has read what is in it.
+        """Copy the rest and close the pipe, so that its reader sees the end after the data.
 
         A reader that still waits for a writer is let in first, so a task without output ends at once too.
         """
@@ -146,7 +146,7 @@ async def _pause(seconds: float) -> None:
 
 
 async def _within(limit_s: float, work: Awaitable[None]) -> None:
-    """Do what can be done of the work within the limit."""
+    """Run work until it ends or its time limit passes."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await work
@@ -184,15 +184,15 @@ class TaskOutput:
 
     @property
     def rotation(self) -> LogRotation:
-        """How the driver is to write."""
+        """The log rotation that the driver uses."""
         return ROTATION if self._has_output else LogRotation(disabled=True)
 
     def start(self, background: Background) -> None:
-        """Carry from now on."""
+        """Start copying."""
         self._following = [background.start("carry output", pump.follow) for pump in self._pumps]
 
     async def finish(self) -> None:
-        """Carry all that the driver wrote, and close the pipes; a second time there is nothing left to do."""
+        """Copy all remaining output and close the pipes; idempotent."""
         following, self._following = self._following, []
         for task in following:
             task.cancel()
@@ -204,7 +204,7 @@ class TaskOutput:
                 self._pumps.remove(pump)
 
     def remove(self) -> None:
-        """Carry no more and remove the files."""
+        """Stop copying and remove the files."""
         for task in self._following:
             task.cancel()
         for pump in self._pumps:

@@ -60,7 +60,7 @@ OnStart = Callable[[Connection], Awaitable[None]]
 
 
 class PluginFacts(Value, rename=None):
-    """What a plugin says of itself: `kind` is driver or device."""
+    """The identity that a plugin reports; `kind` is driver or device."""
 
     kind: str
     name: str
@@ -96,7 +96,7 @@ class BinaryPlugin:
         self.closed = asyncio.Event()
 
     def subscribe(self, on_start: OnStart) -> None:
-        """Be given the connection to each process of the plugin, before anybody else may use it."""
+        """Register a callback that gets the connection to each new process before other callers do."""
         self._on_start.append(on_start)
 
     @property
@@ -110,12 +110,12 @@ class BinaryPlugin:
         return self._serving.is_set()
 
     async def connect(self) -> None:
-        """Find the process of an earlier agent or start one, and mind it from now on; raises what stands in the way."""
+        """Reattach to the process of an earlier agent or start one, and supervise it; raises the reason for failure."""
         await self._connect()
         self.background.start("watch", self._keep)
 
     async def ready(self, *, limit_s: float | None = READY_LIMIT_S, after: Connection | None = None) -> Connection:
-        """The connection, another than `after`; waits for a plugin that is being started again."""
+        """The present connection; waits for a restart while it is still `after`."""
         try:
             async with asyncio.timeout(limit_s):
                 while after is not None and self._connection is after and not self.closed.is_set():
@@ -128,7 +128,7 @@ class BinaryPlugin:
         return self._connection
 
     async def _keep(self) -> None:
-        """Start the plugin again whenever it is gone, after a back-off that grows until it has stayed for a while."""
+        """Restart the plugin whenever it ends, with a back-off that resets after a stable run."""
         while True:
             assert self._process is not None and self._connection is not None
             self.failure = await self._health.watch(self._process, self._connection)
@@ -147,7 +147,7 @@ class BinaryPlugin:
                     log.warning("plugin %s cannot be started again: %s", self.spec.name, error)
 
     async def _connect(self) -> None:
-        """A process, its connection, its configuration, its earlier tasks."""
+        """Start or reattach a process, connect, configure it and recover its tasks."""
         process = await find_process(self.spec)
         is_found = process is not None
         if process is None:
@@ -173,7 +173,7 @@ class BinaryPlugin:
         log.info("plugin %s: %s pid %d", self.spec.name, "found again" if is_found else "started", process.known.pid)
 
     async def _introduce(self, connection: Connection, *, is_found: bool) -> None:
-        """Ask who it is; configure it when it is new."""
+        """Query the plugin's identity; configure a new process."""
         self.facts = facts_of(await connection.call(PLUGIN_INFO), self.spec.path)
         if not is_found:
             spec = (await connection.call(CONFIG_SCHEMA)).spec
@@ -194,7 +194,7 @@ class BinaryPlugin:
                     log_line(self.spec.name, line)
 
     async def _drop(self) -> None:
-        """Let go of a process that is gone or going."""
+        """Close the connection to a process that has ended or is ending."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None:
@@ -203,7 +203,7 @@ class BinaryPlugin:
             await process.end(patience_s=0)
 
     async def _end(self) -> None:
-        """End the process with its own consent, or without."""
+        """Stop the process: by its shutdown call, else by a signal."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None and process is not None:
@@ -215,7 +215,7 @@ class BinaryPlugin:
             await process.end()
 
     async def close(self, *, keeps_process: bool) -> None:
-        """Let go of the plugin: end its process, or leave it to the next agent."""
+        """Detach from the plugin: stop its process, or leave it to the next agent."""
         self.closed.set()
         self._serving.set()
         self._changed.set()
@@ -232,7 +232,7 @@ class BinaryPlugin:
 
 
 def facts_of(answer: Message, path: str) -> PluginFacts:
-    """What a plugin says of itself, checked."""
+    """The validated identity of a plugin."""
     kind = TYPES.get(answer.type, "")
     if not kind:
         raise DriverError(f"plugin {path} is of type {answer.type}; only drivers (2) and devices (3) are known")
@@ -244,7 +244,7 @@ def facts_of(answer: Message, path: str) -> PluginFacts:
 
 
 def plugin_config(spec: Message, plugin: PluginSpec) -> bytes:
-    """The `config` of the agent's plugin block, checked by what the plugin knows."""
+    """The `config` of the agent's plugin block, validated by the plugin's schema."""
     if spec.WhichOneof("block") is None:
         if plugin.config:
             raise Invalid(f"plugin {plugin.name} takes no configuration; remove its config block")
@@ -258,7 +258,7 @@ def plugin_config(spec: Message, plugin: PluginSpec) -> bytes:
 
 
 def nomad_config(plugin: PluginSpec) -> Message:
-    """What a host tells every plugin."""
+    """The host settings that every plugin gets."""
     first, last = plugin.ports
     topology = None if plugin.topology is None else topology_message(plugin.topology)
     return base_message(

@@ -73,7 +73,7 @@ class PluginSpec(Value, rename=None):
     """The processors of the node; drivers that bind tasks to cores need them."""
 
     def digest(self) -> str:
-        """Another one after each change of the program or of its settings."""
+        """A digest that differs after each change of the program or of its settings."""
         found = os.stat(self.path)
         identity = [self.path, found.st_ino, found.st_size, found.st_mtime_ns, list(self.args), self.is_encrypted]
         settings = [list(self.inherited), msgspec.to_builtins(self.config)]
@@ -82,7 +82,7 @@ class PluginSpec(Value, rename=None):
 
 
 class Reattach(Value, rename=None):
-    """What is needed to reach a plugin's process again; the key is that of the agent's side of TLS."""
+    """The data to reattach to a plugin's process; the key is the agent's private key for TLS."""
 
     digest: str
     pid: int
@@ -94,7 +94,7 @@ class Reattach(Value, rename=None):
 
 
 class PluginProcess:
-    """A process of a plugin that has said where it listens."""
+    """A plugin process whose handshake was read."""
 
     def __init__(self, spec: PluginSpec, known: Reattach) -> None:
         self.spec = spec
@@ -106,11 +106,11 @@ class PluginProcess:
 
     @property
     def target(self) -> str:
-        """Where gRPC connects to."""
+        """The address to which gRPC connects."""
         return f"unix:{self._relay.path}" if self._relay else self.known.handshake.target
 
     async def open(self) -> None:
-        """Listen to its output, and make ready the relay when it speaks TLS."""
+        """Start reading the process's output, and the TLS relay if it uses TLS."""
         for output in ("stdout", "stderr"):
             with contextlib.suppress(OSError):
                 fd = os.open(f"{self.known.sockets}/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -152,7 +152,7 @@ class PluginProcess:
             os.close(fd)
 
     async def end(self, *, patience_s: float = EXIT_LIMIT_S) -> None:
-        """Wait for it to end by itself, kill it when it does not, and remove its sockets."""
+        """Wait for the process to end, kill it after a limit, and remove its sockets."""
         for limit_s, number in ((patience_s, signal.SIGKILL), (KILL_LIMIT_S, None)):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
@@ -164,7 +164,7 @@ class PluginProcess:
         await asyncio.to_thread(shutil.rmtree, self.known.sockets, True)
 
     async def leave(self) -> None:
-        """Stop listening to it; it goes on."""
+        """Stop reading its output; the process continues."""
         for fd in list(self._readers):
             self._stop_reading(fd)
         self.watched.leave()
@@ -173,7 +173,7 @@ class PluginProcess:
 
 
 def reattach_file(spec: PluginSpec) -> Path:
-    """Where it is written how to reach the plugin."""
+    """The path of the file with the reattach data."""
     return Path(spec.folder) / "reattach.json"
 
 
@@ -297,7 +297,7 @@ async def read_handshake(spec: PluginSpec, stdout: int, child: WatchedProcess) -
 
 
 async def first_output(reader: int, child: WatchedProcess) -> bytes:
-    """What a process prints up to the end of a line, or all that it printed when it ended before."""
+    """The output of a process up to the first newline or its end."""
     data = b""
     while b"\n" not in data and len(data) < LINE_BYTES_MAX:
         is_last = child.ended.is_set()
@@ -326,12 +326,12 @@ async def wait_output(reader: int, child: WatchedProcess) -> None:
 
 
 def exit_text(code: int | None) -> str:
-    """How a process ended, in words."""
+    """The end of a process in words: exit code or signal."""
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
 
 def log_rest(name: str, output: int) -> None:
-    """The last words of a plugin that could not be started."""
+    """Log the remaining output of a plugin that failed to start."""
     reader = os.open(f"/proc/self/fd/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with contextlib.suppress(BlockingIOError):
         for line in os.read(reader, READ_BYTES).splitlines():
@@ -340,7 +340,7 @@ def log_rest(name: str, output: int) -> None:
 
 
 class LineLimit:
-    """Lets so many lines of a plugin through each second, and tells how many were left out."""
+    """Limits the log lines of a plugin per second, and reports the number of dropped ones."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -364,7 +364,7 @@ LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logg
 
 
 def log_line(name: str, line: bytes) -> None:
-    """A line of a plugin in our log: those of Go's hclog are JSON with a level, a message and further keys."""
+    """Write a line of a plugin to our log: those of Go's hclog are JSON with a level, a message and further keys."""
     text = line[:LOG_LINE_BYTES_MAX].decode("utf-8", "replace").strip()
     if not text:
         return

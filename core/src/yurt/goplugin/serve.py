@@ -70,7 +70,7 @@ NO_HOST = (
 
 
 class Offer(Value, rename=None):
-    """A driver to offer: its name, the options of its plugin block, and how it is made of such a block."""
+    """A driver to serve: its name, the schema of its plugin block, and its factory."""
 
     name: str
     version: str
@@ -107,7 +107,7 @@ class PluginServer:
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     async def open(self, folder: str, client_certificate: str) -> Handshake:
-        """Listen in a folder of our own; with TLS when the host gave its certificate."""
+        """Listen on a socket in a private folder; with TLS when the host sent its certificate."""
         inner = f"{folder}/plugin.sock"
         self._server.add_insecure_port(f"unix:{inner}")
         await self._server.start()
@@ -121,7 +121,7 @@ class PluginServer:
         return Handshake(network="unix", address=outer, certificate=der_of(pair.certificate))
 
     async def info(self, _request: Message) -> Message:
-        """Who we are."""
+        """The plugin's identity: type, name, versions."""
         return base_message(
             "PluginInfoResponse",
             type=DRIVER_TYPE,
@@ -135,7 +135,7 @@ class PluginServer:
         return base_message("ConfigSchemaResponse", spec=spec_from_schema(self._offer.options))
 
     async def configure(self, request: Message) -> Message:
-        """Make the driver of its configuration; asked again, a new one takes the place of the old."""
+        """Create the driver from its configuration; a second call replaces it."""
         options = decode_options(request.msgpack_config)
         before, self.driver.driver = self.driver.driver, None
         if before is not None:
@@ -144,16 +144,16 @@ class PluginServer:
         return base_message("SetConfigResponse")
 
     async def shut_down(self, _request: Message) -> Message:
-        """The host wants the end."""
+        """Begin the shutdown that the host requested."""
         self.stopped.set()
         return message_class("plugin.Empty")()
 
     async def check(self, _request: Message) -> Message:
-        """We serve as long as we answer."""
+        """The health check: always serving."""
         return message_class("grpc.health.v1.HealthCheckResponse")(status=SERVING)
 
     async def watch_health(self, _request: Message) -> AsyncIterator[Message]:
-        """The same, until the end."""
+        """The health check as a stream, open until the end."""
         yield message_class("grpc.health.v1.HealthCheckResponse")(status=SERVING)
         await self.stopped.wait()
 
@@ -165,13 +165,13 @@ class PluginServer:
             yield message
 
     async def stdio(self, _request: Message) -> AsyncIterator[Message]:
-        """We print to stderr only, which the host reads by itself."""
+        """The stream of standard output: always empty, because logs go to stderr, which the host reads."""
         await self.stopped.wait()
         for message in NO_MESSAGES:
             yield message
 
     async def close(self) -> None:
-        """Answer what was asked, then end; tasks go on."""
+        """Answer pending calls, then stop serving; tasks continue."""
         self.stopped.set()
         self.driver.closed.set()
         await self._server.stop(STOP_GRACE_S)
@@ -208,7 +208,7 @@ def handler_of(method: Method, call: Callable[[Any], Any]) -> Any:
 
 
 async def refuse(context: Any, error: Exception) -> None:
-    """A failure as a status; one that a retry may mend says so in the details, where Nomad looks for it."""
+    """Answer with a failure's status; a recoverable one is marked in the details, where Nomad looks for it."""
     code = grpc.StatusCode.UNKNOWN
     if isinstance(error, NotFound):
         code = grpc.StatusCode.NOT_FOUND
@@ -224,7 +224,7 @@ async def refuse(context: Any, error: Exception) -> None:
 
 
 def host_problem(environment: Mapping[str, str]) -> str:
-    """Why no plugin can be served here; empty when a host called."""
+    """Why the plugin cannot be served; empty when a plugin host started this process."""
     if environment.get(COOKIE_NAME) != COOKIE:
         return NO_HOST
     versions = environment.get(VERSIONS, str(PROTOCOL_VERSION)).split(",")
@@ -251,6 +251,6 @@ async def serve(offer: Offer, env: Env, *, environment: Mapping[str, str], say: 
 
 
 def default_folder(name: str) -> str:
-    """Where the state of a served driver lies when nothing else is said."""
+    """The default folder for the state of a served driver."""
     base = "/var/lib/yurt" if os.geteuid() == 0 else os.path.expanduser("~/.local/share/yurt")
     return f"{base}/served/{name}"

@@ -37,7 +37,7 @@ EXEC_LIMIT = seconds(600)
 
 
 class ServedTask:
-    """A task that a host started: its message, where its output goes, and how it ended."""
+    """A task that a host started: its message, its output pipes, and its exit result."""
 
     def __init__(self, config: Message, output: TaskOutput, *, started_at: UnixNano, address: str) -> None:
         self.config = config
@@ -84,7 +84,7 @@ class DriverService:
             raise NotFound(NOT_FOUND_TEXT) from None
 
     async def init(self, _request: Message) -> Message:
-        """Nothing has to be prepared."""
+        """Does nothing."""
         return driver_message("InitResponse")
 
     async def schema(self, _request: Message) -> Message:
@@ -92,12 +92,12 @@ class DriverService:
         return driver_message("TaskConfigSchemaResponse", spec=spec_from_schema(schema_of(self._driver().task_config)))
 
     async def capabilities(self, _request: Message) -> Message:
-        """What the driver can do."""
+        """The driver's capabilities."""
         given = convert.capabilities_message(self._driver().capabilities)
         return driver_message("CapabilitiesResponse", capabilities=given)
 
     async def fingerprint(self, _request: Message) -> AsyncIterator[Message]:
-        """How the driver fares, now and after each change."""
+        """The driver's health, at once and after each change."""
         async for found in self._driver().fingerprint():
             yield convert.fingerprint_message(found)
 
@@ -156,7 +156,7 @@ class DriverService:
         return driver_message("RecoverTaskResponse")
 
     async def wait(self, request: Message) -> Message:
-        """Wait for the end, and until all output was carried on and its pipes are closed, for which the host waits."""
+        """Wait for the end of a task and of its output, whose pipes are then closed, as the host expects."""
         task = self._task(request.task_id)
         task.result = await self._driver().wait_task(request.task_id)
         await task.output.finish()
@@ -170,7 +170,7 @@ class DriverService:
         return driver_message("StopTaskResponse")
 
     async def destroy(self, request: Message) -> Message:
-        """Forget a task; one that runs only when the host insists."""
+        """Destroy a task; a running one only with `force`."""
         task = self._task(request.task_id)
         if not request.force and await self._is_running(request.task_id):
             raise DriverError(f"task {request.task_id} runs; stop it first, or destroy it with force")
@@ -187,7 +187,7 @@ class DriverService:
         return task.result is None
 
     async def inspect(self, request: Message) -> Message:
-        """What is known of a task."""
+        """The status of a task."""
         task = self._task(request.task_id)
         is_running = await self._is_running(request.task_id)
         result = task.result or ExitResult()
@@ -203,7 +203,7 @@ class DriverService:
         return driver_message("InspectTaskResponse", task=status, network_override=task.network)
 
     async def stats(self, request: Message) -> AsyncIterator[Message]:
-        """Use of a task at each interval, the first at once."""
+        """Usage of a task at each interval, the first at once."""
         self._task(request.task_id)
         interval_s = max(convert.duration_of(request.collection_interval) / NANOSECONDS, STATS_INTERVAL_MIN_S)
         before: TaskStats | None = None
@@ -252,11 +252,11 @@ class DriverService:
             await session.close()
 
     async def shutdown(self, _request: Message) -> Message:
-        """The host will ask no more."""
+        """Close the driver after the host's last call."""
         return driver_message("ShutdownResponse")
 
     async def close(self) -> None:
-        """Let go of the driver; tasks go on."""
+        """Close the driver; tasks continue."""
         self.closed.set()
         self._events.close()
         await self._background.close()
@@ -265,7 +265,7 @@ class DriverService:
 
 
 async def feed(session: ExecSession, requests: AsyncIterator[Message]) -> None:
-    """What the host sends, to the command."""
+    """Pass the host's input to the command."""
     async for request in requests:
         if request.HasField("tty_size"):
             await session.resize(TerminalSize(width=request.tty_size.width, height=request.tty_size.height))

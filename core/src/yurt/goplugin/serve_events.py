@@ -16,14 +16,14 @@ EVENTS_MAX: Final = 256
 
 
 class StartEvents:
-    """The events of one driver and who listens."""
+    """The start events of one driver and their subscribers."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
         self._listeners: set[asyncio.Queue[Message | None]] = set()
 
     async def events(self, _request: Message) -> AsyncIterator[Message]:
-        """What the driver tells of starts; the stream stays open until the plugin ends, as the host expects."""
+        """The stream of start events, open until the plugin ends, as the host expects."""
         events: asyncio.Queue[Message | None] = asyncio.Queue(EVENTS_MAX)
         self._listeners.add(events)
         try:
@@ -33,7 +33,7 @@ class StartEvents:
             self._listeners.discard(events)
 
     async def follow(self, given: Driver, task: Message) -> None:
-        """Pass on what the driver tells of a start; who is too slow to listen misses it."""
+        """Publish a driver's progress during a start; a slow subscriber misses events."""
         driver: object = given
         if not isinstance(driver, ProgressDriver):
             return
@@ -47,7 +47,7 @@ class StartEvents:
                     listener.put_nowait(event)
 
     def close(self) -> None:
-        """End the streams; what is not read yet is lost."""
+        """End the streams; unread events are dropped."""
         for listener in self._listeners:
             while listener.full():
                 listener.get_nowait()

@@ -38,7 +38,7 @@ class WatchedProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process lives."""
+        """Whether this process runs; another process with the same pid does not count."""
         return processes.is_alive(self.pid, self.start_time)
 
     def _on_end(self) -> None:
@@ -63,7 +63,7 @@ class WatchedProcess:
         processes.send_signal(self.pid, self.start_time, number)
 
     def leave(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)

@@ -15,7 +15,7 @@ MEMORY_FIELDS = ("RSS", "SWAP", "USAGE")
 
 
 class UseMeter:
-    """Adds up what a plugin reports in percent; a long silence counts as a minute of the last figure."""
+    """Integrates CPU percentages to CPU time; a longer gap counts as one minute of the last value."""
 
     def __init__(self) -> None:
         self._at = UnixNano(0)
@@ -23,7 +23,7 @@ class UseMeter:
         self._system_ns = 0.0
 
     def read(self, stats: Message, *, now: UnixNano) -> TaskStats:
-        """The next figures of the plugin as ours."""
+        """The plugin's next statistics in our form."""
         at = unix_nano(stats.timestamp) or now
         usage = stats.agg_resource_usage
         span = min(max(at - self._at, 0), GAP_MAX_NS) if self._at else 0
@@ -42,7 +42,7 @@ class UseMeter:
 
 
 def stats_message(task_id: str, stats: TaskStats, before: TaskStats | None) -> Message:
-    """Our figures as Nomad's: percent since those before, zero for the first."""
+    """Our statistics in Nomad's form: percent since the previous ones, zero for the first."""
     span = max(stats.at - before.at, 1) if before else 1
     user = 100 * (stats.cpu_user_ns - before.cpu_user_ns) / span if before else 0.0
     system = 100 * (stats.cpu_system_ns - before.cpu_system_ns) / span if before else 0.0

@@ -17,7 +17,7 @@ from yurt.sdk.value import Value
 
 
 class PluginTaskRecord(Value, rename=None):
-    """A task: `handle` is the plugin's message; without an answer it holds only what was asked for."""
+    """A task's record: `handle` is the plugin's message; before its answer, only the request."""
 
     task_id: str
     handle: bytes
@@ -35,7 +35,7 @@ class TaskRecords:
         return self._folder / f"{hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()}.task"
 
     def write(self, record: PluginTaskRecord) -> None:
-        """Keep a record in the place of an earlier one."""
+        """Write a record, replacing an earlier one."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._path(record.task_id), msgspec.msgpack.encode(record))
 
@@ -47,5 +47,5 @@ class TaskRecords:
             return None
 
     def remove(self, task_id: str) -> None:
-        """Forget a task."""
+        """Delete a task's record."""
         self._path(task_id).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ def find(name: str) -> EntryPoint:
 
 
 def take_out(entry_point: EntryPoint) -> Modules:
-    """Forget the modules of a plugin's package, so that the next import reads its files; returns what was there."""
+    """Remove a plugin's modules from `sys.modules`, so that the next import reads its files; returns them."""
     top = entry_point.module.partition(".")[0]
     if top in SHARED or top in sys.stdlib_module_names:
         raise Invalid(f'the plugin "{entry_point.name}" is part of {top}, which only a restart of the agent reloads')
@@ -41,7 +41,7 @@ def take_out(entry_point: EntryPoint) -> Modules:
 
 
 def put_back(entry_point: EntryPoint, taken: Modules) -> Modules:
-    """Have the former modules again; returns those that take their place."""
+    """Restore removed modules; returns the modules that they replace."""
     top = entry_point.module.partition(".")[0]
     failed = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
     for name in failed:

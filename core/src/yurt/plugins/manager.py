@@ -53,7 +53,7 @@ Configs = Mapping[str, Mapping[str, Any]]
 
 
 class PluginStatus(Value):
-    """How a plugin fares: `state` is ok, skipped or failed; `reason` is set for the latter two."""
+    """The status of a plugin: `state` is ok, skipped or failed; `reason` is set for the latter two."""
 
     name: str
     state: PluginState
@@ -73,14 +73,14 @@ class PluginStatus(Value):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels of a configuration that is meant for it."""
+        """The labels of configuration blocks that configure the plugin."""
         hooks = (*self.task_hooks, *self.alloc_hooks)
         others = (*self.service_providers, *self.fingerprints, *self.artifact_getters, *self.log_engines)
         return (self.name, *self.drivers, *self.devices, *self.providers, *hooks, *others)
 
     @property
     def fixed(self) -> str:
-        """What it offers that is taken up only at a start of the agent; empty when that is nothing."""
+        """The kinds of parts that take effect only at the agent's start; empty without any."""
         kinds = (
             ("devices", self.devices),
             ("template providers", self.providers),
@@ -147,7 +147,7 @@ class LoadedPlugins(Value):
         return tuple(sorted({name for status in self.statuses for name in status.labels}))
 
     def unused_text(self, label: str) -> str:
-        """What is wrong with a configuration for nobody, and how to mend it."""
+        """The problem of a configuration block without a plugin, and its remedy."""
         names = self.names()
         near = get_close_matches(label, names, n=1, cutoff=0.6)
         hint = f'did you mean "{near[0]}"?' if near else f"installed are: {', '.join(names) or 'none'}"
@@ -160,7 +160,7 @@ class PluginFailed(Exception):
 
 @contextlib.contextmanager
 def reported_failures(name: str) -> Iterator[None]:
-    """Run code of a plugin: whatever it raises, save that it has nothing to offer, becomes PluginFailed."""
+    """Convert exceptions of a plugin's code to PluginFailed; PluginSkipped passes through."""
     try:
         yield
     except declarations.PluginSkipped:
@@ -172,7 +172,7 @@ def reported_failures(name: str) -> Iterator[None]:
 
 
 class PluginManager:
-    """The plugins of one agent."""
+    """Loads and holds the plugins of one agent."""
 
     def __init__(
         self, found: Sequence[EntryPoint] | None = None, *, refusal: Callable[[str], str] = lambda _: ""
@@ -218,7 +218,7 @@ class PluginManager:
     def _load_one(
         self, entry_point: EntryPoint, context_for: Callable[[str], PluginContext], *, taken: set[str]
     ) -> PluginStatus:
-        """Load a plugin and take what it makes; whatever it does ends as a status."""
+        """Load a plugin and register its parts; every failure becomes a status."""
         distribution = entry_point.dist
         status = PluginStatus(
             name=entry_point.name,
@@ -259,7 +259,7 @@ class PluginManager:
         return msgspec.structs.replace(status, **made.names)
 
     def _make(self, entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
-        """What the plugin makes with the configuration for its name, and for the names of what it makes."""
+        """Create a plugin's parts with the configurations for its name and the names of its parts."""
         config = dict(self._configs.get(entry_point.name, context.config))
         made = self._permitted(make_parts(entry_point, replace(context, config=config)))
         names = {getattr(each, "name", "") for each in made.all} - {entry_point.name}
@@ -272,7 +272,7 @@ class PluginManager:
         return self._permitted(make_parts(entry_point, replace(context, config=config)))
 
     def _permitted(self, made: MadePlugin) -> MadePlugin:
-        """What may be used of what a plugin made; raises PluginSkipped when nothing may."""
+        """The permitted parts of a plugin; raises PluginSkipped without any."""
         reasons = {driver.name: self._refusal(driver.name) for driver in made.drivers if isinstance(driver, Driver)}
         refused = {name: reason for name, reason in reasons.items() if reason}
         if not refused:
@@ -290,7 +290,7 @@ class PluginManager:
     def make_again(
         self, status: PluginStatus, entry_point: EntryPoint, context: PluginContext
     ) -> tuple[PluginStatus, dict[str, Driver]]:
-        """The drivers of a plugin made anew from its code as it is loaded now, and its status with them.
+        """New drivers from a plugin's loaded code, and the status with them.
 
         They are checked, but not put into use. Raises PluginFailed or PluginSkipped, and Invalid when its drivers are
         others than before.
@@ -310,7 +310,7 @@ class PluginManager:
         return fresh, {driver.name: driver for driver in made.drivers}
 
     def put(self, drivers: Mapping[str, Driver]) -> None:
-        """These are in use from now on; whoever put them there has closed the former ones."""
+        """Install new drivers; the caller has closed the previous ones."""
         self._drivers |= drivers
 
     def _check(self, drivers: Sequence[Driver], *, own: frozenset[str] = frozenset()) -> None:
@@ -414,7 +414,7 @@ class PluginManager:
 
 
 def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
-    """Import a plugin, check its functions and ask for what it makes."""
+    """Import a plugin, check its functions and call them to create its parts."""
     functions = functions_of(entry_point)
 
     def parts(name: str) -> tuple[Any, ...]:
@@ -481,7 +481,7 @@ def make_log_engine(name: str, context: PluginContext) -> LogEngine:
 
 
 def lacking_text(made: object, protocol: type, kind: str) -> str:
-    """What an object lacks of a protocol."""
+    """The members of a protocol that an object lacks, as text."""
     members = {name for name in protocol.__dict__ if not name.startswith("_")} | set(protocol.__annotations__)
     lacking = ", ".join(sorted(name for name in members if not hasattr(made, name)))
     return f"{type(made).__name__} is no {kind}: it lacks {lacking}"

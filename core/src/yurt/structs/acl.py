@@ -28,7 +28,7 @@ SECRET: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 
 
 def hash_of_secret(secret: str) -> str:
-    """What is stored of a token's secret; the spelling of a UUID does not matter."""
+    """The hash under which a token's secret is stored; the same for every spelling of a UUID."""
     return hashlib.sha256(secret.lower().encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -94,12 +94,12 @@ class ACLToken(Value, rename=spelled(is_global="Global")):
 
 
 def is_expired(token: ACLToken, now: UnixNano) -> bool:
-    """Whether a token's time is over."""
+    """Whether a token has expired."""
     return 0 < token.expiration_time <= now
 
 
 class OneTimeToken(Value):
-    """A token that is exchanged once for the one of its accessor.
+    """A secret that can be exchanged once for the token of its accessor.
 
     The secret of the other token is sealed with a key that only the one-time secret gives: the row opens nothing.
     """
@@ -113,7 +113,7 @@ class OneTimeToken(Value):
 
 
 class ACLBootstrap(Value):
-    """That the first management token was made, and when: `modify_index` is the index that a reset has to name."""
+    """The record of the ACL bootstrap; a reset has to name its `modify_index`."""
 
     accessor_id: str = ""
     create_index: int = 0
@@ -136,7 +136,7 @@ class ACLRevocation(Value):
 
 
 class EndedSession(Value):
-    """The session of a browser that its holder has signed out of: none of its cookies counts any more."""
+    """A browser session that was signed out of; its cookies are no longer accepted."""
 
     id: str = ""
     secret_hash: Annotated[str, INTERNAL] = ""
@@ -159,7 +159,7 @@ class OIDCClientAssertionKey(Value):
 
 
 class OIDCClientAssertion(Value):
-    """How an OIDC client proves who it is by a signed token."""
+    """How an OIDC client authenticates by a signed token (private_key_jwt)."""
 
     audience: tuple[str, ...] = ()
     key_source: str = ""
@@ -178,7 +178,7 @@ _CONFIG_SPELLING = spelled(
 
 
 class ACLAuthMethodConfig(Value, rename=_CONFIG_SPELLING):
-    """How a login method checks what a caller shows."""
+    """The configuration by which a login method verifies a caller's credential."""
 
     jwt_validation_pub_keys: tuple[str, ...] = ()
     jwks_url: str = ""
@@ -223,7 +223,7 @@ class ACLAuthMethod(Value):
 
 
 class ACLBindingRule(Value):
-    """Which rights a login by a method gives to whom."""
+    """A rule that grants a policy, role or management rights to matching logins of a method."""
 
     id: str = ""
     description: str = ""
@@ -242,7 +242,7 @@ REDACTED: Final = "redacted"
 
 
 def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:
-    """The method as others than its own login may see it."""
+    """The method without the secrets that only its own logins use."""
     config = method.config
     if config is None:
         return replace(method, key_id="", sealed_secrets=b"")

@@ -13,21 +13,21 @@ from yurt.structs.status import ClientStatus, DesiredStatus, TaskStatus
 
 
 class AllocatedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):
-    """MHz given, and the cores reserved when cores were asked."""
+    """Allocated CPU in MHz, and reserved cores when the task requested cores."""
 
     cpu_shares: int = 0
     reserved_cores: tuple[int, ...] = ()
 
 
 class AllocatedMemoryResources(Value):
-    """MiB given; `memory_max_mb` is the limit under oversubscription."""
+    """Allocated memory in MiB; `memory_max_mb` is the limit under oversubscription."""
 
     memory_mb: int = 0
     memory_max_mb: int = 0
 
 
 class AllocatedDeviceResource(Value):
-    """Device instances given, whole; or a share: how (`mps`, `slice`), MiB of the device, percent of its compute."""
+    """Allocated device instances, whole or as a share: kind (`mps`, `slice`), MiB, percent of compute."""
 
     vendor: str = ""
     type: str = ""
@@ -39,7 +39,7 @@ class AllocatedDeviceResource(Value):
 
 
 class AllocatedTaskResources(Value, rename=spelled(cpu="Cpu")):
-    """What one task was given."""
+    """Resources allocated to one task."""
 
     cpu: AllocatedCpuResources = AllocatedCpuResources()
     memory: AllocatedMemoryResources = AllocatedMemoryResources()
@@ -48,7 +48,7 @@ class AllocatedTaskResources(Value, rename=spelled(cpu="Cpu")):
 
 
 class AllocatedSharedResources(Value):
-    """What all tasks of the allocation share."""
+    """Resources that all tasks of an allocation share."""
 
     disk_mb: int = 0
     networks: tuple[NetworkResource, ...] = ()
@@ -56,7 +56,7 @@ class AllocatedSharedResources(Value):
 
 
 class AllocatedResources(Value):
-    """What an allocation was given."""
+    """All resources of an allocation."""
 
     tasks: Mapping[str, AllocatedTaskResources] = no_entries()
     shared: AllocatedSharedResources = AllocatedSharedResources()
@@ -89,7 +89,7 @@ class AllocState(Value):
 
 
 class DesiredTransition(Value):
-    """What the servers want to happen to a running allocation."""
+    """The transition that the servers request of a running allocation: migrate, reschedule, no shutdown delay."""
 
     migrate: Annotated[bool, TRUE_OR_NULL] = False
     reschedule: Annotated[bool, TRUE_OR_NULL] = False
@@ -145,7 +145,7 @@ class TaskEvent(Value):
 
 
 class TaskState(Value):
-    """How a task fares, told by its client."""
+    """The state of a task as its client reported it."""
 
     state: TaskStatus = "pending"
     failed: bool = False

@@ -46,7 +46,7 @@ class Namespace(Value):
 
 
 class NodePoolSchedulerConfiguration(Value):
-    """What a pool overrides of the scheduler's configuration."""
+    """Settings by which a node pool overrides the scheduler's configuration."""
 
     scheduler_algorithm: str = ""
     memory_oversubscription_enabled: bool | None = None
@@ -99,7 +99,7 @@ class SchedulerConfiguration(Value):
 
 
 class AutopilotConfiguration(Value):
-    """How the servers of a cluster mind themselves; operators change it at run time. Durations in nanoseconds."""
+    """The configuration of autopilot, which operators change at run time. Durations in nanoseconds."""
 
     cleanup_dead_servers: bool = True
     last_contact_threshold: Duration = Duration(200_000_000)

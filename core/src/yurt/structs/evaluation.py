@@ -11,7 +11,7 @@ from yurt.structs.status import EvalStatus, EvalType, NotGiven, Trigger
 
 
 class DesiredUpdates(Value):
-    """What a plan does to one group, in counts."""
+    """The changes of a plan to one group, as counts."""
 
     ignore: int = 0
     place: int = 0
@@ -58,7 +58,7 @@ class PlanAnnotations(Value, rename=spelled(desired_tg_updates="DesiredTGUpdates
 
 
 class AttemptRecord(Value):
-    """What an attempt was made from, so that it can be made again.
+    """The inputs of a scheduling attempt, recorded so that it can be replayed.
 
     The state at `state_index`, with the plans of the commands up to `ahead` laid over it, and then, when `after` names
     an evaluation, that one's first attempt. `seed` is hexadecimal.

@@ -11,7 +11,7 @@ from yurt.sdk.value import Value
 
 
 class ExecRequest(Value):
-    """What to run and where."""
+    """The command of `alloc exec`, and the task in which it runs."""
 
     alloc_id: str
     task: str
@@ -24,7 +24,7 @@ class ExecRequest(Value):
 
 
 class ExecInput(Value):
-    """Something for the command: bytes, the end of its input, or the size of its terminal."""
+    """One input message: bytes for the command, the end of its input, or the size of its terminal."""
 
     data: bytes = b""
     is_last: bool = False
@@ -32,7 +32,7 @@ class ExecInput(Value):
 
 
 class ExecFrame(Value):
-    """Something from the command: bytes of a stream, the end of a stream, or its exit code.
+    """One output message: bytes of a stream, the end of a stream, or the command's exit code.
 
     `is_node_exec` is set in the first frame of a command that nothing isolates from the node.
     """

@@ -127,7 +127,7 @@ class DeploymentUpdate(Value):
 
 
 class Plan(Value):
-    """All that one scheduling attempt wants. `snapshot_index` is the index of the state that it was computed on."""
+    """All changes that one scheduling attempt proposes. `snapshot_index` is the index of the state that it was computed on."""
 
     eval_id: str
     namespace: str
@@ -177,7 +177,7 @@ class StagedPlan(Value):
 
 
 class PlanResult(Value):
-    """What was accepted; a `refresh_index` above 0 asks to look again at a state at least that new."""
+    """The accepted part of a plan; with a `refresh_index` above 0, retry on a state at least that new."""
 
     accepted: Plan
     refresh_index: int = 0

@@ -1,4 +1,4 @@
-"""Questions that several layers ask about jobs, allocations, nodes, evaluations and deployments."""
+"""Predicates and derived values, shared by all layers, of jobs, allocations, nodes, evaluations and deployments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POOL_ALL = "all"
 
 
 def has_same_specification(job: Job, other: Job) -> bool:
-    """Nothing differs but what the servers write: both are one version."""
+    """Whether two jobs differ only in fields that the servers write, so that both are one version."""
     return _specification(job) == _specification(other)
 
 
@@ -38,7 +38,7 @@ def _specification(job: Job) -> Job:
 
 
 def eval_type(job: Job) -> EvalType:
-    """The type of the job's evaluations. A type that no admission lets through counts as a service."""
+    """The scheduler type of the job's evaluations; an unknown job type counts as `service`."""
     return status.EVAL_TYPES.get(job.type, status.JOB_SERVICE)
 
 
@@ -51,27 +51,27 @@ def total_count_problem(job: Job, count_max: int) -> str:
 
 
 def asks_csi(job: Job) -> bool:
-    """Some group of the job uses a CSI volume."""
+    """Whether a group of the job requests a CSI volume."""
     return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())
 
 
 def runs_csi_plugin(job: Job) -> bool:
-    """Some task of the job is a CSI plugin."""
+    """Whether a task of the job is a CSI plugin."""
     return any(task.csi_plugin_config is not None for group in job.task_groups for task in group.tasks)
 
 
 def is_client_terminal(alloc: Allocation) -> bool:
-    """The client reported an end that is final."""
+    """Whether the client reported a final status."""
     return alloc.client_status in status.CLIENT_TERMINAL
 
 
 def is_server_terminal(alloc: Allocation) -> bool:
-    """The servers want the allocation gone."""
+    """Whether the servers want the allocation to stop."""
     return alloc.desired_status in status.SERVER_TERMINAL
 
 
 def is_terminal(alloc: Allocation) -> bool:
-    """Either side considers the allocation over."""
+    """Whether the client or the servers consider the allocation ended."""
     return alloc.client_status in status.CLIENT_TERMINAL or alloc.desired_status in status.SERVER_TERMINAL
 
 
@@ -85,14 +85,14 @@ def unknown_since(alloc: Allocation) -> int:
 
 
 def is_expired(alloc: Allocation, lost_after: Duration, now: UnixNano) -> bool:
-    """It has been unknown for as long as its group allows; a group that sets no time allows any."""
+    """Whether an allocation has been unknown for longer than its group allows; a time of 0 never expires."""
     if alloc.client_status != status.CLIENT_UNKNOWN or lost_after <= 0:
         return False
     return unknown_since(alloc) + lost_after <= now
 
 
 def alloc_index(name: str) -> int:
-    """The number in `job.group[7]`, or -1."""
+    """The index in an allocation's name (7 in `job.group[7]`); -1 for a name without one."""
     if not name.endswith("]"):
         return -1
     digits = name[name.rfind("[") + 1 : -1]
@@ -100,12 +100,12 @@ def alloc_index(name: str) -> int:
 
 
 def alloc_name(job_id: str, group: str, index: int) -> str:
-    """`job.group[index]`."""
+    """The name of an allocation: `job.group[index]`."""
     return f"{job_id}.{group}[{index}]"
 
 
 def is_ready(node: Node) -> bool:
-    """New allocations may be placed on the node."""
+    """Whether new allocations may be placed on the node."""
     return (
         node.status == status.NODE_READY
         and node.scheduling_eligibility == status.ELIGIBLE
@@ -114,36 +114,36 @@ def is_ready(node: Node) -> bool:
 
 
 def holds_up_drain(alloc: Allocation, spec: DrainSpec) -> bool:
-    """A drain that was asked for like that is not over before the allocation has ended."""
+    """Whether a drain with this specification waits for the end of the allocation."""
     if is_client_terminal(alloc) or alloc.job is None:
         return False
     return not (spec.ignore_system_jobs and alloc.job.type == status.JOB_SYSTEM)
 
 
 def is_eval_terminal(evaluation: Evaluation) -> bool:
-    """Nothing more will happen to the evaluation."""
+    """Whether the evaluation has a final status."""
     return evaluation.status in status.EVAL_TERMINAL
 
 
 def is_deployment_active(deployment: Deployment) -> bool:
-    """The deployment has not ended."""
+    """Whether the deployment has not ended."""
     return deployment.status in status.DEPLOYMENT_ACTIVE
 
 
 def is_of_version(deployment: Deployment, job: Job) -> bool:
-    """Whether a deployment rolls out this version of this very job."""
+    """Whether a deployment rolls out this version of this job; a purged job of the same name does not count."""
     return deployment.job_version == job.version and deployment.job_create_index == job.create_index
 
 
 def is_for_node(job: Job, node: Node) -> bool:
-    """The node is in the job's datacenters and pool."""
+    """Whether the node is in the job's datacenters and node pool."""
     if job.node_pool not in (POOL_ALL, node.node_pool):
         return False
     return any(is_match(node.datacenter, glob) for glob in job.datacenters)
 
 
 def is_match(text: str, glob: str) -> bool:
-    """Whether a text is as a glob has it, in which `*` stands for anything and all else for itself."""
+    """Whether a text matches a glob, in which `*` matches any characters and nothing else is special."""
     first, *rest = glob.split("*")
     if not rest:
         return text == glob

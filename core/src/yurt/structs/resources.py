@@ -17,7 +17,7 @@ class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
 
 
 class RequestedDevice(Value):
-    """Devices that a task asks for by `type`, `vendor/type` or `vendor/type/name`.
+    """Devices that a task requests by `type`, `vendor/type` or `vendor/type/name`.
 
     With `share` they are parts of devices (`mps`, `slice`: so many MiB and percent of each of `count` devices) or MIG
     instances (`mig`) of at least so many MiB. `first_available` holds alternatives, of which the first that a node can
@@ -45,7 +45,7 @@ class NUMAResource(Value):
 
 
 class Resources(Value):
-    """What a task asks for: MHz, MiB, cores, devices."""
+    """The resources that a task requests: MHz, MiB, cores, devices."""
 
     cpu: int = 100
     cores: int = 0

@@ -42,7 +42,7 @@ class RegisterNodeRequest(Value):
 
 
 class NodeReply(Value):
-    """How long until the next heartbeat, who the servers are, and the node's new identity when it gets one."""
+    """The answer to a registration or heartbeat: time to the next one, servers, and a renewed identity if any."""
 
     heartbeat_ttl_s: float
     index: int
@@ -183,7 +183,7 @@ class AllocResourceUsage(Value):
 
 
 class AllocCheckStatus(Value):
-    """What a check of a service said last; the time in unix seconds."""
+    """The last result of a service check; the time in unix seconds."""
 
     id: str
     check: str = ""
@@ -235,7 +235,7 @@ class TemplateQuery(Value):
 
 
 class IdentityQuery(Value):
-    """A node wants the token of a task's identity."""
+    """A node's request for the token of a task's identity."""
 
     node_id: str
     alloc_id: str
@@ -251,7 +251,7 @@ class SignedIdentity(Value):
 
 
 class TemplateQueryAnswer(Value):
-    """What a template is told, in the shape of the API; `exists` is false for a variable that is not there."""
+    """The data for a template query, in the shape of the API; `exists` is false for a variable that is not there."""
 
     index: int
     exists: bool = True
@@ -259,14 +259,14 @@ class TemplateQueryAnswer(Value):
 
 
 class ShownCredential(Value):
-    """What a caller showed: the hash of a secret, or a signed identity, or neither."""
+    """A caller's credential: the hash of a secret, a signed identity, or neither."""
 
     secret_hash: str = ""
     identity: str = ""
 
 
 class NamespaceRights(Value):
-    """What the caller's policies say about the namespaces of a label, which may be a glob."""
+    """The capabilities that the caller's policies grant in the namespaces of a label, which may be a glob."""
 
     label: str
     capabilities: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ class NamespaceRights(Value):
 
 
 class CallerRights(Value):
-    """What a server tells an agent without one of a caller, as it is then: rights, never a secret.
+    """The present rights of a caller, for an agent without a server; never a secret.
 
     Such an agent answers what is about its node: files, logs, commands, statistics, itself. So it learns what the
     caller may do in namespaces, the levels for agents and nodes, and for its audit log who the caller is. Variables,

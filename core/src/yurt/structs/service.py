@@ -92,7 +92,7 @@ class ServiceRegistration(Value):
 
 
 def registration_prefix(alloc_id: str) -> str:
-    """How the ids of an allocation's registrations begin: an id belongs to one allocation and so to one node."""
+    """The prefix of the ids of an allocation's registrations; an id belongs to one allocation and so to one node."""
     return f"_nomad-task-{alloc_id}-"
 
 

@@ -19,7 +19,7 @@ KEY_PREPUBLISHED: Final = "prepublished"
 
 
 class VariableLock(Value):
-    """Who alone may change a variable: it ends `ttl` after its last renewal, and none follows for `lock_delay`."""
+    """An exclusive lock: it expires `ttl` after its last renewal, and none is granted for `lock_delay` after that."""
 
     id: str = ""
     ttl: Duration = Duration(0)
@@ -79,13 +79,13 @@ class Variable(Value):
 
 
 def without_items(variable: Variable) -> VariableMetadata:
-    """What somebody may see of a variable who may not read its items."""
+    """The variable's metadata, for callers who may not read its items."""
     fields = VariableMetadata.__struct_fields__
     return VariableMetadata(**{name: getattr(variable, name) for name in fields})
 
 
 class RootKeyMeta(Value):
-    """What the cluster knows of a root key; the key itself lies in the servers' keystores. Times in unix ns."""
+    """Metadata of a root key; the key itself is stored in the servers' keystores. Times in unix ns."""
 
     key_id: str = ""
     algorithm: str = "aes256-gcm"

@@ -21,7 +21,7 @@ class StagePlan(Command, tag=True):
 
 
 class DropStagedPlans(Command, tag=True):
-    """Forget staged parts: of one plan, or of all plans."""
+    """Delete staged parts of one plan, or of all plans."""
 
     plan_id: str = ""
 
@@ -52,7 +52,7 @@ class ApplyPlan(Command, tag=True):
 
 
 class AllocUpdate(Value):
-    """What a client reports of one allocation."""
+    """A client's report on one allocation."""
 
     id: str
     node_id: str
@@ -76,7 +76,7 @@ class UpdateAllocsFromClient(Command, tag=True):
 
 
 class SetDesiredTransitions(Command, tag=True):
-    """What the servers want of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
+    """Set the requested transitions of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
 
     event_type = EventType("AllocationUpdateDesiredStatus")
 

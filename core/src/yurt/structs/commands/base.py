@@ -31,7 +31,7 @@ RULES_VERSION: Final = PLACEMENT_VOLUME_RULES
 
 
 class EventType(NamedTuple):
-    """How the event stream tells the changes of a command."""
+    """The name under which the event stream publishes the changes of a command."""
 
     name: str
     """The events' type, in Nomad's words."""
@@ -59,7 +59,7 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
 
 
 class EvalSeed(Value):
-    """From which `apply` makes the evaluations that a command triggers; their ids follow from `seed`."""
+    """The input from which `apply` creates the evaluations of a command; their ids derive from `seed`."""
 
     seed: str
     now: UnixNano

@@ -54,14 +54,14 @@ class DeleteNodePools(Command, tag=True):
 
 
 class SetSchedulerConfiguration(Command, tag=True):
-    """Replace the scheduler's configuration; with `check_index` only when it was last changed there."""
+    """Replace the scheduler's configuration; with `check_index` only if that is the index of its last change."""
 
     configuration: SchedulerConfiguration
     check_index: int | None = None
 
 
 class SetAutopilotConfiguration(Command, tag=True):
-    """Replace how servers mind themselves; with `check_index` only when it was last changed there."""
+    """Replace autopilot's configuration; with `check_index` only if that is the index of its last change."""
 
     configuration: AutopilotConfiguration
     check_index: int | None = None
@@ -84,7 +84,7 @@ class StoreSchema(Command, tag=True):
 
 
 class KeepAlive(Command, tag=True):
-    """Nothing changes but the index."""
+    """Advances the index and changes nothing else."""
 
 
 ClusterCommand = (

@@ -15,7 +15,7 @@ class UpsertEvaluations(Command, tag=True):
 
 
 class DeleteEvaluations(Command, tag=True):
-    """Forget evaluations and allocations that have ended.
+    """Delete evaluations and allocations that have ended.
 
     What has not ended is left out; when `is_strict`, an evaluation that is gone or must stay rejects all. When
     `requires_pause`, the command is rejected unless the evaluation broker is paused: that is the rule for deletions by

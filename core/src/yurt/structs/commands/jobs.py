@@ -98,7 +98,7 @@ class LaunchPeriodicJob(Command, tag=True):
 
 
 class EvaluateJob(Command, tag=True):
-    """Have a job scheduled again."""
+    """Create an evaluation of a job."""
 
     event_type = EventType("EvaluationUpdated")
 
@@ -127,7 +127,7 @@ class SetJobVersionTag(Command, tag=True):
 
 
 class RecordScalingEvent(Command, tag=True):
-    """Remember an attempt to scale a group; the newest 20 are kept."""
+    """Record a scaling attempt of a group; the newest 20 are kept."""
 
     namespace: str
     job_id: str

@@ -77,7 +77,7 @@ class AddNodeEvents(Command, tag=True):
 
 
 class EvaluateNode(Command, tag=True):
-    """Have the jobs of a node scheduled again."""
+    """Create evaluations for the jobs of a node."""
 
     event_type = EventType("EvaluationUpdated")
 
@@ -86,7 +86,7 @@ class EvaluateNode(Command, tag=True):
 
 
 class DeleteNodes(Command, tag=True):
-    """Forget nodes."""
+    """Delete nodes."""
 
     event_type = EventType("NodeDeregistration", publishes_deletion=True)
 

@@ -22,7 +22,7 @@ class PutVariable(Command, tag=True):
 
 
 class DeleteVariable(Command, tag=True):
-    """Forget a variable; one that is not there is no error."""
+    """Delete a variable; a missing one is not an error."""
 
     event_type = EventType("VariableUpdated", publishes_deletion=True)
 
@@ -45,7 +45,7 @@ class LockVariable(Command, tag=True):
 
 
 class ReleaseVariableLock(Command, tag=True):
-    """End a lock, because its holder wants it or because its time is over."""
+    """Release a lock, for its holder or because its lease has expired."""
 
     event_type = EventType("VariableUpdated", publishes_deletion=True)
 
@@ -75,7 +75,7 @@ class PutRootKey(Command, tag=True):
 
 
 class DeleteRootKeys(Command, tag=True):
-    """Forget root keys, those in use only by force."""
+    """Delete root keys; one in use only with `force`."""
 
     key_ids: tuple[str, ...]
     is_forced: bool = False

@@ -21,7 +21,7 @@ class PutHostVolume(Command, tag=True):
 
 
 class DeleteHostVolume(Command, tag=True):
-    """Forget a dynamic host volume and the claims on it."""
+    """Delete a dynamic host volume and the claims on it."""
 
     event_type = EventType("HostVolumeDeleted", publishes_deletion=True)
 
@@ -30,7 +30,7 @@ class DeleteHostVolume(Command, tag=True):
 
 
 class DeleteHostVolumeClaim(Command, tag=True):
-    """Forget a claim: the next allocation may go to another volume."""
+    """Delete a claim of a sticky volume: the next allocation may get another volume."""
 
     id: str
     namespace: str = ""

@@ -30,7 +30,7 @@ EditKind = (
 
 
 class Blocker(Value):
-    """One reason and on how many nodes it holds; on `alone` of them nothing else stands in the way."""
+    """One reason for refusal and its number of nodes; on `alone` of them it is the only reason."""
 
     kind: ProblemKind | Literal["quota"]
     text: str
@@ -39,7 +39,7 @@ class Blocker(Value):
 
 
 class Shortfall(Value):
-    """One thing that a node lacks for one more allocation; `asked` and `free` are in the unit of the kind."""
+    """One shortage of a node for one more allocation; `asked` and `free` are in the unit of the kind."""
 
     kind: ProblemKind
     text: str
@@ -48,7 +48,7 @@ class Shortfall(Value):
 
 
 class NearMiss(Value):
-    """A node and all that it lacks."""
+    """A node with all its shortages."""
 
     node_id: str
     node_name: str = ""
@@ -84,7 +84,7 @@ class SmallestChange(Value):
 
 
 class NodeScore(Value):
-    """How a node was ranked."""
+    """The score of a node with its parts."""
 
     node_id: str
     node_name: str = ""

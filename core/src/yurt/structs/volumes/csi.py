@@ -77,7 +77,7 @@ def without_secrets(volume: CSIVolume) -> CSIVolume:
 
 
 class CSIClaimQuery(Value):
-    """A node wants a volume of its allocation's group, by the name that the group gives it."""
+    """A node's request to claim a volume for an allocation, by the name that the group gives the volume."""
 
     node_id: str
     alloc_id: str
@@ -119,5 +119,5 @@ class CSIPlugin(Value):
 
     @property
     def is_schedulable(self) -> bool:
-        """Whether its volumes can be used anywhere."""
+        """Whether the plugin has a healthy node, and a healthy controller if it needs one."""
         return self.nodes_healthy > 0 and (self.controllers_healthy > 0 or not self.controller_required)

@@ -83,7 +83,7 @@ class TaskGroupHostVolumeClaim(Value):
 
 
 class HostVolumeMade(Value):
-    """What a node made: where it is, and its size in bytes as far as the plugin knows it."""
+    """The volume that a node created: its path, and its size in bytes if the plugin reports one."""
 
     path: str
     capacity_bytes: int = 0
