@@ -45,7 +45,7 @@ class BinarySettings(Value, rename=None):
 
 
 class LoadedBinary(Value, rename=None):
-    """A loaded binary: its driver or device plugin, or the reason for its failure. `label` is that of its block in the configuration."""
+    """A loaded binary: its driver or device plugin, or the reason for its failure. `label`: that of its block."""
 
     name: str
     path: str

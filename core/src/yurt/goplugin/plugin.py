@@ -194,7 +194,7 @@ class BinaryPlugin:
                     log_line(self.spec.name, line)
 
     async def _drop(self) -> None:
-        """Close the connection to a process that has ended or is ending."""
+        """Close the connection to a process, and kill the process if it still runs."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None:

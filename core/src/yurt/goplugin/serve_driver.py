@@ -252,7 +252,7 @@ class DriverService:
             await session.close()
 
     async def shutdown(self, _request: Message) -> Message:
-        """Close the driver after the host's last call."""
+        """Acknowledge that the host makes no more calls; does nothing else."""
         return driver_message("ShutdownResponse")
 
     async def close(self) -> None:

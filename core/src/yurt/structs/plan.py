@@ -127,7 +127,7 @@ class DeploymentUpdate(Value):
 
 
 class Plan(Value):
-    """All changes that one scheduling attempt proposes. `snapshot_index` is the index of the state that it was computed on."""
+    """All changes that one scheduling attempt proposes. `snapshot_index`: that of the state it was computed on."""
 
     eval_id: str
     namespace: str

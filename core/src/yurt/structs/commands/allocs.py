@@ -76,7 +76,7 @@ class UpdateAllocsFromClient(Command, tag=True):
 
 
 class SetDesiredTransitions(Command, tag=True):
-    """Set the requested transitions of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
+    """Set requested transitions of running allocations (drain, `alloc stop`, deployments), with evaluations."""
 
     event_type = EventType("AllocationUpdateDesiredStatus")
 
