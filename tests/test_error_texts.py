@@ -19,7 +19,7 @@ SOURCES = ("core/src", "jobspec/src", "drivers", "devices")
 
 LOGS_CHANGES = "logs a lasting failure again only when its text changes"
 EDGES: dict[str, str] = {
-    "core/src/yurt/rpc/link.py::_tell_problem": LOGS_CHANGES,
+    "core/src/yurt/rpc/link.py::_report_problem": LOGS_CHANGES,
     "core/src/yurt/agent/cluster/dead_servers.py::run": LOGS_CHANGES,
     "core/src/yurt/server/resources/region_replication.py::_forever": LOGS_CHANGES,
     "core/src/yurt/client/csi/volumes.py::_claimed": LOGS_CHANGES,
