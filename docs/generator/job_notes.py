@@ -25,6 +25,8 @@ periodic          Starts a child of the job on a schedule; `batch` and `sysbatch
 parameterized     The job is a template that `job dispatch` starts; `batch` and `sysbatch` only.
 reschedule        When and where failed allocations are replaced; groups inherit it.
 migrate           How many allocations leave a draining node at once; groups inherit it.
+requeue           What becomes of preempted allocations; groups inherit it. `batch` only.
+checkpoint        How tasks save their work before they are preempted; groups inherit it. `batch` only.
 meta              Free values, `NOMAD_META_<name>` in tasks.
 ui                Stored and shown by the API.
 task              A task at this level is a group of its own, with the task's name.
@@ -81,6 +83,8 @@ stop_after_client_disconnect  Has no effect: use `disconnect`; a warning says so
 max_client_disconnect  Has no effect: use `disconnect`; a warning says so.
 scaling           Bounds for `job scale`.
 gang              Yurt's own: the group's allocations are placed together or not at all.
+requeue           Yurt's own: a preempted allocation waits in the queue again, and goes on where it was. `batch` only.
+checkpoint        Yurt's own: how tasks save their work before they are preempted. `batch` only.
 consul            Stored; has no effect.
 vault             Handed down to every task of the group that has none.
 prevent_reschedule_on_lost  Has no effect: use `disconnect`; a warning says so.
@@ -347,6 +351,22 @@ unlimited         Replace for ever.
     "Gang": """
 min               How many must run together: an allocation is placed only if so many run afterwards; the group's
                   `count` where it is not set. `service` and `batch` only.
+""",
+    "Requeue": """
+attempts          How often a preempted allocation is placed again; negative: without end (the default). Then the
+                  allocation has failed for good.
+delay             The least wait from the end of the preempted allocation to the next placement; none by default.
+delay_function    `exponential` (the default: twice as long each time), `constant` or `fibonacci`.
+max_delay         The longest such wait; one hour by default.
+""",
+    "Checkpoint": """
+signal            Sent to the running tasks when the allocation is preempted or its node drained; `SIGTERM` by default.
+grace             How long they may then take to save and end, one minute by default and one hour at most. A task that
+                  ends earlier, or writes the file `.done` to its checkpoint directory, uses no more of it.
+interval          How often the tasks save by themselves. A task event tells when none did for twice as long.
+path              The directory that they save to: below `alloc/data` (`checkpoint` by default), which a sticky disk
+                  carries to the next allocation, or an absolute path in a mounted volume. Tasks read it from
+                  `YURT_CHECKPOINT_DIR`.
 """,
     "EphemeralDisk": """
 sticky            Prefers the node of the allocation that is replaced, and takes over its `alloc/data` and

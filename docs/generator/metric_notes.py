@@ -21,6 +21,9 @@ plan.partial              Plans of which something was refused.
 plan.rejected_placements  Placements that were refused.
 plan.node_rejected        Plans that a node refused in part; label `node_id`.
 plan.changes              Changes that were stored.
+queue.requeued            Allocations that go on with the work of a preempted one; label `reason`.
+queue.lost_seconds        Run time that these lost, from the last checkpoint to the end; label `reason`.
+queue.lost_device_seconds  The same times the devices that they held; label `reason`.
 plan.stale                Plans of which a part was refused for a change since its check.
 http.response             Answers of the HTTP API; label `code`, the status.
 http.refuse_browser       Requests refused because of their `Host`, or because a page of another site made them.

@@ -39,8 +39,11 @@ OWN = {
     "Evaluation": {"Attempts"},
     "NodePool": {"BatchQueue"},  # of Nomad 2.1, written only when it is set
     "QuotaUsage": {"Namespaces"},
+    "Job": {"Checkpoint", "Requeue"},
+    "RescheduleTracker": {"Lost", "Requeues"},
+    "TaskState": {"CheckpointedAt"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
-    "TaskGroup": {"Gang"},
+    "TaskGroup": {"Gang", "Requeue", "Checkpoint"},
     "NodeDevice": {"Attributes"},
 }
 """Fields of our own: written only when they are set."""
@@ -55,7 +58,7 @@ ADDED = {
     "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers
     "NodeResources": {"NodeNetworks", "Processors"},  # written by the servers, unknown to Nomad's Go client
     "RescheduleEvent": {"Delay"},  # as above
-    "TaskState": {"Paused"},  # as above
+    "TaskState": {"CheckpointedAt", "Paused"},  # as above
 }
 LEFT_OUT = {
     "Allocation": {"Resources", "TaskResources"},  # added by allocation_wire

@@ -233,3 +233,40 @@ def test_a_group_that_was_looked_at_before_is_judged_by_the_type_of_each_job() -
     assert [validate_job(each)[0] for each in (service_job, service_job)] == [(), ()]
     assert "does not allow migrate block" in validate_job(batch_job)[0][0]
     assert validate_job(service_job)[0] == ()
+
+
+SAVES = {"Path": "/saved"}
+
+
+@pytest.mark.parametrize(
+    ("block", "changes", "text"),
+    [
+        ("Requeue", {"Delay": -1}, "requeue delay can't be negative"),
+        ("Requeue", {"DelayFunction": "linear"}, "use constant, exponential or fibonacci"),
+        ("Requeue", {"Delay": 9 * SECOND, "MaxDelay": SECOND}, "max_delay (1s) is shorter than delay (9s)"),
+        ("Checkpoint", {"Signal": "SIGSAVE"}, 'checkpoint signal "SIGSAVE" is not a signal'),
+        ("Checkpoint", {"Grace": 3601 * SECOND}, "checkpoint grace must be above 0 and at most 3600s"),
+        ("Checkpoint", {"Interval": -SECOND}, "checkpoint interval can't be negative"),
+        ("Checkpoint", {"Path": "a/../b"}, 'must have no empty part, "." or ".."'),
+        ("Checkpoint", {"Path": "${NOMAD_TASK_DIR}/x"}, "must be plain"),
+        ("Checkpoint", SAVES, "lies in no volume_mount"),
+    ],
+)
+def test_preemption_blocks_name_what_is_wrong(block: str, changes: dict[str, Any], text: str) -> None:
+    (problem,) = problems(group(Type="batch", **{block: changes}))
+    assert text in problem
+    found = problems(group(Type="service", **{block: changes}))
+    assert any("can only be used with batch jobs" in each for each in found)
+
+
+def test_a_checkpoint_brings_a_requeue_and_a_disk_that_follows_unless_that_is_declined() -> None:
+    made = decode_job(job(Type="batch", Checkpoint={"Interval": SECOND}))[0].task_groups[0]
+    assert made.checkpoint is not None and made.requeue is not None
+    assert (made.checkpoint.path, made.checkpoint.interval, made.requeue.attempts) == ("checkpoint", SECOND, -1)
+    assert made.ephemeral_disk.sticky and made.ephemeral_disk.migrate
+    disk = {"Sticky": False}
+    (problem,) = problems(group(Type="batch", Checkpoint={}, EphemeralDisk=disk))
+    assert "set sticky = true in ephemeral_disk" in problem
+    mounted = copy.deepcopy(TASK) | {"VolumeMounts": [{"Volume": "v", "Destination": "/saved"}]}
+    volume = {"v": {"Name": "v", "Type": "host", "Source": "s"}}
+    assert problems(group(Type="batch", Checkpoint=SAVES, Tasks=[mounted], Volumes=volume)) == ()

@@ -16,13 +16,14 @@ from yurt.server.queueing.gate import QueueGate
 from yurt.server.queueing.order import PATIENCE
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
-from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
     DeleteNodePools,
     RegisterJob,
     RegisterNode,
+    SetSchedulerConfiguration,
     UpsertEvaluations,
     UpsertNamespaces,
     UpsertNodePools,
@@ -344,3 +345,45 @@ def test_a_new_view_begins_without_the_delays_of_the_former_one() -> None:
     line.delay({("team-a",): seconds(60)})
     assert gate.look(state, factories.NOW)
     assert dict(line.delays) == {("team-a",): 0}
+
+
+def preempting_gate(*, running: Job, waiting: Job, is_allowed: bool = True) -> tuple[QueueGate, Replica, Evaluation]:
+    """A gate for which one job waits while another runs on the only node."""
+    replica = replica_with(running)
+    (node,) = replica.state.nodes.values()
+    placement = factories.placement(replica.state.jobs[running.key], on=node)
+    plan = Plan(eval_id="", namespace="team-a", job_id=running.id, placements=(placement,), now=factories.NOW)
+    preemption = PreemptionConfig(batch_scheduler_enabled=is_allowed)
+    configuration = SchedulerConfiguration(preemption_config=preemption)
+    replica.apply(
+        ApplyPlan(plan=plan), RegisterJob(job=waiting), SetSchedulerConfiguration(configuration=configuration)
+    )
+    gate, evaluation = QueueGate(), evaluation_of(waiting, 1)
+    assert gate.takes(replica.state, evaluation)
+    return gate, replica, evaluation
+
+
+@pytest.mark.parametrize(
+    ("priority", "slots", "is_allowed", "goes"),
+    [(60, 4, True, True), (59, 4, True, False), (60, 4, False, False), (60, 9, True, True)],
+)
+def test_a_job_that_may_preempt_goes_to_the_scheduler(priority: int, slots: int, is_allowed: bool, goes: bool) -> None:
+    """Nine slots fit no node: the scheduler says so, whoever runs."""
+    waiting = batch_job("urgent", slots=slots, priority=priority)
+    gate, replica, evaluation = preempting_gate(
+        running=batch_job("runs", slots=3, priority=50), waiting=waiting, is_allowed=is_allowed
+    )
+    assert gate.look(replica.state, factories.NOW) == ([evaluation] if goes else [])
+
+
+async def test_a_back_off_is_over_before_a_job_is_queued_again(bench: Any) -> None:
+    await prepare(bench, FAIR)
+    job = batch_job("waits")
+    await bench.server.replica.propose(RegisterJob(job=job))
+    at = bench.env.now() + seconds(20)
+    late = replace(evaluation_of(job, 1), triggered_by="preemption", wait_until=at)
+    await bench.server.replica.propose(UpsertEvaluations(evaluations=(late,)))
+    await bench.pass_time(15, *ready_nodes(bench))
+    assert placed(bench) == []
+    await bench.pass_time(6, *ready_nodes(bench))
+    await until_placed(bench, ["waits"])

@@ -43,6 +43,8 @@ TABLE = {
         parameterized                       ParameterizedJob                block ParameterizedJobConfig
         reschedule                          Reschedule                      block ReschedulePolicy
         migrate                             Migrate                         block MigrateStrategy
+        requeue                             Requeue                         block Requeue
+        checkpoint                          Checkpoint                      block Checkpoint
         meta                                Meta                            map
         ui                                  UI                              block JobUIConfig
         -                                   Dispatched                      bool
@@ -100,6 +102,8 @@ TABLE = {
         max_client_disconnect               MaxClientDisconnect             duration?
         scaling                             Scaling                         block ScalingPolicy
         gang                                Gang                            block Gang
+        requeue                             Requeue                         block Requeue
+        checkpoint                          Checkpoint                      block Checkpoint
         consul                              Consul                          block Consul
         vault                               -vault                          block Vault
         prevent_reschedule_on_lost          PreventRescheduleOnLost         bool?
@@ -374,6 +378,18 @@ TABLE = {
     """,
     "Gang": """
         min                                 Min                             int
+    """,
+    "Requeue": """
+        attempts                            Attempts                        int?
+        delay                               Delay                           duration?
+        delay_function                      DelayFunction                   string?
+        max_delay                           MaxDelay                        duration?
+    """,
+    "Checkpoint": """
+        signal                              Signal                          string?
+        grace                               Grace                           duration?
+        interval                            Interval                        duration?
+        path                                Path                            string?
     """,
     "EphemeralDisk": """
         sticky                              Sticky                          bool?

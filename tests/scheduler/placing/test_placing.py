@@ -12,10 +12,11 @@ import pytest
 from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.attempts import Attempt
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot, Tables
 from yurt.structs import commands as c
 from yurt.structs import status
+from yurt.structs.alloc import TaskState
 from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread, SpreadTarget
 from yurt.structs.evaluation import Evaluation
@@ -305,6 +306,24 @@ def test_of_victims_that_are_not_needed_the_one_farthest_from_the_need_is_spared
     state = edit.commit()
     ended = [state.allocs[stop.id].job_id for stop in _attempt(state, urgent).plan.preemptions]
     assert sorted(ended) == ["low-2900", "low-600"]
+
+
+def test_victims_of_batch_jobs_are_those_that_lose_the_least_work() -> None:
+    """Equal jobs on two nodes run equally long; the one that saved a minute ago makes way."""
+    urgent = replace(_job(1, Resources(cpu=3000, memory_mb=10)), type="batch", priority=90)
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(batch_scheduler_enabled=True))
+    for saver in range(2):
+        edit = _state(_nodes(2), urgent, config=config).edit(100)
+        for number in range(2):
+            low = replace(_job(1, Resources(cpu=3900, memory_mb=10)), id=f"low-{number}", type="batch", priority=10)
+            saved = factories.NOW - seconds(60) if number == saver else 0
+            state = TaskState(state="running", started_at=UnixNano(factories.NOW - seconds(9000)), checkpointed_at=saved)
+            alloc = factories.alloc(low, on=_node(number), id=factories.number_id(number, kind=7))
+            alloc = replace(alloc, client_status="running", task_states={"web": state})
+            edit.put(Tables.allocs, alloc.id, alloc)
+        made = edit.commit()
+        ended = [made.allocs[stop.id].job_id for stop in _attempt(made, urgent).plan.preemptions]
+        assert ended == [f"low-{saver}"]
 
 
 @pytest.mark.parametrize("target", ["distinct_hosts", "${node.datacenter}", "${node.unique.id}"])

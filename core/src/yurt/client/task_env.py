@@ -18,6 +18,7 @@ from yurt.structs.alloc import AllocatedTaskResources, Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.predicates import alloc_index
+from yurt.structs.queueing.requeue import requeues_of
 from yurt.structs.task import Task
 
 _REFERENCE = re.compile(r"\$\{([^{}]+)\}")
@@ -162,7 +163,20 @@ def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
         given["NOMAD_JOB_PARENT_ID"] = job.parent_id
     if inputs.node.cgroup_parent:
         given["NOMAD_PARENT_CGROUP"] = inputs.node.cgroup_parent
-    return given | _limits(alloc, inputs.task.name) | _ports(inputs)
+    return given | _preemption(inputs) | _limits(alloc, inputs.task.name) | _ports(inputs)
+
+
+def _preemption(inputs: EnvInputs) -> dict[str, str]:
+    """Where the task saves its work, and what became of the allocations before this one: `YURT_*`."""
+    given, checkpoint = {}, inputs.group.checkpoint
+    if checkpoint is not None:
+        is_own = checkpoint.path.startswith("/")
+        given["YURT_CHECKPOINT_DIR"] = checkpoint.path if is_own else f"{inputs.alloc_dir}/data/{checkpoint.path}"
+    if inputs.group.requeue is not None:
+        requeues = requeues_of(inputs.alloc)
+        given["YURT_REQUEUE_COUNT"] = str(requeues)
+        given["YURT_REQUEUE_REASON"] = "preempted" if requeues else ""
+    return given
 
 
 def _limits(alloc: Allocation, task: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.queueing.requeue import requeue_policy
 from yurt.structs.status import NotGiven, Trigger
 
 
@@ -37,6 +38,12 @@ def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: Uni
         return status.TRIGGER_JOB_DEREGISTER if is_wanted else ""
     if alloc.client_status == status.CLIENT_UNKNOWN and update.client_status != status.CLIENT_UNKNOWN:
         return status.TRIGGER_RECONNECT
+    if (
+        requeue_policy(alloc) is not None
+        and update.client_status in status.CLIENT_TERMINAL
+        and alloc.client_status not in status.CLIENT_TERMINAL
+    ):
+        return status.TRIGGER_PREEMPTION
     if (
         update.client_status == status.CLIENT_FAILED
         and alloc.client_status != status.CLIENT_FAILED

@@ -6,6 +6,7 @@ from yurt.lifecycle.durations import duration_text
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.structs.alloc import TaskEvent
+from yurt.structs.queueing.requeue import PREEMPTING
 
 EVENTS_MAX = 10
 STARTED = "Started"
@@ -191,6 +192,30 @@ def waiting_for_shutdown_delay(delay: Duration) -> TaskEvent:
     """The task is asked to end once its, or its group's, `shutdown_delay` is over."""
     text = f"Waiting for shutdown_delay of {duration_text(delay)} before killing the task."
     return TaskEvent(type="Waiting for shutdown delay", display_message=text)
+
+
+def preempting(reason: str) -> TaskEvent:
+    """The task ends because its allocation is preempted."""
+    text = reason or "The allocation is preempted"
+    return TaskEvent(type=PREEMPTING, display_message=text, message=text, details={"message": text})
+
+
+def checkpointing(signal: str, grace: Duration) -> TaskEvent:
+    """The task is asked to save its work before it is stopped."""
+    text = f"Sent {signal} to save its work. Waiting {duration_text(grace)} for its end or .done before stopping it"
+    return TaskEvent(type="Checkpointing", display_message=text, task_signal=signal, details={"signal": signal})
+
+
+def checkpointing_failed(reason: str) -> TaskEvent:
+    """The task could not be asked to save its work."""
+    text = f"The signal to save its work could not be sent: {reason}"
+    return TaskEvent(type="Checkpointing", display_message=text, message=text, details={"message": text})
+
+
+def checkpoint_overdue(interval: Duration) -> TaskEvent:
+    """The task saves less often than its job declares."""
+    text = f"No checkpoint for longer than twice the interval of {duration_text(interval)}"
+    return TaskEvent(type="Checkpoint overdue", display_message=text, message=text, details={"message": text})
 
 
 def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:

@@ -154,9 +154,15 @@ class Note(Value):
     event: TaskEvent
 
 
+class Checkpointed(Value):
+    """The task has saved its work at that time."""
+
+    at: UnixNano
+
+
 AnyTaskEvent = (
     Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill | AskRestart
-    | Pause | Resume | Recovered | Lost | Note
+    | Pause | Resume | Recovered | Lost | Note | Checkpointed
 )  # fmt: skip
 
 
@@ -262,6 +268,9 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
     match event:
         case Note(event=note):
             return TaskStep(_noted(machine, note, now))
+        case Checkpointed(at=at):
+            latest = max(machine.state.checkpointed_at, at)
+            return TaskStep(replace(machine, state=replace(machine.state, checkpointed_at=latest)))
         case Begin():
             return _begin(machine, now) if machine.phase == WAITING else TaskStep(machine)
         case SetupDone():

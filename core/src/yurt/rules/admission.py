@@ -59,7 +59,7 @@ def _key(constraint: Data) -> tuple[Any, ...]:
 
 def _implied(group: Data) -> Iterator[Data]:
     tasks = group.get("Tasks") or ()
-    signals = sorted({signal for task in tasks for signal in _signals(task)})
+    signals = sorted({signal for task in tasks for signal in _signals(task)} | set(_saving_signal(group)))
     if signals:
         yield {"LTarget": "${attr.os.signals}", "RTarget": ",".join(signals), "Operand": "set_contains"}
     services = [*_native(group), *(service for task in tasks for service in _native(task))]
@@ -78,6 +78,13 @@ def _signals(task: Data) -> Iterator[str]:
     for block in (*(task.get("Templates") or ()), *((task["Vault"],) if task.get("Vault") else ())):
         if block.get("ChangeMode") == "signal" and block.get("ChangeSignal"):
             yield block["ChangeSignal"]
+
+
+def _saving_signal(group: Data) -> Iterator[str]:
+    """The signal that makes the tasks save their work; SIGTERM, which every node knows, adds no constraint."""
+    signal = (group.get("Checkpoint") or {}).get("Signal") or "SIGTERM"
+    if signal != "SIGTERM":
+        yield signal
 
 
 def _native(owner: Data) -> Iterable[Data]:

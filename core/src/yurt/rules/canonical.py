@@ -135,6 +135,8 @@ _CSI_PLUGIN: Data = {"MountDir": "/csi", "StagePublishBaseDir": "/local/csi", "H
 _VOLUME_MOUNT: Data = {"ReadOnly": False, "PropagationMode": "private", "SELinuxLabel": ""}
 _PERIODIC: Data = {"Enabled": True, "Spec": "", "Specs": [], "SpecType": "cron", "ProhibitOverlap": False}
 _SERVICE: Data = {"AddressMode": "auto", "OnUpdate": "require_healthy", "Provider": "consul", "Cluster": "default"}
+_REQUEUE: Data = {"Attempts": -1, "Delay": 0, "DelayFunction": "exponential", "MaxDelay": _HOUR}
+_CHECKPOINT: Data = {"Signal": "SIGTERM", "Grace": _MINUTE, "Interval": 0, "Path": "checkpoint"}
 _DISCONNECT: Data = {"Replace": True, "Reconcile": "best_score"}
 
 
@@ -254,6 +256,7 @@ def _group(group: Data, job: Data) -> None:
     if scaling:
         _scaling(scaling, group["Count"])
     _group_policies(group, job, kind)
+    _preemption_policies(group, job)
     group["EphemeralDisk"] = _merged(_EPHEMERAL_DISK, group.get("EphemeralDisk"))
     _weights(group)
     _present(group, "Gang", lambda gang: _fill(gang, {"Min": 0}))
@@ -278,6 +281,18 @@ def _group_policies(group: Data, job: Data, kind: str) -> None:
         group["Migrate"] = _merged(_MIGRATE, job.get("Migrate"), group.get("Migrate"))
     restart = _RESTART_LASTING if kind in ("service", "system") else _RESTART_ENDING
     group["RestartPolicy"] = _merged(restart, group.get("RestartPolicy"))
+
+
+def _preemption_policies(group: Data, job: Data) -> None:
+    """A group that saves its work is requeued, and its disk follows it unless that is on a volume."""
+    if job.get("Checkpoint") is not None or group.get("Checkpoint") is not None:
+        found = group["Checkpoint"] = _merged(_CHECKPOINT, job.get("Checkpoint"), group.get("Checkpoint"))
+        if group.get("Requeue") is None:
+            group["Requeue"] = {}
+        if not str(found["Path"]).startswith("/"):
+            group["EphemeralDisk"] = _merged({"Sticky": True, "Migrate": True}, group.get("EphemeralDisk"))
+    if job.get("Requeue") is not None or group.get("Requeue") is not None:
+        group["Requeue"] = _merged(_REQUEUE, job.get("Requeue"), group.get("Requeue"))
 
 
 def _scaling(scaling: Data, count: int) -> None:

@@ -112,6 +112,10 @@ class RescheduleTracker(Value):
 
     events: tuple[RescheduleEvent, ...] = ()
     last_reschedule: str = ""
+    requeues: Annotated[int, OWN] = 0
+    """How often a predecessor was preempted and waited again."""
+    lost: Annotated[Duration, OWN] = Duration(0)
+    """The run time that was lost by that: from the last checkpoint to the end of each predecessor."""
 
 
 class TaskEvent(Value):
@@ -155,6 +159,8 @@ class TaskState(Value):
     finished_at: Timestamp = 0
     events: tuple[TaskEvent, ...] = ()
     paused: str = ""
+    checkpointed_at: Annotated[Timestamp, OWN] = 0
+    """When something in the group's checkpoint directory changed last."""
 
 
 class Allocation(Value):

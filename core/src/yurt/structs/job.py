@@ -9,9 +9,11 @@ from yurt.sdk.value import OWN, Duration, UnixNano, Value, no_entries
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.network import NetworkResource
 from yurt.structs.policies import (
+    Checkpoint,
     DisconnectStrategy,
     Gang,
     MigrateStrategy,
+    Requeue,
     ReschedulePolicy,
     RestartPolicy,
     UpdateStrategy,
@@ -49,6 +51,8 @@ class TaskGroup(Value):
     consul: Consul | None = None
     prevent_reschedule_on_lost: bool = False
     gang: Annotated[Gang | None, OWN] = None
+    requeue: Annotated[Requeue | None, OWN] = None
+    checkpoint: Annotated[Checkpoint | None, OWN] = None
 
     @property
     def least(self) -> int:
@@ -149,6 +153,8 @@ class Job(Value):
     parameterized_job: ParameterizedJobConfig | None = None
     reschedule: ReschedulePolicy | None = None
     migrate: MigrateStrategy | None = None
+    requeue: Annotated[Requeue | None, OWN] = None
+    checkpoint: Annotated[Checkpoint | None, OWN] = None
     meta: Mapping[str, str] = no_entries()
     ui: JobUIConfig | None = None
     stop: bool = False

@@ -58,6 +58,31 @@ class Gang(Value):
     min: int = 0
 
 
+class Requeue(Value):
+    """What becomes of a group's allocations when they are preempted: they wait in the queue again, after a back-off.
+
+    `attempts` bounds how often; negative: without end.
+    """
+
+    attempts: int = -1
+    delay: Duration = Duration(0)
+    delay_function: str = "exponential"
+    max_delay: Duration = Duration(0)
+
+
+class Checkpoint(Value):
+    """How a group's tasks save their work, so that one that was preempted goes on where it was.
+
+    Before a preemption the tasks get `signal` and `grace` to save and end. `path` is the directory that they save to:
+    relative to `alloc/data`, or absolute as they see it. `interval` is how often they save by themselves; 0: unknown.
+    """
+
+    signal: str = ""
+    grace: Duration = Duration(0)
+    interval: Duration = Duration(0)
+    path: str = ""
+
+
 class DisconnectStrategy(Value):
     """What happens to allocations of a node that lost contact."""
 

@@ -39,6 +39,7 @@ from yurt.structs.status import (
     CLIENT_RUNNING,
     CLIENT_TERMINAL,
     CLIENT_UNKNOWN,
+    DESIRED_EVICT,
     JOB_BATCH,
     JOB_SYSBATCH,
 )
@@ -150,7 +151,7 @@ class AllocRunner:
                 for name, runner in self.tasks.items():
                     group.create_task(restore(runner, record.tasks.get(name, TaskRecord()), self.context.env))
         if is_server_terminal(self.alloc):
-            self.stop()
+            self.stop(_stop_of(self.alloc))
         job, limit = self.alloc.job, self.task_group.max_run_duration
         if limit > 0 and job is not None and job.type in (JOB_BATCH, JOB_SYSBATCH):
             supervised(self.hooked.work, f"max_run_duration of {self.id[:8]}", _expire(self))
@@ -265,7 +266,7 @@ class AllocRunner:
         if old.client_status != CLIENT_UNKNOWN and alloc.client_status == CLIENT_UNKNOWN:
             self.note(events.reconnected())
         if is_server_terminal(alloc):
-            self.stop()
+            self.stop(_stop_of(alloc))
         self.saver.changed.set()
 
     def note(self, event: TaskEvent) -> None:
@@ -325,6 +326,12 @@ async def _make_ready(runner: AllocRunner, hooks: AllocHooks) -> None:
         failure = await hooks.prepare(runner.hooked)
         if failure is not None:
             runner.stop(allocation.Stop(reason=failure, is_failure=True))
+
+
+def _stop_of(alloc: Allocation) -> allocation.Stop:
+    """The stop that servers want; the tasks of a preempted allocation are told why, and their end counts as that."""
+    is_preempted = alloc.desired_status == DESIRED_EVICT
+    return allocation.Stop(reason=events.preempting(alloc.desired_description) if is_preempted else None)
 
 
 async def _expire(runner: AllocRunner) -> None:

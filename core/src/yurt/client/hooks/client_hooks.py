@@ -10,6 +10,7 @@ from yurt.client.config import AddedHooks
 from yurt.client.context import ClientContext
 from yurt.client.hooks.alloc_hooks import AllocHooks
 from yurt.client.hooks.artifacts import ArtifactsHook
+from yurt.client.hooks.checkpoint import CheckpointHook
 from yurt.client.hooks.configuration import ConfigurationHook
 from yurt.client.hooks.csi import AllocCsiVolumesHook, CsiPluginHook, CsiPluginsHook, TaskCsiVolumesHook
 from yurt.client.hooks.devices import DevicesHook
@@ -48,6 +49,7 @@ class ClientHooks:
             LogsHook(),
             configuration,
             VolumesHook(context.host_volumes, context.node),
+            CheckpointHook(context.env),
             ArtifactsHook(context.config.artifact, added.getters),
             TemplatesHook(context.templates),
         ]

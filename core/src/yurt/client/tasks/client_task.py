@@ -18,12 +18,12 @@ from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, v
 from yurt.client.tasks.identities import handed_out
 from yurt.client.timed_waits import LightEvent
 from yurt.lifecycle import events
-from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Kill, Note, TaskMachine
+from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Checkpointed, Kill, Note, TaskMachine
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, ExecResult, TaskDirs, TaskRequest
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import Additions, TaskFacts
-from yurt.sdk.value import Duration, Value, replace
+from yurt.sdk.value import Duration, UnixNano, Value, replace
 from yurt.structs.alloc import Allocation, AllocNetworkStatus, TaskEvent
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
@@ -212,6 +212,11 @@ class ClientTask:
     def note(self, event: TaskEvent | str) -> None:
         """Record an event that changes nothing."""
         self._runner.post(Note(event=events.hook_message(event) if isinstance(event, str) else event))
+
+    def saved(self, at: int) -> None:
+        """The task has saved its work."""
+        if at > self._runner.machine.state.checkpointed_at:
+            self._runner.post(Checkpointed(at=UnixNano(at)))
 
     def restart(self, reason: str) -> None:
         """End the run and start another."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
+from yurt.client.tasks.checkpoints import last_saved
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.run_end import RunEnd
@@ -28,8 +29,11 @@ from yurt.sdk.errors import Invalid, RecoverableError, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 from yurt.storage.client_db import TaskRecord
 from yurt.structs.alloc import Allocation, TaskEvent
+from yurt.structs.policies import Checkpoint
+from yurt.structs.status import DESIRED_EVICT
 from yurt.structs.task import Task
 
+SAVED_POLL_S = 0.25
 LIVE = (machine.RUNNING, machine.STOPPING)
 
 
@@ -249,10 +253,31 @@ class TaskRunner:
         if not self.alloc.desired_transition.no_shutdown_delay and task.shutdown_delay > 0 and not end.ended.is_set():
             self.note(events.waiting_for_shutdown_delay(task.shutdown_delay))
             await wait_or_sleep(self._context.env, end.ended, task.shutdown_delay / NANOSECONDS)
+        checkpoint = checkpoint_of(self.alloc)
+        if checkpoint is not None and not end.ended.is_set():
+            await self._save_work(run, checkpoint, end.ended)
         failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=end.ended)
         if failure:
             await end.notify(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
         self.post(machine.Stopped(run=run, error=failure))
+
+    async def _save_work(self, run: int, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
+        """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
+        env = self._context.env
+        before = (await asyncio.to_thread(last_saved, self.hooked, checkpoint)).done_at
+        try:
+            await self.calls.signal(self.task_id(run), checkpoint.signal)
+        except YurtError as error:
+            self.note(events.checkpointing_failed(str(error)))
+            return
+        self.note(events.checkpointing(checkpoint.signal, checkpoint.grace))
+        until = env.now() + checkpoint.grace
+        # An agent that stops its tasks at once hurries this one too: nobody waits for a grace of an hour then.
+        while env.now() < until and not self.alloc.desired_transition.no_shutdown_delay:
+            if await wait_or_sleep(env, ended, SAVED_POLL_S):
+                return
+            if (await asyncio.to_thread(last_saved, self.hooked, checkpoint)).done_at > before:
+                return
 
     async def _destroy(self, run: int) -> None:
         """Free the run once its end is remembered, so that a crash in between loses no exit code."""
@@ -281,6 +306,13 @@ class TaskRunner:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.note(events.signaling(signal, reason))
         await self.calls.signal(self.task_id(self.machine.run), signal)
+
+
+def checkpoint_of(alloc: Allocation) -> Checkpoint | None:
+    """How the tasks of an allocation save their work before it ends; None when nothing goes on with it."""
+    is_continued = alloc.desired_status == DESIRED_EVICT or alloc.desired_transition.migrate
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_continued else None
+    return group.checkpoint if group is not None else None
 
 
 def policy_of(spec: TaskSpec, max_kill_timeout_s: float) -> machine.TaskPolicy:

@@ -22,8 +22,10 @@ MAX_ALLOCS = "max allocations exceeded"
 class ClusterView:
     """The mutable view of one attempt; the snapshot does not change."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, now: int = 0) -> None:
+        """`now` is the time of the attempt; only the choice of victims looks at it."""
         self.snapshot = snapshot
+        self.now = now
         self.columns = snapshot.columns
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered

@@ -181,6 +181,7 @@ class _GroupDifferences:
             eval_id=attempt.context.evaluation.id,
             now=attempt.context.now,
             deployment=attempt.draft.deployment,
+            nodes=attempt.context.nodes_of_allocs,
         ).present
         dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
         gone = dropped | self._replaced | self._canaries

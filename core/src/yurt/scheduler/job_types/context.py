@@ -13,6 +13,7 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.node import Node
 
 
 class AttemptContext(NamedTuple):
@@ -29,6 +30,11 @@ class AttemptContext(NamedTuple):
     seed: int
     limits: Callable[[], Sequence[Limit]]
     """Computes the limits of the job as they are before the plan."""
+
+    @property
+    def nodes_of_allocs(self) -> dict[str, Node | None]:
+        """The nodes of the job's allocations; None where one was deleted."""
+        return {alloc.node_id: self.snapshot.nodes.get(alloc.node_id) for alloc in self.allocs}
 
     @classmethod
     def of(

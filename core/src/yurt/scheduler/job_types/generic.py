@@ -96,7 +96,7 @@ class GenericAttempt:
             job=context.job,
             evaluation=context.evaluation,
             allocs=context.allocs,
-            nodes={alloc.node_id: context.snapshot.nodes.get(alloc.node_id) for alloc in context.allocs},
+            nodes=context.nodes_of_allocs,
             deployment=latest,
             now=context.now,
             ids=context.ids,

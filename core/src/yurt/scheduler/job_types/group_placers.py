@@ -23,6 +23,7 @@ class GroupPlacers:
         self._context = context
         self._warm_start = warm_start or WarmStart(ClusterView(context.snapshot))
         self.view = self._warm_start.view
+        self.view.now = context.now
         """The cluster with what is placed so far."""
         self._first_generation = self.view.generation
         self.by_group: dict[str, GroupPlacer] = {}
@@ -31,7 +32,7 @@ class GroupPlacers:
         """Start again without placements, but retain the placers of these groups with the refusals of nodes."""
         if self.view.generation != self._first_generation:
             assert not self._first_generation, "what others have placed would be lost"
-            self._warm_start = WarmStart(ClusterView(self._context.snapshot))
+            self._warm_start = WarmStart(ClusterView(self._context.snapshot, self._context.now))
             self.view = self._warm_start.view
         self.by_group = {name: placer for name, placer in self.by_group.items() if name in kept}
 

@@ -27,6 +27,7 @@ from yurt.structs.alloc import AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Placement
 from yurt.structs.predicates import alloc_index, is_terminal
+from yurt.structs.queueing.requeue import requeued_tracker
 from yurt.structs.status import CLIENT_FAILED, SERVER_TERMINAL
 
 
@@ -205,6 +206,8 @@ class PlacementRound:
         """The replacement's reschedule history; empty for a replacement by a new version."""
         if request.previous is None:
             return None
+        if request.is_requeued:
+            return requeued_tracker(request.previous, self._context.now)
         if request.is_rescheduled:
             return tracker_after(request.previous, self._context.now)
         return None if request.stops else request.previous.reschedule_tracker

@@ -36,7 +36,7 @@ class SystemAttempt:
 
     def __init__(self, context: AttemptContext) -> None:
         self.context = context
-        self.view = ClusterView(context.snapshot)
+        self.view = ClusterView(context.snapshot, context.now)
         self.draft = PlanDraft(context, Results())
         self.placers: Mapping[str, GroupPlacer] = {}
         self.done: Mapping[str, int] = {}

@@ -1,25 +1,35 @@
-"""Preemption: which allocations to stop for a job of higher priority (docs/explanation/placing.md; invariant C5)."""
+"""Preemption: which allocations to stop for a job of higher priority (docs/explanation/placing.md; invariant C5).
+
+Among victims of equal priority that are all of batch jobs, those go whose end loses the least work: the run time since
+their last checkpoint, times what they hold. With a service among them, the one closest to the shortage goes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.placing.terms.term import TermKind
+from yurt.sdk.value import NANOSECONDS
 from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY
 from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import AllocStop
+from yurt.structs.queueing.requeue import lost_work
 from yurt.structs.status import DESIRED_EVICT, JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
 PREEMPTION: Final = TermKind("preemption", compares_nodes=False)
 PRIORITY_DELTA = 10
 PARALLEL_PENALTY = 50.0
 AMOUNTS = ALLOCS + 1
+CARD_MHZ: Final = 32_000
+"""What holding a device counts as, in MHz of CPU."""
+CARD_HOUR: Final = 3600 * CARD_MHZ
+"""Lost work that halves a node's preemption score, in MHz x seconds."""
 
 
 def is_allowed(view: ClusterView, job: Job) -> bool:
@@ -33,8 +43,23 @@ def is_allowed(view: ClusterView, job: Job) -> bool:
     }.get(job.type, False)
 
 
-def preemption_score(victims: Iterable[Allocation]) -> float:
-    """Near 1 for few victims of low priority, near 0 for many of high priority."""
+def lost_work_of(view: ClusterView, victims: Collection[Allocation]) -> dict[str, int]:
+    """By allocation the work that is lost when it ends now, in MHz x seconds; zeros where some are no batch jobs."""
+    if not all(alloc.job is not None and alloc.job.type in (JOB_BATCH, JOB_SYSBATCH) for alloc in victims):
+        return {alloc.id: 0 for alloc in victims}
+    return {
+        alloc.id: lost_work(alloc, view.now) // NANOSECONDS * (usage.cpu + len(usage.devices) * CARD_MHZ)
+        for alloc in victims
+        for usage in (view.usage_of(alloc),)
+    }
+
+
+def preemption_score(victims: Iterable[Allocation], lost: int = 0) -> float:
+    """Near 1 for few victims of low priority that lose little work (MHz x seconds), near 0 for the contrary."""
+    return _priority_score(victims) * (CARD_HOUR / (CARD_HOUR + lost))
+
+
+def _priority_score(victims: Iterable[Allocation]) -> float:
     priorities = [alloc.job.priority for alloc in victims if alloc.job is not None]
     if not priorities or max(priorities) <= 0:
         return 1.0
@@ -64,12 +89,13 @@ def preempt(
     if not candidates:
         return None
     chosen: list[Allocation] = []
+    lost = lost_work_of(view, candidates)
     whole = _need(view, ask, row)
     while True:
         grant = _fit(view, ask, row, salt)
         if grant is not None:
             break
-        victim = _next(view, ask, row, candidates, chosen)
+        victim = _next(view, ask, row, candidates, chosen=chosen, lost=lost)
         if victim is None:
             for alloc in chosen:
                 view.restore(alloc)
@@ -78,8 +104,8 @@ def preempt(
         chosen.append(victim)
         view.release(victim)
     # The choice is greedy, so an early victim may turn out needless once later ones have ended: each is given its life
-    # back where the rest is enough, the one that helps least first.
-    for alloc in sorted(chosen, key=lambda a: (-_distance(whole, view.usage_of(a)), a.id)):
+    # back where the rest is enough, first the one that loses most, then the one that helps least.
+    for alloc in sorted(chosen, key=lambda a: (-lost[a.id], -_distance(whole, view.usage_of(a)), a.id)):
         view.restore(alloc)
         again = _fit(view, ask, row, salt)
         if again is None:
@@ -99,10 +125,11 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
     candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
     jobs: dict[tuple[str, str], int] = {}
     known = []
+    lost = lost_work_of(view, candidates)
     for alloc in candidates:
         assert alloc.job is not None
         number = jobs.setdefault((alloc.namespace, alloc.job_id), len(jobs))
-        known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc)))
+        known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc), lost[alloc.id]))
     return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
 
 
@@ -130,17 +157,24 @@ def victims_of(view: ClusterView, job: Job, row: int) -> list[Allocation]:
 
 
 def _next(
-    view: ClusterView, ask: GroupAsk, row: int, candidates: Iterable[Allocation], chosen: list[Allocation]
+    view: ClusterView,
+    ask: GroupAsk,
+    row: int,
+    candidates: Iterable[Allocation],
+    *,
+    chosen: list[Allocation],
+    lost: Mapping[str, int],
 ) -> Allocation | None:
-    """The lowest priority first; among equals the one closest to the shortage."""
+    """The lowest priority first; among equals the one that loses the least work, then the closest to the shortage."""
     need = _need(view, ask, row)
     needs_exclusive = not any(need)
 
-    def rank(alloc: Allocation) -> tuple[int, int, float, str]:
+    def rank(alloc: Allocation) -> tuple[int, int, int, float, str]:
         assert alloc.job is not None
         usage = view.usage_of(alloc)
         is_useless = (not usage.is_exclusive) if needs_exclusive else not _helps(need, usage)
-        return (int(is_useless), alloc.job.priority, _distance(need, usage) + _penalty(alloc, chosen), alloc.id)
+        distance = _distance(need, usage) + _penalty(alloc, chosen)
+        return (int(is_useless), alloc.job.priority, lost[alloc.id], distance, alloc.id)
 
     return min(candidates, key=rank, default=None)
 

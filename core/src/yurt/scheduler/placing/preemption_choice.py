@@ -14,7 +14,14 @@ import numpy as np
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.feasibility.masks import BoolArray
-from yurt.scheduler.placing.preemption import PREEMPTION, is_allowed, preempt, preemption_score, situation
+from yurt.scheduler.placing.preemption import (
+    PREEMPTION,
+    is_allowed,
+    lost_work_of,
+    preempt,
+    preemption_score,
+    situation,
+)
 from yurt.scheduler.placing.ranking import Ranker
 from yurt.scheduler.placing.terms.term import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
@@ -81,13 +88,16 @@ class PreemptionChoice:
         tables = self._ranker.tables
         tables.forget(row)
         meta = tables.meta(row)
-        shown = {**meta.scores, PREEMPTION.name: preemption_score(victims)}
+        shown = {**meta.scores, PREEMPTION.name: self._victims_score(victims)}
         meta = replace(meta, scores=shown, norm_score=float(scores[row]))
         return Preempted(row, grant, victims, meta, scores == IMPOSSIBLE)
 
     def on_row(self, row: int, salt: int) -> tuple[NodeGrant, tuple[Allocation, ...]] | None:
         """A row's grant and victims, which are released in the view; None when no victims suffice."""
         return preempt(self._view, self._job, self._group, self._ask, row=row, salt=salt)
+
+    def _victims_score(self, victims: tuple[Allocation, ...]) -> float:
+        return preemption_score(victims, sum(lost_work_of(self._view, victims).values()))
 
     def _score(self, row: int, salt: int) -> float:
         """The preemption score of a row, minus infinity where it is impossible."""
@@ -102,7 +112,7 @@ class PreemptionChoice:
             ranker.tables.forget(row)
             scores = ranker.tables.meta(row).scores
             parts = [value for name, value in scores.items() if ranker.terms.is_counted(name, value)]
-            parts.append(preemption_score(found[1]))
+            parts.append(self._victims_score(found[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
             # Only a look: the victims are taken back, and the row shows what it did before.
             for victim in found[1]:

@@ -11,11 +11,22 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.predicates import eval_type
-from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC, Trigger
+from yurt.structs.status import (
+    EVAL_PENDING,
+    TRIGGER_MAX_DISCONNECT,
+    TRIGGER_PREEMPTION,
+    TRIGGER_RETRY_FAILED_ALLOC,
+    Trigger,
+)
 
 DELAYED_RESCHEDULE = "created for delayed rescheduling"
 DELAYED_DISCONNECT = "created for delayed disconnect timeout"
-_DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DISCONNECT: DELAYED_DISCONNECT}
+DELAYED_REQUEUE = "created for delayed requeue after preemption"
+_DESCRIPTIONS = {
+    TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE,
+    TRIGGER_MAX_DISCONNECT: DELAYED_DISCONNECT,
+    TRIGGER_PREEMPTION: DELAYED_REQUEUE,
+}
 
 
 def followups(

@@ -18,9 +18,11 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
 from yurt.structs.status import (
     CLIENT_LOST,
+    DESIRED_EVICT,
     JOB_BATCH,
     NODE_READY,
     SERVER_TERMINAL,
+    TRIGGER_PREEMPTION,
     TRIGGER_RETRY_FAILED_ALLOC,
 )
 
@@ -136,6 +138,7 @@ class GroupReconciler:
             eval_id=self.context.evaluation.id,
             now=self.context.now,
             deployment=deployment,
+            nodes=self.context.nodes,
         )
 
     def _reschedule_later(self, later: list[tuple[Allocation, int]], kept: list[Allocation]) -> None:
@@ -143,7 +146,10 @@ class GroupReconciler:
         staying = {alloc.id for alloc in kept}
         later[:] = [pair for pair in later if pair[0].id in staying]
         self.results.counts["reschedule_later"] += len(later)
-        self.results.follow_up_and_note(later, TRIGGER_RETRY_FAILED_ALLOC)
+        preempted = [pair for pair in later if pair[0].desired_status == DESIRED_EVICT]
+        self.results.follow_up_and_note(preempted, TRIGGER_PREEMPTION)
+        failed = [pair for pair in later if pair[0].desired_status != DESIRED_EVICT]
+        self.results.follow_up_and_note(failed, TRIGGER_RETRY_FAILED_ALLOC)
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -232,17 +238,7 @@ class GroupReconciler:
     ) -> list[PlacementRequest]:
         """Replacements for failed, lost and disconnected allocations; new allocations up to the count."""
         group = self.group.name
-        places = [
-            PlacementRequest(
-                group,
-                self._name(alloc, names),
-                alloc,
-                is_rescheduled=True,
-                stops=why.RESCHEDULED,
-                job=self.canaries.version_for(alloc),
-            )
-            for alloc in now
-        ]
+        places = [self._replacement(alloc, names) for alloc in now]
         missing = self._missing(kept, classes, now)
         held_back = self.canaries.beside(kept)
         served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in held_back}
@@ -258,6 +254,19 @@ class GroupReconciler:
         places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
+    def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
+        """The placement for one that failed, which stops with it, or for one that was preempted, which has stopped."""
+        is_requeued = alloc.desired_status == DESIRED_EVICT
+        return PlacementRequest(
+            self.group.name,
+            self._name(alloc, names),
+            alloc,
+            is_rescheduled=not is_requeued,
+            is_requeued=is_requeued,
+            stops="" if is_requeued else why.RESCHEDULED,
+            job=self.canaries.version_for(alloc),
+        )
+
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
         """How many allocations the group lacks, including lost but not failed ones."""
         held_back = self.canaries.beside(kept)
@@ -269,10 +278,11 @@ class GroupReconciler:
         """Request the placements that the deployment permits."""
         permitted = self.rollout.permitted(places, is_canarying=is_canarying)
         rescheduled = sum(1 for place in permitted if place.is_rescheduled)
+        requeued = sum(1 for place in permitted if place.is_requeued)
         self.results.counts["place"] += len(permitted)
         self.results.counts["reschedule_now"] += rescheduled
         self.results.counts["stop"] += rescheduled
-        self.results.counts["ignore"] += len(now) - rescheduled
+        self.results.counts["ignore"] += len(now) - rescheduled - requeued
         self.results.of_job.place.extend(permitted)
 
     def _name(self, alloc: Allocation, names: NameIndex) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from yurt.scheduler.reconcile.classify import is_unplaced
+from yurt.scheduler.reconcile.classify import is_out_of_reach, is_unplaced
 from yurt.scheduler.reconcile.reschedule_policy import SOON, due
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
+from yurt.structs.node import Node
+from yurt.structs.queueing.requeue import due_at, has_attempts, has_done_its_work, requeue_policy
 from yurt.structs.status import (
     CLIENT_COMPLETE,
     CLIENT_FAILED,
@@ -34,13 +36,22 @@ class Replacements(NamedTuple):
 
 
 def split(
-    allocs: Iterable[Allocation], *, is_batch: bool, eval_id: str, now: int, deployment: Deployment | None
+    allocs: Iterable[Allocation],
+    *,
+    is_batch: bool,
+    eval_id: str,
+    now: int,
+    deployment: Deployment | None,
+    nodes: Mapping[str, Node | None],
 ) -> Replacements:
     """Split untainted allocations; one with a later replacement is present until then."""
     found = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
         if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
+            continue
+        if requeue_policy(alloc) is not None:
+            _requeue(found, alloc, eval_id=eval_id, now=now, node=nodes.get(alloc.node_id))
             continue
         verdict = _batch(alloc) if is_batch else _service(alloc)
         if verdict is None:
@@ -105,6 +116,29 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
     found.present.append(alloc)
     if when.is_eligible and not alloc.followup_eval_id:
         found.later.append((alloc, when.at))
+
+
+def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, node: Node | None) -> None:
+    """Sort a preempted allocation that is placed again: once it has ended and its back-off is over.
+
+    One whose node is out of reach never tells its end. One that has done its work, or has no attempts left, keeps its
+    place for good.
+    """
+    policy = requeue_policy(alloc)
+    assert policy is not None, alloc.id
+    has_ended = alloc.client_status in CLIENT_TERMINAL
+    if not has_attempts(alloc, policy) or has_done_its_work(alloc):
+        found.present.append(alloc)
+    elif not has_ended:
+        (found.now if is_out_of_reach(node) else found.present).append(alloc)
+    else:
+        at = due_at(alloc, policy)
+        if alloc.followup_eval_id == eval_id or at - now <= SOON:
+            found.now.append(alloc)
+            return
+        found.present.append(alloc)
+        if not alloc.followup_eval_id:
+            found.later.append((alloc, at))
 
 
 def _batch(alloc: Allocation) -> bool | None:

@@ -103,7 +103,8 @@ def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
     delay = next_delay(alloc, policy) if policy is not None else Duration(0)
     event = RescheduleEvent(reschedule_time=now, prev_alloc_id=alloc.id, prev_node_id=alloc.node_id, delay=delay)
     assert policy is None or not policy.unlimited or len(kept) <= EVENTS_KEPT, "an unlimited history stays short"
-    return RescheduleTracker(events=(*kept, event), last_reschedule=PLACED)
+    tracker = alloc.reschedule_tracker or RescheduleTracker()
+    return replace(tracker, events=(*kept, event), last_reschedule=PLACED)
 
 
 def unplaced(alloc: Allocation) -> RescheduleTracker:

@@ -12,7 +12,8 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import DesiredUpdates, Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate
-from yurt.structs.status import DESIRED_STOP, ClientStatus, NotGiven
+from yurt.structs.queueing.requeue import requeue_policy
+from yurt.structs.status import DESIRED_EVICT, DESIRED_STOP, ClientStatus, NotGiven
 
 NOT_NEEDED = "alloc not needed due to job update"
 NOT_NEEDED_RECONNECT = "alloc not needed due to disconnected client reconnect"
@@ -32,6 +33,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     previous: Allocation | None = None
     is_canary: bool = False
     is_rescheduled: bool = False
+    is_requeued: bool = False
+    """`previous` was preempted, and its replacement goes on with its work."""
     stops: str = ""
     job: Job | None = None
     """The version to place when it is not the newest (a lost or migrating allocation while canaries run)."""
@@ -56,7 +59,8 @@ class StopRequest(NamedTuple):
         return AllocStop(
             id=self.alloc.id,
             node_id=self.alloc.node_id,
-            desired_status=DESIRED_STOP,
+            # What waits again and is lost with its node meanwhile stays preempted: it is placed again as such.
+            desired_status=DESIRED_STOP if requeue_policy(self.alloc) is None else DESIRED_EVICT,
             description=self.description,
             client_status=self.client_status,
             followup_eval_id=self.followup_eval_id,

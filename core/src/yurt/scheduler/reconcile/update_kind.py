@@ -53,6 +53,7 @@ def _group_facts(group: TaskGroup) -> tuple[Any, ...]:
         tuple(_network(network) for network in group.networks),
         group.consul,
         group.restart_policy.render_templates,
+        group.checkpoint.path if group.checkpoint is not None else None,
         tuple(service.connect for service in group.services if service.connect is not None),
         tuple(sorted(task.name for task in group.tasks)),
     )

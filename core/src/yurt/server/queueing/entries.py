@@ -22,6 +22,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_ready, is_server_terminal
 from yurt.structs.queueing.batch_queue import TENANT_METADATA, BatchQueue
+from yurt.structs.queueing.requeue import is_held
 
 QUEUED_TRIGGERS: Final = frozenset(
     {
@@ -29,6 +30,7 @@ QUEUED_TRIGGERS: Final = frozenset(
         status.TRIGGER_PERIODIC,
         status.TRIGGER_SCALING,
         status.TRIGGER_QUEUED_ALLOCS,
+        status.TRIGGER_PREEMPTION,
     }
 )
 """Evaluations for other reasons (a lost node, a stop) go to the scheduler at once: their work is not new."""
@@ -74,7 +76,7 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
     if found is None:
         return None
     job, queue = found
-    wanted = tuple(_wanted(state, job))
+    wanted = tuple(_wanted(state, job, evaluation))
     asked = NOTHING
     prices = queue.fair_share.prices if queue.fair_share is not None else {}
     for one in wanted:
@@ -208,12 +210,14 @@ def price_parts() -> int:
     return MILLI * PRICE_ONE
 
 
-def _wanted(state: Snapshot, job: Job) -> Iterator[PendingAllocs]:
+def _wanted(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[PendingAllocs]:
     """The allocations of each group that are neither there nor done."""
     present: Counter[str] = Counter()
     for alloc in state.allocs_of_job(job.namespace, job.id):
-        is_done = alloc.client_status == status.CLIENT_COMPLETE
-        if is_done or (is_using(alloc) and not is_server_terminal(alloc)):
+        # What was preempted ends as complete when its tasks end in time, and yet is not done.
+        is_done = alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status != status.DESIRED_EVICT
+        is_there = is_using(alloc) and not is_server_terminal(alloc)
+        if is_done or is_there or is_held(alloc, evaluation):
             present[alloc.task_group] += 1
     for group in job.task_groups:
         missing = group.count - present[group.name]

@@ -18,7 +18,7 @@ from typing import Final
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
-from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of
+from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of, queued_job
 from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Changes, Snapshot
@@ -113,6 +113,10 @@ class QueueGate:
         self._pools[entry.job.node_pool].ready.add(entry.waiting.key)
         self.is_dirty = True
         return True
+
+    def is_queued(self, state: Snapshot, evaluation: Evaluation) -> bool:
+        """Whether an evaluation is of those that wait in a queue."""
+        return queued_job(state, evaluation) is not None
 
     def note_blocked(self, state: Snapshot, evaluation: Evaluation) -> None:
         """An evaluation of a queued job was unplaced: its job keeps its place and is not ready."""

@@ -12,10 +12,12 @@ from yurt.queue.fair_order import Shares, fair_order
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Path, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
+from yurt.scheduler.placing.preemption import PRIORITY_DELTA
 from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueueEntry
 from yurt.server.queueing.pool_view import PoolView, weights_of
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
+from yurt.structs.status import SERVER_TERMINAL
 
 WINDOW: Final = 16
 """Jobs of a pool that the scheduler has at a time."""
@@ -86,7 +88,7 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> QueueDecision:
     """Which jobs the scheduler gets.
 
-    Jobs that are in flight are counted first. A job that is not ready has been tried and found no room: it waits, and
+    Jobs that are in flight are counted first. A job that is not ready has been tried and found no capacity: it waits, and
     capacity is kept for it, as for one that does not fit.
     """
     entries, ready, in_flight = jobs.entries, jobs.ready, jobs.in_flight
@@ -95,7 +97,8 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     free_capacity = view.free_capacity()
     for entry in in_flight:
         free_capacity.take(entry.wanted)
-    if not _may_start(free_capacity, jobs.shapes):
+    preempting = Preempting(view)
+    if not _may_start(free_capacity, jobs.shapes) and not preempting.is_possible:
         return QueueDecision((), ())
     kept = _Reservations(view, now)
     release: list[JobKey] = []
@@ -106,7 +109,9 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
         if fits and job.key in ready and kept.permits(entry):
             free_capacity.take(entry.wanted)
             release.append(job.key)
-            if len(release) + len(in_flight) >= WINDOW or not _may_start(free_capacity, jobs.shapes):
+            if len(release) + len(in_flight) >= WINDOW:
+                break
+            if not _may_start(free_capacity, jobs.shapes) and not preempting.is_possible:
                 break
             continue
         if not fits and not _could_ever_fit(free_capacity, entry):
@@ -114,8 +119,12 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
             if job.key in ready:
                 release.append(job.key)
             continue
+        if not fits and job.key in ready and len(release) + len(in_flight) < WINDOW and preempting.frees_capacity(entry):
+            # The scheduler chooses the victims, and the job gets their capacity in the same plan.
+            release.append(job.key)
+            continue
         if fits and job.key not in ready:
-            # Set aside: it has room and yet no node takes it (constraints, quota). It waits for other news.
+            # Set aside: it fits and yet no node takes it (constraints, quota). It waits for other changes.
             continue
         passed += 1
         kept.add(entry)
@@ -129,6 +138,42 @@ def _may_start(free_capacity: PoolCapacity, shapes: Mapping[object, Sequence[Pen
     return shapes is None or any(
         free_capacity.has_capacity(wanted) or not _fits_empty(free_capacity, wanted) for wanted in shapes.values()
     )
+
+
+class Preempting:
+    """Which waiting jobs could start in the place of others that run."""
+
+    def __init__(self, view: PoolView) -> None:
+        self._view = view
+        config = view.state.scheduler_config.preemption_config
+        lowest = view.lowest_priority if config.batch_scheduler_enabled else None
+        self._least = None if lowest is None else lowest + PRIORITY_DELTA
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a job of any priority could preempt something."""
+        return self._least is not None
+
+    def frees_capacity(self, entry: QueueEntry) -> bool:
+        """Whether a job fits once everything is gone that it may preempt, as far as the sizes of nodes tell."""
+        priority = entry.job.priority
+        if self._least is None or priority < self._least:
+            return False
+        shape = tuple((one.ask.signature, one.number, one.least) for one in entry.wanted)
+        found: bool = self._view.remembered(("preempting", shape, priority), lambda: self._frees(entry, priority))
+        return found
+
+    def _frees(self, entry: QueueEntry, priority: int) -> bool:
+        victims = [
+            alloc
+            for alloc in self._view.running()
+            if alloc.job is not None
+            and alloc.job.priority <= priority - PRIORITY_DELTA
+            and alloc.desired_status not in SERVER_TERMINAL
+        ]
+        free_capacity = self._view.free_capacity()
+        free_capacity.release(victims)
+        return bool(victims) and free_capacity.has_capacity(entry.wanted)
 
 
 def _could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:

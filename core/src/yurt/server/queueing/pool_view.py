@@ -25,6 +25,7 @@ from yurt.state.usage import is_using
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
+from yurt.structs.predicates import is_server_terminal
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
 from yurt.structs.queueing.usage import QueueUsage
 
@@ -196,6 +197,16 @@ class PoolView:
             found.append((alloc.create_time + whole, alloc_id))
         return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
 
+    @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of what runs and may be preempted; None when nothing does."""
+        found: int | None = self.remembered("lowest priority", self._lowest_priority)
+        return found
+
+    def _lowest_priority(self) -> int | None:
+        jobs = [run.alloc.job for run in self._runs.by_id.values() if not is_server_terminal(run.alloc)]
+        return min((job.priority for job in jobs if job is not None), default=None)
+
     def running(self) -> list[Allocation]:
         """All that runs, in no order."""
         return [run.alloc for run in self._runs.by_id.values()]
@@ -292,7 +303,7 @@ def _sum_up(sums: dict[Any, Amounts], key: Hashable, amounts: Amounts, sign: int
 
 def _has_run(alloc: Allocation) -> bool:
     """Whether the run time of an allocation is representative of others."""
-    is_complete = alloc.client_status == status.CLIENT_COMPLETE
+    is_complete = alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status != status.DESIRED_EVICT
     return is_complete and alloc.job is not None and alloc.job.type == status.JOB_BATCH
 
 

@@ -16,6 +16,7 @@ from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.eval_times import EvalTimes
 from yurt.server.scheduling.missed_unblocks import unblock_missed, uses_csi
 from yurt.server.scheduling.pool_queues import PoolQueues
+from yurt.server.scheduling.requeue_counts import count_requeue
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -59,7 +60,8 @@ class EvalQueue:
     ) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
-        self._times = EvalTimes(metrics or Metrics(), env)
+        self._metrics = metrics or Metrics()
+        self._times = EvalTimes(self._metrics, env)
         self._env = env
         self._writer = writer
         self._current = current
@@ -106,6 +108,8 @@ class EvalQueue:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
+                if change.before is None and change.after is not None:
+                    count_requeue(self._metrics, self._current(), change.after)
                 if change.before is not None and freed_resources(change.before, change.after):
                     freed.add(change.before.node_id)
                     is_volume_free = is_volume_free or uses_csi(change.before)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
+from yurt.sdk.value import NANOSECONDS
+from yurt.server.log.state_waits import wait_for
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
@@ -43,6 +45,8 @@ class PoolQueues:
         self._has_changes = has_changes
         self._release = release
         self._wanted = asyncio.Event()
+        self._delayed: dict[str, Evaluation] = {}
+        """Evaluations of queued jobs whose back-off is not over."""
 
     def start(self, state: Snapshot) -> None:
         """Make the gate if a pool has a queue."""
@@ -54,7 +58,12 @@ class PoolQueues:
 
     def takes(self, evaluation: Evaluation) -> bool:
         """Whether an evaluation waits here from now on; False: it is for the broker."""
-        if self.gate is None or not self.gate.takes(self._current(), evaluation):
+        if self.gate is None:
+            return False
+        is_early = evaluation.wait_until > self._env.now()
+        if is_early and self.gate.is_queued(self._current(), evaluation):
+            self._delayed[evaluation.id] = evaluation
+        elif is_early or not self.gate.takes(self._current(), evaluation):
             return False
         self._wanted.set()
         return True
@@ -67,6 +76,7 @@ class PoolQueues:
 
     def forget(self, evaluation: Evaluation) -> None:
         """An evaluation ended or was deleted."""
+        self._delayed.pop(evaluation.id, None)
         if self.gate is not None:
             self.gate.forget(evaluation)
             self._wanted.set()
@@ -102,6 +112,8 @@ class PoolQueues:
         self._release(self.gate.reset(state))
         if not _has_queues(state):
             self.gate = self.forecasts = None
+            delayed, self._delayed = tuple(self._delayed.values()), {}
+            self._release(delayed)
             return
         for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
             self.note_blocked(evaluation)
@@ -109,7 +121,8 @@ class PoolQueues:
     async def run(self) -> None:
         """Let evaluations through whenever something changed."""
         while True:
-            await self._wanted.wait()
+            await wait_for(self._env, self._wanted, self._next_due_s())
+            self._take_due()
             await self._turns.next()
             if self._has_changes():
                 # Who waits for what came is not known yet: another might be let through in its place.
@@ -117,6 +130,22 @@ class PoolQueues:
             self._wanted.clear()
             if self.gate is not None and self.gate.is_dirty:
                 self._release(self.gate.look(self._current(), self._env.now()))
+
+    def _next_due_s(self) -> float | None:
+        """How long until the first back-off is over; None: there is none."""
+        if not self._delayed:
+            return None
+        first = min(evaluation.wait_until for evaluation in self._delayed.values())
+        return max(0.0, (first - self._env.now()) / NANOSECONDS)
+
+    def _take_due(self) -> None:
+        """Queue the jobs whose back-off is over; what wants nothing any more is for the broker."""
+        now = self._env.now()
+        due = [evaluation for evaluation in self._delayed.values() if evaluation.wait_until <= now]
+        for evaluation in due:
+            del self._delayed[evaluation.id]
+            if not self.takes(evaluation):
+                self._release((evaluation,))
 
     async def run_forecasts(self) -> None:
         """Forecast the starts of what waits, to learn how good forecasts are."""

@@ -201,7 +201,12 @@ def _facts(call: Invocation, alloc: Json) -> list[tuple[str, object]]:
         facts.append(("Deployment Health", "unset" if health is None else "healthy" if health else "unhealthy"))
         if (alloc.get("DeploymentStatus") or {}).get("Canary"):
             facts.append(("Canary", True))
-    return facts + _reschedule_facts(call, alloc) + (_verbose_facts(alloc) if call.is_verbose else [])
+    return (
+        facts
+        + _reschedule_facts(call, alloc)
+        + _requeue_facts(alloc)
+        + (_verbose_facts(alloc) if call.is_verbose else [])
+    )
 
 
 def _reschedule_facts(call: Invocation, alloc: Json) -> list[tuple[str, object]]:
@@ -220,6 +225,22 @@ def _reschedule_facts(call: Invocation, alloc: Json) -> list[tuple[str, object]]
             wait = 0
         if wait > now_ns():
             facts.append(("Reschedule Eligibility", f"{two_units(wait - now_ns())} from now"))
+    return facts
+
+
+def _requeue_facts(alloc: Json) -> list[tuple[str, object]]:
+    """What preemption has cost the allocations before this one, and when its tasks saved their work last."""
+    facts: list[tuple[str, object]] = []
+    tracker, policy = alloc.get("RescheduleTracker") or {}, _group(alloc).get("Requeue")
+    if policy is not None:
+        attempts = policy.get("Attempts", -1)
+        facts.append(("Requeues", f"{tracker.get('Requeues') or 0}/{'unlimited' if attempts < 0 else attempts}"))
+    if tracker.get("Requeues"):
+        facts.append(("Lost Run Time", go_duration(tracker.get("Lost") or 0)))
+    states = (alloc.get("TaskStates") or {}).values()
+    saved = max((parse_time(state.get("CheckpointedAt")) for state in states), default=0)
+    if saved:
+        facts.append(("Last Checkpoint", f"{two_units(max(0, now_ns() - saved))} ago"))
     return facts
 
 

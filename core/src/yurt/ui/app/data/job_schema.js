@@ -20,6 +20,8 @@ export const SCHEMA = {
   "parameterized": "> ParameterizedJobConfig",
   "reschedule": "> ReschedulePolicy",
   "migrate": "> MigrateStrategy",
+  "requeue": "> Requeue",
+  "checkpoint": "> Checkpoint",
   "meta": "map",
   "ui": "> JobUIConfig",
   "task": "> Task",
@@ -75,6 +77,8 @@ export const SCHEMA = {
   "max_client_disconnect": "duration",
   "scaling": "> ScalingPolicy",
   "gang": "> Gang",
+  "requeue": "> Requeue",
+  "checkpoint": "> Checkpoint",
   "consul": "> Consul",
   "vault": "> Vault",
   "prevent_reschedule_on_lost": "bool"
@@ -333,6 +337,18 @@ export const SCHEMA = {
  },
  "Gang": {
   "min": "int"
+ },
+ "Requeue": {
+  "attempts": "int",
+  "delay": "duration",
+  "delay_function": "string",
+  "max_delay": "duration"
+ },
+ "Checkpoint": {
+  "signal": "string",
+  "grace": "duration",
+  "interval": "duration",
+  "path": "string"
  },
  "EphemeralDisk": {
   "sticky": "bool",

@@ -1,0 +1,95 @@
+"""The checkpoint directory of a task: where it is on the host, and when something in it changed last.
+
+What is there belongs to the task, so nothing is followed: links are neither entered nor read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from typing import Final, NamedTuple
+
+from yurt.client.files.alloc_dir import FOLDER_FLAGS, OPEN_MODE, component
+from yurt.client.tasks.client_task import ClientTask
+from yurt.structs.policies import Checkpoint
+
+DONE: Final = ".done"
+"""A task that has saved its work and waits to be ended writes this file."""
+ENTRIES_MAX: Final = 1_000
+"""Entries of the directory that are looked at."""
+
+
+class Saved(NamedTuple):
+    """When an entry of the directory changed last, and when `.done` did, in ns since 1970; 0: there is none."""
+
+    at: int = 0
+    done_at: int = 0
+
+
+def folder_of(task: ClientTask, checkpoint: Checkpoint) -> tuple[str, tuple[str, ...]] | None:
+    """A trusted folder of the host and the names below it; None when the path is in no mount that is known."""
+    if not checkpoint.path.startswith("/"):
+        return os.path.join(task.dirs.shared_dir, "data"), tuple(checkpoint.path.split("/"))
+    path = posixpath.normpath(checkpoint.path)
+    best: tuple[str, str] | None = None
+    for mount in task.given.mounts:
+        top = posixpath.normpath(mount.task_path)
+        if (path == top or path.startswith(top.rstrip("/") + "/")) and (best is None or len(top) > len(best[0])):
+            best = (top, mount.host_path)
+    if best is None:
+        return None
+    below = path[len(best[0]) :].strip("/")
+    return best[1], tuple(below.split("/")) if below else ()
+
+
+def make_folder(task: ClientTask, checkpoint: Checkpoint) -> None:
+    """Make the directory, open to all tasks of the allocation; one in a volume is the task's own to make. Blocking."""
+    found = folder_of(task, checkpoint)
+    if found is None or checkpoint.path.startswith("/"):
+        return
+    held = os.open(found[0], FOLDER_FLAGS)
+    try:
+        for name in found[1]:
+            is_new = True
+            try:
+                os.mkdir(component(name), dir_fd=held)
+            except FileExistsError:
+                is_new = False
+            inner = os.open(name, FOLDER_FLAGS, dir_fd=held)
+            os.close(held)
+            held = inner
+            if is_new:
+                os.fchmod(held, OPEN_MODE)
+    finally:
+        os.close(held)
+
+
+def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
+    """When the task saved last; zeros when nothing is there, or the place is unknown. Blocking."""
+    found = folder_of(task, checkpoint)
+    if found is None:
+        return Saved()
+    with contextlib.suppress(OSError):
+        held = os.open(found[0], FOLDER_FLAGS)
+        try:
+            for name in found[1]:
+                inner = os.open(name, FOLDER_FLAGS, dir_fd=held)
+                os.close(held)
+                held = inner
+            return _newest(held)
+        finally:
+            os.close(held)
+    return Saved()
+
+
+def _newest(folder: int) -> Saved:
+    at = done_at = 0
+    with os.scandir(folder) as entries:
+        for _, entry in zip(range(ENTRIES_MAX), entries, strict=False):
+            with contextlib.suppress(OSError):
+                changed = entry.stat(follow_symlinks=False).st_mtime_ns
+                at = max(at, changed)
+                if entry.name == DONE:
+                    done_at = changed
+    return Saved(at, done_at)

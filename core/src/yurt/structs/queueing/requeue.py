@@ -1,0 +1,124 @@
+"""Preempted allocations of groups with a `requeue` block: whether and when they are placed again, and what was lost.
+
+Such an allocation is not replaced before its client has told its end: until then it may save its work, and its disk
+cannot be taken over. Then it waits out its back-off, and in the queue of its node pool like a job that has just come,
+with the place that it had: a job's age counts from its submission.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.sdk.value import Duration, replace
+from yurt.structs.alloc import Allocation, RescheduleTracker
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.policies import Requeue
+from yurt.structs.predicates import is_client_terminal
+from yurt.structs.status import CLIENT_COMPLETE, DESIRED_EVICT, JOB_BATCH
+
+EXPONENT_MAX: Final = 40
+"""Doublings of a delay that are computed; any delay is beyond its maximum by then."""
+
+
+PREEMPTING: Final = "Preempting"
+"""The type of the event of a task that ends because its allocation is preempted."""
+
+
+def has_done_its_work(alloc: Allocation) -> bool:
+    """Whether an allocation completed by itself, before its client learned that it is preempted.
+
+    Whatever a task that was told to end exits with says nothing of its work.
+    """
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    if alloc.client_status != CLIENT_COMPLETE or group is None:
+        return False
+    mains = [alloc.task_states.get(task.name) for task in group.tasks if task.lifecycle is None]
+    return bool(mains) and all(
+        state is not None and all(event.type != PREEMPTING for event in state.events) for state in mains
+    )
+
+
+def requeue_policy(alloc: Allocation) -> Requeue | None:
+    """The policy of a preempted allocation; None when it was not preempted, or its group has no such block."""
+    job = alloc.job
+    if alloc.desired_status != DESIRED_EVICT or job is None or job.type != JOB_BATCH:
+        return None
+    group = job.group(alloc.task_group)
+    return group.requeue if group is not None else None
+
+
+def requeues_of(alloc: Allocation) -> int:
+    """How often predecessors of the allocation were preempted and waited again."""
+    return alloc.reschedule_tracker.requeues if alloc.reschedule_tracker is not None else 0
+
+
+def has_attempts(alloc: Allocation, policy: Requeue) -> bool:
+    """Whether the allocation may wait once more."""
+    return policy.attempts < 0 or requeues_of(alloc) < policy.attempts
+
+
+def due_at(alloc: Allocation, policy: Requeue) -> int:
+    """When an ended allocation may be placed again."""
+    return ended_at(alloc) + back_off(policy, requeues_of(alloc))
+
+
+def back_off(policy: Requeue, requeues: int) -> Duration:
+    """The wait after so many earlier ones."""
+    if policy.delay <= 0:
+        return Duration(0)
+    match policy.delay_function:
+        case "exponential":
+            delay = policy.delay << min(requeues, EXPONENT_MAX)
+        case "fibonacci":
+            delay = policy.delay * _fibonacci(min(requeues, EXPONENT_MAX))
+        case _:
+            delay = policy.delay
+    return Duration(min(delay, policy.max_delay) if policy.max_delay > 0 else delay)
+
+
+def _fibonacci(number: int) -> int:
+    before, last = 1, 1
+    for _ in range(number):
+        before, last = last, before + last
+    return before
+
+
+def ended_at(alloc: Allocation) -> int:
+    """When its last task ended, by its client's clock, bounded by the times that the servers know."""
+    told = max((state.finished_at for state in alloc.task_states.values()), default=0)
+    latest = alloc.modify_time or told
+    return max(min(told or latest, latest), alloc.create_time)
+
+
+def lost_work(alloc: Allocation, until: int) -> Duration:
+    """The run time that is lost when an allocation ends: since its last checkpoint, else since its tasks started."""
+    starts = [state.started_at for state in alloc.task_states.values() if state.started_at]
+    if not starts:
+        return Duration(0)
+    saved = max((state.checkpointed_at for state in alloc.task_states.values()), default=0)
+    # By the client's clock, which may be ahead: nothing was saved in the future, and no time is lost twice.
+    return Duration(max(0, until - max(saved, min(starts))))
+
+
+def requeued_tracker(alloc: Allocation, now: int) -> RescheduleTracker:
+    """The history of the replacement of a preempted allocation."""
+    tracker = alloc.reschedule_tracker or RescheduleTracker()
+    end = ended_at(alloc) if is_client_terminal(alloc) else now
+    lost = Duration(tracker.lost + lost_work(alloc, end))
+    assert lost >= tracker.lost, "what was lost stays lost"
+    return replace(tracker, requeues=tracker.requeues + 1, lost=lost)
+
+
+def is_held(alloc: Allocation, evaluation: Evaluation) -> bool:
+    """Whether a preempted allocation wants no place yet, or none any more, by an evaluation that looks at its job.
+
+    It still ends, it has done its work or has no attempts left, or its back-off has not begun: the evaluation that
+    begins one, and not the one that comes when it is over, is for the scheduler at once.
+    """
+    policy = requeue_policy(alloc)
+    if policy is None or alloc.next_allocation:
+        return False
+    if not is_client_terminal(alloc) or not has_attempts(alloc, policy) or has_done_its_work(alloc):
+        return True
+    is_delayed = back_off(policy, requeues_of(alloc)) > 0
+    return is_delayed and not alloc.followup_eval_id and evaluation.wait_until <= 0
