@@ -317,7 +317,9 @@ def test_victims_of_batch_jobs_are_those_that_lose_the_least_work() -> None:
         for number in range(2):
             low = replace(_job(1, Resources(cpu=3900, memory_mb=10)), id=f"low-{number}", type="batch", priority=10)
             saved = factories.NOW - seconds(60) if number == saver else 0
-            state = TaskState(state="running", started_at=UnixNano(factories.NOW - seconds(9000)), checkpointed_at=saved)
+            state = TaskState(
+                state="running", started_at=UnixNano(factories.NOW - seconds(9000)), checkpointed_at=saved
+            )
             alloc = factories.alloc(low, on=_node(number), id=factories.number_id(number, kind=7))
             alloc = replace(alloc, client_status="running", task_states={"web": state})
             edit.put(Tables.allocs, alloc.id, alloc)

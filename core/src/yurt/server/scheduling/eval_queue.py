@@ -108,8 +108,7 @@ class EvalQueue:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
-                if change.before is None and change.after is not None:
-                    count_requeue(self._metrics, self._current(), change.after)
+                count_requeue(self._metrics, self._current(), change)
                 if change.before is not None and freed_resources(change.before, change.after):
                     freed.add(change.before.node_id)
                     is_volume_free = is_volume_free or uses_csi(change.before)

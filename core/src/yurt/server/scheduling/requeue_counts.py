@@ -6,7 +6,7 @@ from typing import Final
 
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.value import NANOSECONDS
-from yurt.state import Snapshot
+from yurt.state import Change, Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.queueing.requeue import requeues_of
@@ -14,10 +14,11 @@ from yurt.structs.queueing.requeue import requeues_of
 PREEMPTED: Final = (("reason", "preempted"),)
 
 
-def count_requeue(metrics: Metrics, state: Snapshot, placed: Allocation) -> None:
+def count_requeue(metrics: Metrics, state: Snapshot, change: Change) -> None:
     """Count a new allocation if it goes on with the work of a preempted one."""
-    tracker = placed.reschedule_tracker
-    if tracker is None or not tracker.requeues:
+    placed: Allocation | None = change.after if change.before is None else None
+    tracker = None if placed is None else placed.reschedule_tracker
+    if placed is None or tracker is None or not tracker.requeues:
         return
     previous = state.allocs.get(placed.previous_allocation)
     if previous is None or requeues_of(previous) >= tracker.requeues:
