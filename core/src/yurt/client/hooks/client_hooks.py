@@ -10,11 +10,10 @@ from yurt.client.config import AddedHooks
 from yurt.client.context import ClientContext
 from yurt.client.hooks.alloc_hooks import AllocHooks
 from yurt.client.hooks.artifacts import ArtifactsHook
-from yurt.client.hooks.checkpoint import CheckpointHook
 from yurt.client.hooks.configuration import ConfigurationHook
 from yurt.client.hooks.csi import AllocCsiVolumesHook, CsiPluginHook, CsiPluginsHook, TaskCsiVolumesHook
 from yurt.client.hooks.devices import DevicesHook
-from yurt.client.hooks.disk import DiskHook
+from yurt.client.hooks.disk import CheckpointHook, DiskHook
 from yurt.client.hooks.health import HealthHook
 from yurt.client.hooks.identities import IdentitiesHook
 from yurt.client.hooks.logs import LogsHook

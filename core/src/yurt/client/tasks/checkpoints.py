@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+from itertools import islice
 from typing import Final, NamedTuple
 
 from yurt.client.files.alloc_dir import FOLDER_FLAGS, OPEN_MODE, component
@@ -84,12 +85,14 @@ def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
 
 
 def _newest(folder: int) -> Saved:
-    at = done_at = 0
     with os.scandir(folder) as entries:
-        for _, entry in zip(range(ENTRIES_MAX), entries, strict=False):
-            with contextlib.suppress(OSError):
-                changed = entry.stat(follow_symlinks=False).st_mtime_ns
-                at = max(at, changed)
-                if entry.name == DONE:
-                    done_at = changed
-    return Saved(at, done_at)
+        times = [_changed(entry) for entry in islice(entries, ENTRIES_MAX)]
+    return Saved(max((at for _, at in times), default=0), max((at for name, at in times if name == DONE), default=0))
+
+
+def _changed(entry: os.DirEntry[str]) -> tuple[str, int]:
+    """The name of an entry and when it changed; 0 for one that is gone."""
+    try:
+        return entry.name, entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return entry.name, 0

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
-from yurt.client.tasks.checkpoints import last_saved
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.run_end import RunEnd
@@ -263,6 +262,8 @@ class TaskRunner:
 
     async def _save_work(self, run: int, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
         """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
+        from yurt.client.tasks.checkpoints import last_saved
+
         env = self._context.env
         before = (await asyncio.to_thread(last_saved, self.hooked, checkpoint)).done_at
         try:

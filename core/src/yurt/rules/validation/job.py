@@ -16,7 +16,6 @@ from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
 from yurt.rules.problems import duplicates, multi_error, nested, one_of
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
-from yurt.rules.validation.preemption import preemption_problems
 from yurt.rules.validation.service import network_problems, service_problems, volume_problems
 from yurt.rules.validation.task import task_problems, task_warnings
 from yurt.sdk.errors import Invalid
@@ -176,7 +175,10 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
 def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     """Problems inside one group."""
     yield from _gang_problems(job, group)
-    yield from preemption_problems(job, group)
+    if group.requeue is not None or group.checkpoint is not None:
+        from yurt.rules.validation.preemption import preemption_problems
+
+        yield from preemption_problems(job, group)
     if "\0" in group.name:
         yield "Task group name contains null character"
     if group.count < 0:

@@ -13,10 +13,9 @@ from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
-from yurt.server.scheduling.eval_times import EvalTimes
+from yurt.server.scheduling.eval_times import EvalTimes, count_requeue
 from yurt.server.scheduling.missed_unblocks import unblock_missed, uses_csi
 from yurt.server.scheduling.pool_queues import PoolQueues
-from yurt.server.scheduling.requeue_counts import count_requeue
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
