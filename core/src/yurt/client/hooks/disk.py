@@ -12,11 +12,12 @@ from yurt.client.ports import ServerPort
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
+from yurt.lifecycle.task import Checkpointed
 from yurt.runtime.env import Env
 from yurt.sdk.driver import ExitResult, TaskHandle
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.hooks import AllocHookOf, TaskHookOf
-from yurt.sdk.value import NANOSECONDS
+from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.structs.policies import Checkpoint
 
 MIB = 1024 * 1024
@@ -122,6 +123,7 @@ class CheckpointHook(TaskHookOf[ClientTask]):
         from yurt.client.tasks.checkpoints import last_saved
 
         saved = (await asyncio.to_thread(last_saved, task, checkpoint)).at
-        if saved:
-            task.saved(min(saved, self._env.now()))
+        at = UnixNano(min(saved, self._env.now()))
+        if at > task.runner.machine.state.checkpointed_at:
+            task.runner.post(Checkpointed(at=at))
         return saved

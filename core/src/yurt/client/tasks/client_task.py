@@ -18,12 +18,12 @@ from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, v
 from yurt.client.tasks.identities import handed_out
 from yurt.client.timed_waits import LightEvent
 from yurt.lifecycle import events
-from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Checkpointed, Kill, Note, TaskMachine
+from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Kill, Note, TaskMachine
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, ExecResult, TaskDirs, TaskRequest
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import Additions, TaskFacts
-from yurt.sdk.value import Duration, UnixNano, Value, replace
+from yurt.sdk.value import Duration, Value, replace
 from yurt.structs.alloc import Allocation, AllocNetworkStatus, TaskEvent
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
@@ -96,7 +96,7 @@ class ClientTask:
         self.killed = LightEvent()
         self.running = LightEvent()
         self._context = context
-        self._runner = runner
+        self.runner = runner
         self._group = group
         self._given = Additions()
         self._env: dict[str, str] | None = None
@@ -211,20 +211,15 @@ class ClientTask:
 
     def note(self, event: TaskEvent | str) -> None:
         """Record an event that changes nothing."""
-        self._runner.post(Note(event=events.hook_message(event) if isinstance(event, str) else event))
-
-    def saved(self, at: int) -> None:
-        """The task has saved its work."""
-        if at > self._runner.machine.state.checkpointed_at:
-            self._runner.post(Checkpointed(at=UnixNano(at)))
+        self.runner.post(Note(event=events.hook_message(event) if isinstance(event, str) else event))
 
     def restart(self, reason: str) -> None:
         """End the run and start another."""
-        self._runner.post(AskRestart(reason=reason))
+        self.runner.post(AskRestart(reason=reason))
 
     def fail(self, event: TaskEvent) -> None:
         """End the task for good, as failed."""
-        self._runner.post(Kill(reason=event, is_failure=True))
+        self.runner.post(Kill(reason=event, is_failure=True))
 
     def fail_task(self, reason: str) -> None:
         """End the task for good, as failed, for the reason of a package's hook."""
@@ -232,14 +227,14 @@ class ClientTask:
 
     async def signal(self, signal: str, reason: str = "") -> None:
         """Send a signal to the running task."""
-        await self._runner.signal(signal, reason)
+        await self.runner.signal(signal, reason)
 
     async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command inside the running task."""
         driver = self._context.drivers.get(self.spec.task.driver)
-        if self._runner.machine.phase != RUNNING or driver is None:
+        if self.runner.machine.phase != RUNNING or driver is None:
             raise Invalid(f"task {self.name!r} is not running; only in a running task can a command be run")
-        task_id = run_id(self.spec.alloc, self.name, self._runner.machine.run)
+        task_id = run_id(self.spec.alloc, self.name, self.runner.machine.run)
         return await driver.exec_task(task_id, command, timeout=timeout)
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:

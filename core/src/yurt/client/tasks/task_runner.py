@@ -22,6 +22,7 @@ from yurt.client.timed_waits import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import restarts_on_success
+from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, ExitResult, TaskHandle
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
@@ -254,31 +255,11 @@ class TaskRunner:
             await wait_or_sleep(self._context.env, end.ended, task.shutdown_delay / NANOSECONDS)
         checkpoint = checkpoint_of(self.alloc)
         if checkpoint is not None and not end.ended.is_set():
-            await self._save_work(run, checkpoint, end.ended)
+            await _save_work(self, self._context.env, checkpoint, end.ended)
         failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=end.ended)
         if failure:
             await end.notify(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
         self.post(machine.Stopped(run=run, error=failure))
-
-    async def _save_work(self, run: int, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
-        """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
-        from yurt.client.tasks.checkpoints import last_saved
-
-        env = self._context.env
-        before = (await asyncio.to_thread(last_saved, self.hooked, checkpoint)).done_at
-        try:
-            await self.calls.signal(self.task_id(run), checkpoint.signal)
-        except YurtError as error:
-            self.note(events.checkpointing_failed(str(error)))
-            return
-        self.note(events.checkpointing(checkpoint.signal, checkpoint.grace))
-        until = env.now() + checkpoint.grace
-        # An agent that stops its tasks at once hurries this one too: nobody waits for a grace of an hour then.
-        while env.now() < until and not self.alloc.desired_transition.no_shutdown_delay:
-            if await wait_or_sleep(env, ended, SAVED_POLL_S):
-                return
-            if (await asyncio.to_thread(last_saved, self.hooked, checkpoint)).done_at > before:
-                return
 
     async def _destroy(self, run: int) -> None:
         """Free the run once its end is remembered, so that a crash in between loses no exit code."""
@@ -307,6 +288,26 @@ class TaskRunner:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.note(events.signaling(signal, reason))
         await self.calls.signal(self.task_id(self.machine.run), signal)
+
+
+async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
+    """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
+    from yurt.client.tasks.checkpoints import last_saved
+
+    before = (await asyncio.to_thread(last_saved, runner.hooked, checkpoint)).done_at
+    try:
+        await runner.calls.signal(runner.task_id(runner.machine.run), checkpoint.signal)
+    except YurtError as error:
+        runner.note(events.checkpointing_failed(str(error)))
+        return
+    runner.note(events.checkpointing(checkpoint.signal, checkpoint.grace))
+    until = env.now() + checkpoint.grace
+    # An agent that stops its tasks at once hurries this one too: nobody waits for a grace of an hour then.
+    while env.now() < until and not runner.alloc.desired_transition.no_shutdown_delay:
+        if await wait_or_sleep(env, ended, SAVED_POLL_S):
+            return
+        if (await asyncio.to_thread(last_saved, runner.hooked, checkpoint)).done_at > before:
+            return
 
 
 def checkpoint_of(alloc: Allocation) -> Checkpoint | None:
