@@ -78,7 +78,7 @@ class CheckpointHook(TaskHookOf[ClientTask]):
         from yurt.client.tasks.checkpoints import make_folder
 
         try:
-            await asyncio.to_thread(make_folder, task, checkpoint)
+            await self._env.in_thread(make_folder, task, checkpoint)
         except (OSError, Invalid) as error:
             text = f"the checkpoint directory {checkpoint.path!r} cannot be made: {error}"
             raise SetupProblem(events.setup_failure(text)) from None
@@ -122,7 +122,7 @@ class CheckpointHook(TaskHookOf[ClientTask]):
     async def _look(self, task: ClientTask, checkpoint: Checkpoint) -> int:
         from yurt.client.tasks.checkpoints import last_saved
 
-        saved = (await asyncio.to_thread(last_saved, task, checkpoint)).at
+        saved = (await self._env.in_thread(last_saved, task, checkpoint)).at
         at = UnixNano(min(saved, self._env.now()))
         if at > task.runner.machine.state.checkpointed_at:
             task.runner.post(Checkpointed(at=at))

@@ -294,7 +294,7 @@ async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended
     """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
     from yurt.client.tasks.checkpoints import last_saved
 
-    before = (await asyncio.to_thread(last_saved, runner.hooked, checkpoint)).done_at
+    before = (await env.in_thread(last_saved, runner.hooked, checkpoint)).done_at
     try:
         await runner.calls.signal(runner.task_id(runner.machine.run), checkpoint.signal)
     except YurtError as error:
@@ -306,7 +306,7 @@ async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended
     while env.now() < until and not runner.alloc.desired_transition.no_shutdown_delay:
         if await wait_or_sleep(env, ended, SAVED_POLL_S):
             return
-        if (await asyncio.to_thread(last_saved, runner.hooked, checkpoint)).done_at > before:
+        if (await env.in_thread(last_saved, runner.hooked, checkpoint)).done_at > before:
             return
 
 
