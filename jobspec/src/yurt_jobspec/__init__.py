@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .generic import parse_body, parse_body_with_positions
     from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
     from .json_source_map import json_positions
-    from .plain import with_unset_fields
+    from .plain_data import with_unset_fields
     from .report import render, to_json, to_sarif
     from .variables import Inputs
     from .write import WrittenJob, write_job
@@ -60,7 +60,7 @@ _HOMES = {
     "render": "report",
     "to_json": "report",
     "to_sarif": "report",
-    "with_unset_fields": "plain",
+    "with_unset_fields": "plain_data",
     "write_job": "write",
 }
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 from yurt.client.drivers.driver_table import passage, wait_end
 from yurt.client.tasks.unanswered_call import UnansweredCall
@@ -97,7 +98,8 @@ class DriverCalls:
     async def _ends_soon(self, starting: asyncio.Future[TaskHandle]) -> bool:
         """Wait for a start while the agent ends; one that takes too long is given up."""
         limit = asyncio.ensure_future(self._env.sleep(GIVE_UP_LIMIT_S))  # noqa: TID251 - cancelled below
-        await asyncio.wait({starting, limit}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {starting, limit}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         limit.cancel()
         if starting.done():
             return True
