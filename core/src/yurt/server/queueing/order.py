@@ -88,8 +88,8 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> QueueDecision:
     """Which jobs the scheduler gets.
 
-    Jobs that are in flight are counted first. A job that is not ready has been tried and found no capacity: it waits, and
-    capacity is kept for it, as for one that does not fit.
+    Jobs that are in flight are counted first. A job that is not ready has been tried and found no capacity: it waits,
+    and capacity is kept for it, as for one that does not fit.
     """
     entries, ready, in_flight = jobs.entries, jobs.ready, jobs.in_flight
     if not ready or len(in_flight) >= WINDOW:
@@ -119,7 +119,12 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
             if job.key in ready:
                 release.append(job.key)
             continue
-        if not fits and job.key in ready and len(release) + len(in_flight) < WINDOW and preempting.frees_capacity(entry):
+        if (
+            not fits
+            and job.key in ready
+            and len(release) + len(in_flight) < WINDOW
+            and preempting.frees_capacity(entry)
+        ):
             # The scheduler chooses the victims, and the job gets their capacity in the same plan.
             release.append(job.key)
             continue
