@@ -41,4 +41,4 @@ async def test_a_failing_handler_of_a_failure_ends_no_sibling(caplog: pytest.Log
         sibling = group.create_task(made())
 
     assert sibling.result() == 7
-    assert "so did the handling of its failure" in caplog.text
+    assert "handling of failed background work failed: name=work" in caplog.text

@@ -90,8 +90,8 @@ async def test_without_enforcement_a_node_registers_and_a_warning_says_what_is_m
 ) -> None:
     enforce(bench, "warn")
     await register(bench, "", name="new-one")
-    assert "node new-one" in caplog.text
-    assert "brings no introduction token; it may register" in caplog.text
+    assert "node registers without an introduction: name=new-one" in caplog.text
+    assert "it brings no introduction token" in caplog.text
     assert bench.server.metrics.counters["client.introduction.violation"] == 1
     enforce(bench, "none")
     caplog.clear()

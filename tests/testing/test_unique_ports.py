@@ -12,9 +12,9 @@ from yurt.testing import unique_ports
 
 ASK = """
 import sys
-from yurt.testing import claims
-name, number, claims.FOLDER = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-print(claims._is_claimed(name, number))
+from yurt.testing import unique_ports
+name, number, unique_ports.FOLDER = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+print(unique_ports._is_claimed(name, number))
 """
 
 

@@ -270,7 +270,7 @@ async def settle_down(world: World) -> None:
             world.check()
         if all(server.runs for server in world.servers.values()):
             break
-    told = {server.full: server.etcd._told for server in world.servers.values() if server.etcd is not None}
+    told = {server.full: server.etcd._reported for server in world.servers.values() if server.etcd is not None}
     assert all(server.runs for server in world.servers.values()), told
     assert set(world.kept) == {server.full for server in world.servers.values()}
 

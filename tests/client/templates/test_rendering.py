@@ -196,6 +196,7 @@ def test_json_reads_back_as_it_was(value: Any) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), plain_values, min_size=1, max_size=3))
 @example(value={"a": {"<<": "<<"}})
+@example(value={"a": "\x7f\x80\u200b\U000e0001\U0001f600"})
 def test_yaml_reads_back_as_it_was(value: Any) -> None:
     assert data.parse_yaml(data.to_yaml(value)) == value
 

@@ -150,7 +150,15 @@ def _yaml_line(value: str) -> str:
                 return value
         except YamlError:
             pass
-    return json.dumps(value, ensure_ascii=False)
+    return "".join(map(_yaml_shown, json.dumps(value, ensure_ascii=False)))
+
+
+def _yaml_shown(char: str) -> str:
+    """A character in double quotes; JSON leaves some as they are that YAML does not allow."""
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
 
 
 def _is_block(value: str) -> bool:
