@@ -16,6 +16,8 @@ from yurt.testing.unique_ports import quiet_port
 
 START_S = 60.0
 """How long an agent may take to say something."""
+CUT, WRITES_BEYOND_THE_CUT = 1024, 30
+"""A length of a raft log in bytes, and writes that it does not hold, of which etcd has stored most in its database."""
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
 
 
@@ -144,12 +146,14 @@ def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: Re
 
 
 def test_a_server_with_a_damaged_etcd_member_refuses_and_its_member_is_replaced(cluster: RealCluster) -> None:
+    for number in range(WRITES_BEYOND_THE_CUT):
+        apply_namespace(cluster.servers[0], f"kept-{number}")
     apply_namespace(cluster.servers[0], "kept")
     damaged = cluster.followers()[0]
     damaged.kill()
     member = damaged.folder / "data" / "server" / "etcd"
     for wal in (member / "data" / "member" / "wal").glob("*.wal"):
-        os.truncate(wal, 4096)
+        os.truncate(wal, CUT)
     damaged.spawn()
     assert damaged.wait_end() == 1
     assert "etcd member has lost its end" in damaged.log_text()
