@@ -135,7 +135,9 @@ async def test_what_was_acknowledged_survives_a_restart_from_disk(run_server: An
         await bench.add_node()
         await bench.server.resources.jobs.register(factories.job())
         await bench.until(lambda: len(bench.live()) == 1)
-        await bench.idle()  # the evaluation ends after its plan
+        # The evaluation ends after its plan, and the leader makes the first root key beside all else.
+        await bench.idle()
+        await bench.until(lambda: len(bench.server.state.root_keys) == 1)
         before = digest(bench.server.state)
     async with run_server(SqliteLog(tmp_path / "log.db"), env, data_dir=str(tmp_path)) as bench:
         assert digest(bench.server.state) == before
