@@ -44,8 +44,8 @@ class Case(NamedTuple):
     what: str
     block: int
     first: int
-    """So many that every caller has asked, and that everything has been asked for: a server that answers many
-    callers answers most of them again.
+    """Requests before the measurement: every caller asks, and every object is asked for. Then caches are warm, as on a
+    server that has run for a while.
     """
     request: Callable[[int, str], bytes]
     is_write: bool = False

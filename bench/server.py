@@ -5,8 +5,8 @@ process, which sends the jobs and reads meanwhile, shares the cores with the ser
 
     python -m bench server [--nodes 5000] [--jobs N]
 
-With --jobs it registers so many service jobs of one, with the log in memory, and no others: for checkouts that take
-turns. The processor time of the server, readers included, is what other work on the machine changes least.
+With --jobs N it only registers N service jobs of one allocation, with the log in memory: a short run to compare two
+checkouts in turns. Compare the server's processor time (readers included): other work on the machine changes it least.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench server")
     parser.add_argument("--nodes", type=int, default=NODES, help=f"simulated clients (default {NODES})")
-    parser.add_argument("--jobs", type=int, default=0, help="register so many service jobs of one, and nothing else")
+    parser.add_argument(
+        "--jobs", type=int, default=0, help="only register this number of service jobs of one allocation"
+    )
     options = parser.parse_args(namespace=Options())
     few = Case(f"{options.jobs:,} service jobs of 1, log in memory", options.jobs, 1, False, "", "", runs=3)
     rows: list[Row] = []

@@ -317,8 +317,9 @@ class Access:
     def sight(self, within: Namespaces = None) -> Hashable | None:
         """A key for the rows that the request sees: requests with equal keys see the same rows.
 
-        Where the namespace alone decides about a row, `within` says where rows may lie, and the key is what is decided
-        about that: callers with different policies share what they see alike. Else the key is all rights of the caller.
+        `within` names the namespaces of the rows where the namespace alone decides who sees a row. The key is then the
+        allowed ones among them, so callers with different policies share an answer. Otherwise the key is all rights of
+        the caller.
         None where it is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
         """
         if self.sees_all:

@@ -56,7 +56,7 @@ def _check_no_member_begun(data: AgentDataDir) -> None:
         raise Invalid(
             f"the state of this server is in its etcd member, and the member's raft log below "
             f"{data.server / ETCD_FOLDER} is gone: the server would start empty. Restore the data_dir from a copy. Or, "
-            f"while other servers of the cluster run, move what is left of {data.server / ETCD_FOLDER} away and set "
+            f"while other servers of the cluster run, move {data.server / ETCD_FOLDER} away and set "
             "bootstrap_expect to the number of servers: it joins them as a new member. Or start with an empty data_dir "
             "and `yurt operator snapshot restore FILE`"
         )

@@ -164,7 +164,7 @@ class ServerCluster:
             supervised(group, "majority with data", self._warn_of_lost_majority())
 
     async def _warn_of_lost_majority(self) -> None:
-        """Log what the operator has to do when so many servers lost their data that the others are not a majority."""
+        """Log the operator's next step when a majority of the servers has lost its data."""
         seen = told = ""
         while True:
             await self._env.sleep(ADVICE_AFTER_S)

@@ -125,11 +125,11 @@ class Records(Value):
             case _:
                 return False
 
-    def _with_own_record(self, told: Member) -> Records:
+    def _with_own_record(self, reported: Member) -> Records:
         """Contradict others' records of this server that are newer than its own but differ from it."""
-        if _key(told) <= _key(self.own) or _fact(told) == self.own:
+        if _key(reported) <= _key(self.own) or _fact(reported) == self.own:
             return self
-        return replace(self, own=replace(self.own, incarnation=told.incarnation + 1))
+        return replace(self, own=replace(self.own, incarnation=reported.incarnation + 1))
 
     def _with_member(self, told: Member, now: float) -> Records:
         fact, seen = _fact(told), self.others.get(told.name)
