@@ -72,10 +72,12 @@ _UNSETTABLE: Final = {
 """Fields of the API that no file sets, by the block."""
 _WITH_VALUE_ONLY: Final = {
     "DeviceTopology": "NVLink NUMA",
+    "Job": "Checkpoint Requeue",
     "RequestedDevice": "Compute FirstAvailable MemoryMB Share Topology",
     "Task": "CSIPluginConfig",
-    "TaskGroup": "Gang",
+    "TaskGroup": "Checkpoint Gang Requeue",
 }
+"""Fields left out while unset, by the block: those of Yurt alone, and those that Nomad omits too."""
 _MORE_BLOCKS: Final = {"Task": (ChildBlock("Identity", "block", "WorkloadIdentity"),)}
 """Objects that come from blocks of another field: the default identity of a task."""
 
