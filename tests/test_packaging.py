@@ -31,8 +31,8 @@ def required(folder: Path) -> list[tuple[str, str]]:
 
 
 def upper(specifier: str) -> str:
-    """The upper bound of `>=1,<2`."""
-    return next((part for part in specifier.split(",") if part.startswith("<")), "")
+    """The upper bound of `>=1,<2`, whatever marker follows it."""
+    return next((part.strip() for part in specifier.partition(";")[0].split(",") if part.startswith("<")), "")
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)

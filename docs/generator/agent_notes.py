@@ -103,7 +103,10 @@ client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, 
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.
 client.artifact.http_max_size  The largest download by HTTP.
-client.artifact.git_timeout  How long a clone may take.
+client.artifact.git_timeout  How long a clone by git may take.
+client.artifact.hg_timeout  How long a clone by Mercurial may take.
+client.artifact.gcs_timeout  How long a download from Google Cloud Storage may take.
+client.artifact.s3_timeout  How long a download from an S3-compatible store may take.
 client.artifact.decompression_file_count_limit  How many files an archive may hold.
 client.artifact.decompression_size_limit  How large an archive may become.
 client.artifact.disable_artifact_inspection  Repositories are not searched for links that lead out; archives are.

@@ -218,10 +218,11 @@ mode              What follows when the attempts are used up: `fail`, or `delay`
 render_templates  Templates are rendered anew before each restart.
 """,
     "TaskArtifact": """
-source            Where it is: `https://`, `http://`, `git::https://`, `s3::https://HOST/BUCKET/KEY`, or a file that the
-                  allocation has already; `//folder` behind an archive or a repository takes that part of it.
-options           `checksum`, `archive`, `filename`; of git `ref`, `depth`, `sshkey`; of S3 `region`, `version`,
-                  `aws_access_key_id`, `aws_access_key_secret`, `aws_access_token`.
+source            Where it is: `https://`, `http://`, `git::https://`, `hg::https://`, `s3::https://HOST/BUCKET/KEY`,
+                  `gs://BUCKET/KEY`, or a file that the allocation has already; `//folder` behind an archive or a
+                  repository takes that part of it. [All sources](../howto/fetch-artifacts.md).
+options           `checksum`, `archive`, `filename`; of git `ref`, `depth`, `sshkey`; of Mercurial `rev`, `sshkey`; of
+                  S3 `region`, `version`, `aws_access_key_id`, `aws_access_key_secret`, `aws_access_token`.
 headers           Headers of the request.
 mode              `any`, `file` or `dir`.
 insecure          Do not check certificates.

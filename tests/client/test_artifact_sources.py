@@ -21,7 +21,17 @@ def test_an_address_is_a_download_named_by_its_path():
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("a.tar.gz", "tar.gz"), ("a.tgz", "tar.gz"), ("a.zip", "zip"), ("a.gz", "gz"), ("a.tar.xz", "tar.xz"), ("a", "")],
+    [
+        ("a.tar.gz", "tar.gz"),
+        ("a.tgz", "tar.gz"),
+        ("a.zip", "zip"),
+        ("a.gz", "gz"),
+        ("a.tar.xz", "tar.xz"),
+        ("a.tar.zst", "tar.zst"),
+        ("a.tzst", "tar.zst"),
+        ("a.zst", "zst"),
+        ("a", ""),
+    ],
 )
 def test_the_name_tells_the_kind_of_archive(name: str, kind: str):
     assert parse_source(f"https://host/{name}").archive == kind
@@ -62,12 +72,46 @@ def test_repositories_are_told_by_their_address(text: str, url: str):
     assert (source.getter, source.url, source.ref, source.depth) == ("git", url, "v1.0", 3)
 
 
+GOOGLE = "https://storage.googleapis.com/storage/v1/b"
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("gcs::https://www.googleapis.com/storage/v1/b/dir/a.txt", f"{GOOGLE}/b/o/dir%2Fa.txt?alt=media"),
+        ("www.googleapis.com/storage/v1/b/a.txt", f"{GOOGLE}/b/o/a.txt?alt=media"),
+        ("gs://b/dir/a.txt#17", f"{GOOGLE}/b/o/dir%2Fa.txt?alt=media&generation=17"),
+        ("gcs::https://storage.googleapis.com/b/my a.txt", f"{GOOGLE}/b/o/my%20a.txt?alt=media"),
+        ("gcs::http://127.0.0.1:1/storage/v1/b/a.txt", "http://127.0.0.1:1/storage/v1/b/b/o/a.txt?alt=media"),
+    ],
+)
+def test_addresses_of_googles_objects(text: str, url: str):
+    source = parse_source(text)
+    assert (source.getter, source.url, source.file_name[-5:]) == ("gcs", url, "a.txt")
+
+
+@pytest.mark.parametrize("text", ["hg::https://host/a/b", "hg::ssh://hg@host/a/b"])
+def test_mercurial_repositories_are_named_by_their_getter(text: str):
+    source = parse_source(text, {"rev": "v1.0"})
+    assert (source.getter, source.url, source.ref) == ("hg", text.removeprefix("hg::"), "v1.0")
+
+
 @pytest.mark.parametrize(
     ("text", "options", "reason"),
     [
-        ("gcs::https://storage.example/bucket/key", {}, "not available in this version"),
-        ("gcs::https://www.googleapis.com/storage/v1/b", {}, "not available in this version"),
-        ("hg::https://host/repo", {}, "not available in this version"),
+        ("gcs::https://storage.example/bucket/key", {}, "names no object"),
+        ("gcs::https://www.googleapis.com/storage/v1/b", {}, "names no object"),
+        ("gcs::https:///storage/v1/b/k", {}, "names no object"),
+        ("gcs::ftp://host/storage/v1/b/k", {}, "names no object"),
+        ("gs://bucket/folder/", {}, "names no object"),
+        ("gs://bucket/key#latest", {}, "not the generation"),
+        ("hg::file:///srv/repo", {}, "cannot be fetched by file"),
+        ("hg::bundle:/srv/repo", {}, "not the address of a repository"),
+        ("hg::/srv/repo", {}, "not the address of a repository"),
+        ("hg::https:///repo", {}, "names no host"),
+        ("hg::https://host/x", {"rev": "--config=alias.clone=!touch x"}, "not a branch, tag or commit"),
+        ("hg::https://host/x", {"depth": "1"}, "whole history"),
+        ("hg::https://host/x", {"checksum": SHA256}, "commit as `rev`"),
         ("ftp://host/x", {}, 'cannot be downloaded by "ftp"'),
         ("git::file:///srv/repo", {}, "cannot be fetched by file"),
         ("git::/srv/repo", {}, "not the address of a repository"),
@@ -75,7 +119,6 @@ def test_repositories_are_told_by_their_address(text: str, url: str):
         ("https://host/x", {"checksum": "sha256:abc"}, "is not a checksum"),
         ("https://host/x", {"checksum": "md5:" + SHA256}, "is not a checksum"),
         ("https://host/x", {"archive": "rar"}, "unknown kind of archive"),
-        ("https://host/x.tar.zst", {}, "zstd"),
         ("https://host/x", {"filename": "../../etc/passwd"}, "cannot be the name of a file"),
         ("https://host/x%2F..%2Fy", {}, "download"),
         ("https://host/x.zip//../..", {}, "leads out of it"),

@@ -128,9 +128,8 @@ def checked_extra_path(text: str) -> str:
 def rules(writable: str, extra_paths: Iterable[str]) -> tuple[PathRule, ...]:
     """The Landlock rules of a process that writes in one folder, reads system settings and runs system programs."""
     programs = {*PROGRAM_FOLDERS, sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
-    git = shutil.which("git")
-    if git:
-        programs.add(os.path.dirname(os.path.dirname(os.path.realpath(git))))
+    for program in filter(None, map(shutil.which, ("git", "hg"))):
+        programs.add(os.path.dirname(os.path.dirname(os.path.realpath(program))))
     certificates = (os.environ.get(name, "") for name in CERTIFICATE_VARIABLES)
     return (
         PathRule(writable, READING | WRITING),

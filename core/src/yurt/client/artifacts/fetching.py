@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.client.artifacts.sources import GIT, ArtifactSource
+from yurt.client.artifacts.sources import REPOSITORIES, ArtifactSource
 from yurt.sdk.artifacts import TREE_KIND, ArtifactGetter
 from yurt.sdk.value import Value, no_entries
 
@@ -21,6 +21,9 @@ class ArtifactLimits(Value):
     http_read_timeout_s: float = 1800.0
     http_max_bytes: int = 100 * GB
     git_timeout_s: float = 1800.0
+    hg_timeout_s: float = 1800.0
+    gcs_timeout_s: float = 1800.0
+    s3_timeout_s: float = 1800.0
     file_count_max: int = 4096
     unpacked_bytes_max: int = 100 * GB
     is_inspected: bool = True
@@ -62,7 +65,23 @@ def makes_tree(fetch: Fetch) -> bool:
     """Whether its getter makes a folder instead of a file."""
     if fetch.package is not None:
         return fetch.package.getter.makes == TREE_KIND
-    return fetch.source.getter == GIT
+    return fetch.source.getter in REPOSITORIES
+
+
+def time_limit(fetch: Fetch) -> tuple[float, str]:
+    """The seconds that a download may take, and the setting of the agent that says so."""
+    limits = fetch.limits
+    match fetch.source.getter:
+        case "git":
+            return limits.git_timeout_s, "git_timeout"
+        case "hg":
+            return limits.hg_timeout_s, "hg_timeout"
+        case "gcs":
+            return limits.gcs_timeout_s, "gcs_timeout"
+        case "s3":
+            return limits.s3_timeout_s, "s3_timeout"
+        case _:
+            return limits.http_read_timeout_s, "http_read_timeout"
 
 
 class Fetched(Value):

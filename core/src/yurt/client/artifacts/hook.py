@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter
-from yurt.client.artifacts.sources import GIT, parse_source, shown_url
+from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter, time_limit
+from yurt.client.artifacts.sources import parse_source, shown_url
 from yurt.client.files.safe_files import Owners
 from yurt.client.files.users import ids_of
 from yurt.client.task_env import replace_in, replace_references
@@ -187,8 +187,7 @@ async def _run_program(fetch: Fetch) -> Fetched:
 
 def time_limit_s(fetch: Fetch) -> float:
     """The time limit of a fetch, unpacking included."""
-    limits = fetch.limits
-    return UNPACK_LIMIT_S + (limits.git_timeout_s if fetch.source.getter == GIT else limits.http_read_timeout_s)
+    return UNPACK_LIMIT_S + time_limit(fetch)[0]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -16,7 +16,8 @@ from http.client import HTTPMessage
 from typing import IO, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from yurt.client.artifacts.fetching import Fetch
+from yurt.client.artifacts.fetching import Fetch, time_limit
+from yurt.client.artifacts.google import REFUSED, is_trusted, metadata_token, operators_token
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import Checksum, S3Access, digest_of, shown_url
 from yurt.sdk.errors import Invalid, RecoverableError
@@ -98,7 +99,7 @@ def download(fetch: Fetch, path: str) -> None:
         made = opener(is_insecure=fetch.is_insecure)
         wanted = _wanted(made, fetch)
         hashing = hashlib.new(wanted.kind) if wanted else None
-        with _open(made, source.url, fetch) as answer, open(path, "xb") as file:
+        with _answer(made, fetch) as answer, open(path, "xb") as file:
             _copy(answer, file, fetch, hashing)
     except urllib.error.HTTPError as error:
         raise RecoverableError(f"{source.shown} answered {error.code} {error.reason}") from None
@@ -112,8 +113,26 @@ def download(fetch: Fetch, path: str) -> None:
         )
 
 
-def _open(made: urllib.request.OpenerDirector, url: str, fetch: Fetch) -> Any:
-    answer = made.open(request_of(url, fetch), timeout=min(IDLE_LIMIT_S, fetch.limits.http_read_timeout_s))
+def _answer(made: urllib.request.OpenerDirector, fetch: Fetch) -> Any:
+    """The answer of the source; one of Google's is asked again with the machine's token when it is refused."""
+    url = fetch.source.url
+    token = operators_token(fetch, made)
+    try:
+        return _open(made, url, fetch, token=token)
+    except urllib.error.HTTPError as error:
+        may_ask = fetch.source.google is not None and not token and error.code in REFUSED and is_trusted(url)
+        found = metadata_token() if may_ask else ""
+        if not found:
+            raise
+        error.close()
+        return _open(made, url, fetch, token=found)
+
+
+def _open(made: urllib.request.OpenerDirector, url: str, fetch: Fetch, *, token: str = "") -> Any:
+    request = request_of(url, fetch)
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    answer = made.open(request, timeout=min(IDLE_LIMIT_S, time_limit(fetch)[0]))
     if answer is None:
         raise Invalid(f"{shown_url(url)} cannot be opened: use http or https")
     return answer
@@ -122,7 +141,8 @@ def _open(made: urllib.request.OpenerDirector, url: str, fetch: Fetch) -> Any:
 def _copy(answer: Any, file: IO[bytes], fetch: Fetch, hashing: Any) -> None:
     limit = fetch.limits.http_max_bytes
     announced = answer.headers.get("Content-Length", "")
-    deadline = time.monotonic() + fetch.limits.http_read_timeout_s
+    limit_s, setting = time_limit(fetch)
+    deadline = time.monotonic() + limit_s
     size = int(announced) if announced.isdigit() else 0
     if size > limit:
         raise Invalid(_too_large(fetch, limit))
@@ -133,8 +153,7 @@ def _copy(answer: Any, file: IO[bytes], fetch: Fetch, hashing: Any) -> None:
             raise Invalid(_too_large(fetch, limit))
         if time.monotonic() > deadline:
             raise RecoverableError(
-                f"{fetch.source.shown} was not read within {fetch.limits.http_read_timeout_s:g} s "
-                "(client artifact.http_read_timeout)"
+                f"{fetch.source.shown} was not read within {limit_s:g} s (client artifact.{setting})"
             )
         if hashing is not None:
             hashing.update(data)

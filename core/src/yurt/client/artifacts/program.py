@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
-from yurt.client.artifacts import destination, http, package, repository, unpacking
+from yurt.client.artifacts import destination, google, http, mercurial, package, repository, unpacking
 from yurt.client.artifacts.destination import Arrivals
 from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched, makes_tree
-from yurt.client.artifacts.sources import FILE, GIT, TREE_ARCHIVES
+from yurt.client.artifacts.sources import FILE, GIT, HG, TREE_ARCHIVES
 from yurt.client.artifacts.worker import run_worker
 from yurt.client.files.safe_files import open_beneath
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
@@ -90,6 +90,7 @@ def run(fetch: Fetch) -> None:
     os.mkdir(folder, 0o700)
     if fetch.source.getter == FILE:
         _copy_own(fetch, f"{folder}/file")
+    fetch = google.with_credentials(fetch)
     is_confined = fetch.limits.is_confined and sys.platform == "linux"
     if is_confined:
         fetched = run_worker(fetch, folder, lambda given: attempt(given, produce))
@@ -121,6 +122,9 @@ def produce(fetch: Fetch) -> None:
             return
     elif fetch.source.getter == GIT:
         repository.clone(fetch, f"{fetch.staging}/tree")
+        return
+    elif fetch.source.getter == HG:
+        mercurial.clone(fetch, f"{fetch.staging}/tree")
         return
     elif fetch.source.getter != FILE:
         http.download(fetch, file)

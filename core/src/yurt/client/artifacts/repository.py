@@ -27,8 +27,8 @@ SSH_OPTIONS: Final = (
 )  # fmt: skip
 SSH: Final = " ".join(("ssh -F /dev/null", *(f"-o {option}" for option in SSH_OPTIONS)))
 NO_KEY: Final = "-o IdentityFile=none"
-KEPT_FROM_GIT: Final = ("GIT_", "SSH_", "XDG_", "GCM_", "DISPLAY")
-"""Beginnings of variables that would lead git or ssh to something of the agent's user."""
+KEPT_FROM_PROGRAMS: Final = ("GIT_", "HG", "SSH_", "XDG_", "GCM_", "DISPLAY", "PYTHON")
+"""Beginnings of variables that would lead git, hg or ssh to something of the agent's user."""
 SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -79,9 +79,8 @@ def _git(fetch: Fetch, *words: str) -> None:
 
 def _environment(fetch: Fetch) -> dict[str, str]:
     """The environment of git: no host configuration, prompts or local paths; the key when one is given."""
-    key = f"-i {shlex.quote(_write_key(fetch))}" if fetch.source.ssh_key else NO_KEY
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(KEPT_FROM_GIT)},
+        **kept_environment(),
         "HOME": fetch.staging,
         "XDG_CONFIG_HOME": fetch.staging,
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -89,10 +88,20 @@ def _environment(fetch: Fetch) -> dict[str, str]:
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": PROTOCOLS,
-        "GIT_SSH_COMMAND": f"{SSH} {key}",
+        "GIT_SSH_COMMAND": ssh_command(fetch),
         "GIT_SSH_VARIANT": "ssh",
         "LC_ALL": "C",
     }
+
+
+def kept_environment() -> dict[str, str]:
+    """This process's variables without those that lead a program to something of the agent's user."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(KEPT_FROM_PROGRAMS)}
+
+
+def ssh_command(fetch: Fetch) -> str:
+    """ssh with no key but the artifact's, which is written into the staging folder."""
+    return f"{SSH} -i {shlex.quote(_write_key(fetch))}" if fetch.source.ssh_key else f"{SSH} {NO_KEY}"
 
 
 def _write_key(fetch: Fetch) -> str:

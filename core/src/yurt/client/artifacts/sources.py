@@ -2,8 +2,9 @@
 
     [getter::]url[//folder inside][?parameter=value&...]
 
-Parameters with a meaning are taken out of the address: `archive`, `checksum`, `filename`, and for git `ref`, `sshkey`
-and `depth`. An address without a scheme is a path, or names a host of repositories (github.com/...).
+Parameters with a meaning are taken out of the address: `archive`, `checksum`, `filename`, for git `ref`, `sshkey` and
+`depth`, for Mercurial `rev` and `sshkey`. An address without a scheme is a path, or names a host of repositories
+(github.com/...) or of Google's objects (www.googleapis.com/storage/v1/...).
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ HTTP: Final = "http"
 GIT: Final = "git"
 FILE: Final = "file"
 S3: Final = "s3"
-GETTERS: Final = (HTTP, GIT, FILE, S3)
-NOT_BUILT: Final = ("gcs", "hg")
+GCS: Final = "gcs"
+HG: Final = "hg"
+GETTERS: Final = (HTTP, GIT, FILE, S3, GCS, HG)
+REPOSITORIES: Final = (GIT, HG)
+REPOSITORY_SCHEMES: Final[Mapping[str, tuple[str, ...]]] = {
+    GIT: ("git", "ssh", "http", "https"), HG: ("ssh", "http", "https"),
+}  # fmt: skip
 ARCHIVES: Final = {
     "tar.gz": "tar.gz", "tgz": "tar.gz", "tar.bz2": "tar.bz2", "tbz2": "tar.bz2", "tar.xz": "tar.xz", "txz": "tar.xz",
     "tar": "tar", "zip": "zip", "gz": "gz", "bz2": "bz2", "xz": "xz",
-    "tar.zst": "zst", "tzst": "zst", "zst": "zst",
+    "tar.zst": "tar.zst", "tzst": "tar.zst", "zst": "zst",
 }  # fmt: skip
-"""Kinds of archives by their names; `gz`, `bz2` and `xz` hold one file."""
-TREE_ARCHIVES: Final = ("tar.gz", "tar.bz2", "tar.xz", "tar", "zip")
+"""Kinds of archives by their names; `gz`, `bz2`, `xz` and `zst` hold one file."""
+TREE_ARCHIVES: Final = ("tar.gz", "tar.bz2", "tar.xz", "tar.zst", "tar", "zip")
+ZSTANDARD_ARCHIVES: Final = ("tar.zst", "zst")
 NO_ARCHIVE: Final = ("false", "0", "f")
 HASH_LENGTHS: Final = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
 REPOSITORY_HOSTS: Final = ("github.com/", "gitlab.com/", "bitbucket.org/")
@@ -39,6 +46,9 @@ _SSH_FORM = re.compile(r"^(?:[\w.-]+@)[\w.-]+:(?!/)[^?]+")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _S3_HOST = re.compile(r"(?:^|\.)s3[.-](?:dualstack\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
 _S3_DEFAULT_REGION: Final = "us-east-1"
+_GOOGLE_PATH: Final = "/storage/v1/"
+_GOOGLE_DETECTED: Final = "www.googleapis.com/storage/v1/"
+_GOOGLE_STORAGE: Final = "storage.googleapis.com"
 _COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
 
 
@@ -59,8 +69,14 @@ class S3Access(Value):
     token: str = ""
 
 
+class GoogleAccess(Value):
+    """Credentials for Google Cloud Storage from the operator: the text of a credentials file."""
+
+    credentials: str = ""
+
+
 class ArtifactSource(Value):
-    """A parsed source. `archive` is one of `ARCHIVES`, or empty."""
+    """A parsed source. `archive` is one of `ARCHIVES`, or empty; `ref` is a git ref or a Mercurial revision."""
 
     getter: str
     url: str
@@ -72,6 +88,7 @@ class ArtifactSource(Value):
     depth: int = 0
     ssh_key: str = ""
     s3: S3Access | None = None
+    google: GoogleAccess | None = None
     parameters: Mapping[str, str] = no_entries()
     """The parameters of a package's getter beside the address."""
 
@@ -115,16 +132,18 @@ def parse_source(
         checksum=_checksum(parameters.pop("checksum", "")),
         file_name=_checked_name(file_name),
     )
-    if getter == GIT:
-        return _git_source(source, parameters)
+    if getter in REPOSITORIES:
+        return _repository_source(source, parameters)
     if getter in added:
         return _package_source(source, added[getter], parameters)
+    if getter == GCS:
+        return replace(source, google=GoogleAccess())
     return _with_query(_s3_source(source, parameters) if getter == S3 else source, parameters)
 
 
 def has_tree(getter: str, added: Mapping[str, ArtifactGetter]) -> bool:
     """Whether a getter makes a folder instead of a file."""
-    return getter == GIT or (getter in added and added[getter].makes == TREE_KIND)
+    return getter in REPOSITORIES or (getter in added and added[getter].makes == TREE_KIND)
 
 
 def _package_source(source: ArtifactSource, getter: ArtifactGetter, parameters: Mapping[str, str]) -> ArtifactSource:
@@ -146,24 +165,19 @@ def _split(text: str) -> tuple[str, str, dict[str, str]]:
 
 def _detected(name: str, address: str, added: Iterable[str]) -> tuple[str, str]:
     """The getter for a URL, and the full URL."""
-    if name in NOT_BUILT or address.startswith("gs://"):
-        raise Invalid(
-            f"artifacts from {name or address.partition(':')[0]} are not available in this version; "
-            "use an https address of the object (a signed one, where it is private), or git"
-        )
     if name and name not in (*GETTERS, "https"):
-        known = ", ".join(("http", "https", "git", "s3", "file", *sorted(added)))
+        known = ", ".join(("http", "https", "git", "hg", "s3", "gcs", "file", *sorted(added)))
         raise Invalid(f'unknown kind of artifact "{name}::"; this node has {known}')
     if name == S3 or address.startswith("s3://"):
         return S3, _object_address(address)
+    if name == GCS or address.startswith(("gs://", _GOOGLE_DETECTED)):
+        return GCS, _google_address(address)
     if not _SCHEME.match(address):
         return _without_scheme(name, address)
     scheme, _, rest = address.partition("://")
     scheme = scheme.lower()
-    if name == GIT or scheme in ("git", "ssh"):
-        if scheme not in ("git", "ssh", "http", "https"):
-            raise Invalid(f"a repository cannot be fetched by {scheme}; use https, http, ssh or git")
-        return GIT, address
+    if name in REPOSITORIES or scheme in ("git", "ssh"):
+        return _repository(name or GIT, scheme, address)
     if FILE in (scheme, name):
         return FILE, rest
     if scheme not in ("http", "https"):
@@ -171,6 +185,15 @@ def _detected(name: str, address: str, added: Iterable[str]) -> tuple[str, str]:
     if not urlsplit(address).hostname:
         raise Invalid(f"the artifact's source {shown_url(address)!r} names no host")
     return HTTP, f"{scheme}://{rest}"
+
+
+def _repository(name: str, scheme: str, address: str) -> tuple[str, str]:
+    schemes = REPOSITORY_SCHEMES[name]
+    if scheme not in schemes:
+        raise Invalid(f"a repository of {name} cannot be fetched by {scheme}; use {', '.join(sorted(schemes))}")
+    if not urlsplit(address).hostname:
+        raise Invalid(f"the artifact's source {shown_url(address)!r} names no host")
+    return name, address
 
 
 def _object_address(address: str) -> str:
@@ -187,15 +210,42 @@ def _object_address(address: str) -> str:
     return f"https://{host}.s3.amazonaws.com/{path}" if is_bucket else f"https://{rest}"
 
 
+def _google_address(address: str) -> str:
+    """The address of an object's content in Google's JSON API.
+
+    Written as `gs://BUCKET/KEY`, `https://www.googleapis.com/storage/v1/BUCKET/KEY`,
+    `https://storage.googleapis.com/BUCKET/KEY`, or `http(s)://HOST/storage/v1/BUCKET/KEY` for another host that speaks
+    the API. `#NUMBER` at the end asks for that generation of the object.
+    """
+    bare, _, generation = address.partition("#")
+    scheme, host, path = urlsplit(bare if "://" in bare else f"https://{bare}")[:3]
+    if scheme == "gs":
+        scheme, host, path = "https", _GOOGLE_STORAGE, f"{_GOOGLE_PATH}{host}{path}"
+    elif host == _GOOGLE_STORAGE and not path.startswith(_GOOGLE_PATH):
+        path = f"{_GOOGLE_PATH.rstrip('/')}{path}"
+    bucket, _, key = path.removeprefix(_GOOGLE_PATH).partition("/")
+    is_known = scheme in ("http", "https") and path.startswith(_GOOGLE_PATH) and host
+    if not is_known or not bucket or not key or key.endswith("/"):
+        raise Invalid(
+            f"{shown_url(address)!r} names no object; write gcs::https://www.googleapis.com/storage/v1/BUCKET/KEY"
+        )
+    if generation and not generation.isdigit():
+        raise Invalid(f"{generation[:32]!r} is not the generation of an object; write a number after '#'")
+    host = _GOOGLE_STORAGE if host == "www.googleapis.com" else host
+    content = f"alt=media&generation={generation}" if generation else "alt=media"
+    return f"{scheme}://{host}{_GOOGLE_PATH}b/{quote(bucket, safe='')}/o/{quote(unquote(key), safe='')}?{content}"
+
+
 def _without_scheme(name: str, address: str) -> tuple[str, str]:
     if _SSH_FORM.match(address) and name in ("", GIT):
         user_host, _, path = address.partition(":")
         return GIT, f"ssh://{user_host}/{path}"
     if address.startswith(REPOSITORY_HOSTS) and name in ("", GIT):
         return GIT, f"https://{'/'.join(address.split('/')[:3])}"
-    if name == GIT:
+    if name in REPOSITORIES:
         raise Invalid(
-            f"{shown_url(address)!r} is not the address of a repository; write git::https://... or user@host:path"
+            f"{shown_url(address)!r} is not the address of a repository; write {name}::https://..."
+            + (" or user@host:path" if name == GIT else " or hg::ssh://user@host/path")
         )
     if name in (HTTP, "https"):
         raise Invalid(f"the artifact's source {shown_url(address)!r} has no scheme; write http:// or https://")
@@ -213,8 +263,6 @@ def _archive(asked: str, file_name: str) -> str:
     else:
         endings = [ending for ending in ARCHIVES if file_name.endswith(f".{ending}")]
         kind = ARCHIVES[max(endings, key=len)] if endings else ""
-    if kind == "zst":
-        raise Invalid("zstd archives are not available in this version; use tar.gz, tar.xz or zip, or archive=false")
     return kind
 
 
@@ -280,12 +328,15 @@ def _with_query(source: ArtifactSource, parameters: Mapping[str, str]) -> Artifa
     return replace(source, url=url)
 
 
-def _git_source(source: ArtifactSource, parameters: Mapping[str, str]) -> ArtifactSource:
+def _repository_source(source: ArtifactSource, parameters: Mapping[str, str]) -> ArtifactSource:
     if source.checksum is not None:
-        raise Invalid("a repository has no checksum; give the commit as `ref` instead")
-    ref, depth = parameters.get("ref", ""), parameters.get("depth", "0") or "0"
+        name = "ref" if source.getter == GIT else "rev"
+        raise Invalid(f"a repository has no checksum; give the commit as `{name}` instead")
+    ref, depth = parameters.get("ref" if source.getter == GIT else "rev", ""), parameters.get("depth", "0") or "0"
     if ref and not _COMMIT.match(ref):
         raise Invalid(f"{ref[:64]!r} is not a branch, tag or commit")
     if not depth.isdigit():
         raise Invalid(f"`depth` is a number of commits, not {depth[:16]!r}")
+    if int(depth) and source.getter == HG:
+        raise Invalid("Mercurial clones the whole history; leave `depth` out")
     return replace(source, ref=ref, depth=int(depth), ssh_key=parameters.get("sshkey", ""))

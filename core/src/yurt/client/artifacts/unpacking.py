@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
 import lzma
 import os
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -24,7 +26,33 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.sdk.errors import Invalid
 
 CHUNK_BYTES: Final = 256 * 1024
-STREAMS: Final[dict[str, Callable[[str], Any]]] = {"gz": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+
+
+def zstandard() -> Any:
+    """The module of Zstandard: Python's own from 3.14 on. Its window is bounded by 128 MiB, its default.
+
+    Call it once before a confined process needs it: the module's folder may be out of reach then.
+    """
+    return importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """`BROKEN`, and Zstandard's own error once its module is loaded."""
+    loaded = sys.modules.get("compression.zstd") or sys.modules.get("backports.zstd")
+    return BROKEN if loaded is None else (*BROKEN, loaded.ZstdError)
+
+
+def _open_zstandard(path: str) -> Any:
+    return zstandard().open(path)
+
+
+def _open_plain(path: str) -> IO[bytes]:
+    return open(path, "rb")
+
+
+STREAMS: Final[dict[str, Callable[[str], Any]]] = {
+    "gz": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zst": _open_zstandard,
+}  # fmt: skip
 BROKEN: Final = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError, LookupError,
     NotImplementedError, RuntimeError,
@@ -82,15 +110,15 @@ def unpack_tree(archive: str, kind: str, folder: str, limits: ArtifactLimits) ->
         else:
             _untar(archive, kind, writer, budget)
         writer.finish()
-    except BROKEN as error:
+    except _broken() as error:
         raise Invalid(f"the {kind} archive cannot be unpacked: {error or type(error).__name__}") from None
     finally:
         os.close(top)
 
 
 def _untar(archive: str, kind: str, writer: TreeWriter, budget: SizeBudget) -> None:
-    opener = STREAMS.get(kind.removeprefix("tar."), open)
-    with opener(archive, "rb") as stream:
+    opener = STREAMS.get(kind.removeprefix("tar."), _open_plain)
+    with opener(archive) as stream:
         reader = tar.TarReader(stream)
         for entry in reader.entries():
             budget.take(entry.size)
@@ -147,7 +175,7 @@ def unpack_file(archive: str, kind: str, path: str, limits: ArtifactLimits) -> N
     try:
         with STREAMS[kind](archive) as packed, open(path, "xb") as file:
             _copy(packed, file, budget)
-    except BROKEN as error:
+    except _broken() as error:
         raise Invalid(f"the {kind} file cannot be unpacked: {error or type(error).__name__}") from None
 
 

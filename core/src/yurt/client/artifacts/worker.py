@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from yurt.client.artifacts import package
+from yurt.client.artifacts import google, package, unpacking
 from yurt.client.artifacts.confinement import (
     CLONE_NEWPID,
     Ids,
@@ -22,7 +22,7 @@ from yurt.client.artifacts.confinement import (
     unshare,
 )
 from yurt.client.artifacts.fetching import Fetch, Fetched
-from yurt.client.artifacts.sources import GIT
+from yurt.client.artifacts.sources import REPOSITORIES, ZSTANDARD_ARCHIVES
 from yurt.sdk.value import replace
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
@@ -37,7 +37,7 @@ def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
 
     `folder` belongs to the worker's user then, and the worker and all that it started have ended.
     """
-    _load()
+    _load(fetch)
     if fetch.package is not None:
         package.load(fetch.package)
     ids = unprivileged()
@@ -66,12 +66,16 @@ def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
         return Fetched(error=f"the process that fetches it ended with status {os.waitstatus_to_exitcode(status)}")
 
 
-def _load() -> None:
+def _load(fetch: Fetch) -> None:
     """Import lazily imported modules now: the worker may not be able to read the interpreter's folder."""
     for name in CODECS:
         codecs.lookup(name)
     for name in MODULES:
         importlib.import_module(name)
+    if fetch.source.archive in ZSTANDARD_ARCHIVES:
+        unpacking.zstandard()
+    if fetch.source.google is not None:
+        google.load(fetch.source.google)
 
 
 def _confined(fetch: Fetch, ids: Ids | None, parent: int, work: Work) -> Fetched:
@@ -92,7 +96,8 @@ def _confined(fetch: Fetch, ids: Ids | None, parent: int, work: Work) -> Fetched
 def _way(fetch: Fetch, ids: Ids | None) -> tuple[Fetch, Ids | None]:
     """The worker's path to its folder, and its user.
 
-    Where no way to the folder can be opened the worker names it ".". git needs its full name, and remains root then.
+    Where no way to the folder can be opened the worker names it ".". git and hg need its full name, and remain root
+    then.
     """
     os.chdir(fetch.staging)
     if ids is None:
@@ -100,7 +105,7 @@ def _way(fetch: Fetch, ids: Ids | None) -> tuple[Fetch, Ids | None]:
     if open_way(fetch.staging):
         os.chdir(fetch.staging)
         return fetch, ids
-    if fetch.source.getter == GIT:
+    if fetch.source.getter in REPOSITORIES:
         os.chown(".", 0, 0)
         return fetch, None
     return replace(fetch, staging="."), ids
