@@ -98,7 +98,7 @@ def test_ports_lie_inside_their_network() -> None:
 def test_words_are_an_object_with_a_field_for_each() -> None:
     (found,) = job_diff(replace(JOB, datacenters=("a", "b")), replace(JOB, datacenters=("b", "c"))).objects
     assert (found.name, found.type) == ("Datacenters", "Edited")
-    assert [field[0] for field in fields(found)] == ["Deleted", "None", "Added"]
+    assert [field[0] for field in fields(found)] == ["Added", "Deleted", "None"]
 
 
 def test_renamed_groups_are_deleted_and_added() -> None:

@@ -1,10 +1,13 @@
 """The difference between two job versions, in the format of Nomad's plan and version answers.
 
 Jobs, groups and tasks list only the plain fields that changed; blocks inside them that changed list the
-unchanged fields too, with type None, so that a reader sees the context. Maps are flattened to `Meta[key]`, a
-driver's config to `args[0]`, lists of words become an object with one field per word. Groups and tasks are
-matched by name and always listed. Blocks that repeat are matched by name where they have one, else each
-different block counts as deleted and added. Everything is sorted by name.
+unchanged fields too, empty ones included, with type None, so that a reader sees the context. Unchanged blocks are left
+out. Maps are flattened to `Meta[key]`, a driver's config to `args[0]`, lists of words become an object with one field
+per word. Groups and tasks are matched by name and always listed. Blocks that repeat are matched by name where they have
+one, else each different block counts as deleted and added.
+
+Fields are sorted by name, then type and value. The blocks of a job, a group and a task follow Nomad's fixed sequence
+(`_SEQUENCE`), those inside other blocks their names; blocks of one name are edited, added, deleted in this order.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ ADDED, DELETED, EDITED, NONE = "Added", "Deleted", "Edited", "None"
 _JOB_SKIPPED = frozenset(
     {
         "id", "status", "status_description", "stable", "version", "create_index", "modify_index", "job_modify_index",
-        "submit_time", "update", "reschedule", "migrate", "nomad_token_id", "version_tag", "task_groups", "dispatched",
+        "submit_time", "update", "reschedule", "migrate", "nomad_token_id", "version_tag", "task_groups",
         "dispatch_idempotency_token",
     }
 )  # fmt: skip
@@ -34,11 +37,36 @@ _GROUP_SKIPPED = frozenset({"name", "tasks"})
 _TASK_SKIPPED = frozenset({"name", "config"})
 _OBJECT_NAMES = {
     "Actions": "Action", "Affinities": "Affinity", "Artifacts": "Artifact", "Checks": "Check",
-    "Constraints": "Constraint",
-    "Devices": "Device", "DynamicPorts": "Dynamic Port", "Identities": "Identity", "Networks": "Network",
-    "ReservedPorts": "Static Port", "ScalingPolicies": "Scaling", "Secrets": "Secret", "Services": "Service",
-    "Spreads": "Spread", "Templates": "Template", "VolumeMounts": "VolumeMount", "Volumes": "Volume",
+    "Connect": "ConsulConnect", "Constraints": "Constraint", "Devices": "Device",
+    "DynamicPorts": "Dynamic Port", "Identities": "Identity",
+    "Links": "Link", "Networks": "Network", "Proxy": "ConsulProxy", "Regions": "Region", "ReservedPorts": "Static Port",
+    "ScalingPolicies": "Scaling", "Secrets": "Secret", "Services": "Service", "Spreads": "Spread",
+    "Templates": "Template", "Upstreams": "ConsulUpstreams", "VolumeMounts": "VolumeMount", "Volumes": "Volume",
 }  # fmt: skip
+_SEQUENCE = (
+    "Datacenters", "Constraint", "Affinity", "Config", "RestartPolicy", "ReschedulePolicy", "Disconnect",
+    "EphemeralDisk", "Migrate", "Update", "Resources", "LogConfig", "DispatchPayload", "Artifact", "Network", "Service",
+    "Volume", "Vault", "Consul", "Template", "VolumeMount", "Identity", "Periodic", "ParameterizedJob", "Multiregion",
+    "Spread", "Scaling",
+)  # fmt: skip
+"""The order of the blocks of a job, a group and a task; others come after them by name."""
+_KINDS = (EDITED, ADDED, DELETED, NONE)
+_NEVER_SHOWN = {
+    "LogConfig": {"enabled"},
+    "ScalingPolicy": {"id", "namespace", "type", "target", "create_index", "modify_index"},
+}
+_SHOWN_WHEN_SET: Mapping[str, Mapping[str, Any]] = {
+    "NetworkResource": {"device": "", "cidr": "", "ip": ""},
+    "Port": {"value": 0},
+    "UpdateStrategy": {"stagger": 30_000_000_000},
+}
+"""Fields that Nomad leaves out, by struct, with the value that jobs have unless they ask for another."""
+_TREES = {("Service", "connect")}
+"""Fields with a document of blocks that has no types of its own."""
+_FLAT_KEY = "Config"
+"""The key of such a document whose map is flattened to fields: options that another program reads."""
+_MAPS = {("ScalingPolicy", "policy")}
+"""Maps that are an object of their own instead of `Policy[key]` fields."""
 
 Fields = dict[str, str]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -47,7 +75,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 def job_diff(old: Job | None, new: Job | None) -> JobDiff:
     """The changes from `old` to `new`; None means a missing job."""
     fields = _changed_fields(_plain(old, _JOB_SKIPPED), _plain(new, _JOB_SKIPPED))
-    objects = _blocks(old, new, _JOB_SKIPPED)
+    objects = _in_sequence(_blocks(old, new, _JOB_SKIPPED))
     groups = tuple(
         _group_diff(before, after)
         for before, after in _by_name(old.task_groups if old else (), new.task_groups if new else ())
@@ -61,7 +89,7 @@ def job_diff(old: Job | None, new: Job | None) -> JobDiff:
 
 def _group_diff(old: TaskGroup | None, new: TaskGroup | None) -> TaskGroupDiff:
     fields = _changed_fields(_plain(old, _GROUP_SKIPPED), _plain(new, _GROUP_SKIPPED))
-    objects = _blocks(old, new, _GROUP_SKIPPED)
+    objects = _in_sequence(_blocks(old, new, _GROUP_SKIPPED))
     tasks = tuple(
         _task_diff(before, after) for before, after in _by_name(old.tasks if old else (), new.tasks if new else ())
     )
@@ -75,7 +103,7 @@ def _task_diff(old: Task | None, new: Task | None) -> TaskDiff:
     fields = _changed_fields(_plain(old, _TASK_SKIPPED), _plain(new, _TASK_SKIPPED))
     config = _object(_flat(old.config if old else {}), _flat(new.config if new else {}), (), "Config")
     objects = (*([config] if config is not None else []), *_blocks(old, new, _TASK_SKIPPED))
-    objects = tuple(sorted(objects, key=_object_order))
+    objects = _in_sequence(objects)
     named = new or old
     assert named is not None
     kind = _kind(old, new, bool(fields or objects))
@@ -102,10 +130,11 @@ def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) 
     if value is None:
         return {}
     found: Fields = {}
-    silent = _silent(type(value))
+    cls = type(value)
+    silent, hidden = _silent(cls), skipped | _hidden(cls)
     for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         item = getattr(value, name)
-        if name in skipped or isinstance(item, msgspec.Struct | tuple) or (name in silent and not item):
+        if name in hidden or (name in silent and item in silent[name]):
             continue
         if not isinstance(item, Mapping):
             found[wire] = _text(item)
@@ -115,15 +144,37 @@ def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) 
 
 
 @functools.cache
-def _silent(cls: type[msgspec.Struct]) -> frozenset[str]:
-    """Fields unknown to Nomad's API, which are written only when set."""
+def _silent(cls: type[msgspec.Struct]) -> Mapping[str, tuple[Any, ...]]:
+    """The values with which a field is left out: unset where Nomad does not know the field, else the usual one."""
     info = msgspec.inspect.type_info(cls)
     assert isinstance(info, msgspec.inspect.StructType), cls
-    return frozenset(
-        field.name
+    own = {
+        field.name: (None, False, 0, "", ())
         for field in info.fields
         if isinstance(field.type, msgspec.inspect.Metadata) and field.type.extra == WHEN_SET.extra
-    )
+    }
+    return {**own, **{name: (usual,) for name, usual in _SHOWN_WHEN_SET.get(cls.__name__, {}).items()}}
+
+
+@functools.cache
+def _hidden(cls: type[msgspec.Struct]) -> frozenset[str]:
+    """Fields that are never plain fields of the diff: left out, or blocks, set or not."""
+    info = msgspec.inspect.type_info(cls)
+    assert isinstance(info, msgspec.inspect.StructType), cls
+    blocks = (field.name for field in info.fields if _is_block(field.type))
+    maps = (field for name, field in _TREES | _MAPS if name == cls.__name__)
+    return frozenset(_NEVER_SHOWN.get(cls.__name__, ())).union(blocks, maps)
+
+
+def _is_block(kind: msgspec.inspect.Type) -> bool:
+    """Whether a field of that type holds a block or a list."""
+    match kind:
+        case msgspec.inspect.Metadata(type=inner):
+            return _is_block(inner)
+        case msgspec.inspect.UnionType(types=types):
+            return any(_is_block(each) for each in types)
+        case _:
+            return isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.VarTupleType)
 
 
 def _holds_structs(items: Mapping[str, Any]) -> bool:
@@ -158,15 +209,14 @@ def _flat(value: Any, prefix: str = "") -> Fields:
 
 
 def _changed_fields(old: Fields, new: Fields, *, with_context: bool = False) -> tuple[FieldDiff, ...]:
+    """The differing fields by name; `with_context` also the others, empty ones included."""
     found = []
     for name in sorted(old.keys() | new.keys()):
-        before, after = old.get(name), new.get(name)
-        if (before or "") == (after or ""):
-            if with_context and before is not None:
-                found.append(FieldDiff(type=NONE, name=name, old=before, new=before))
+        before, after = old.get(name) or "", new.get(name) or ""
+        if before == after and not with_context:
             continue
-        kind = ADDED if not before else DELETED if not after else EDITED
-        found.append(FieldDiff(type=kind, name=name, old=before or "", new=after or ""))
+        kind = NONE if before == after else ADDED if not before else DELETED if not after else EDITED
+        found.append(FieldDiff(type=kind, name=name, old=before, new=after))
     return tuple(found)
 
 
@@ -181,8 +231,10 @@ def _object(old: Fields, new: Fields, inner: tuple[ObjectDiff, ...], name: str) 
 def _block(old: msgspec.Struct | None, new: msgspec.Struct | None, name: str) -> ObjectDiff | None:
     if old == new:
         return None
-    fields = _changed_fields(_plain(old), _plain(new), with_context=True)
-    return ObjectDiff(type=_kind(old, new, True), name=name, fields=fields, objects=_blocks(old, new))
+    fields, objects = _changed_fields(_plain(old), _plain(new), with_context=True), _blocks(old, new)
+    if old is not None and new is not None and not objects and all(field.type == NONE for field in fields):
+        return None
+    return ObjectDiff(type=_kind(old, new, True), name=name, fields=fields, objects=objects)
 
 
 def _blocks(
@@ -197,12 +249,28 @@ def _blocks(
         if field not in skipped:
             before = None if old is None else getattr(old, field)
             after = None if new is None else getattr(new, field)
-            found.extend(_field_blocks(before, after, _OBJECT_NAMES.get(wire, wire)))
+            name, place = _OBJECT_NAMES.get(wire, wire), (type(like).__name__, field)
+            if place in _TREES:
+                found.extend(_tree(before, after, name))
+            elif place in _MAPS:
+                block = _object(_flat(before or {}), _flat(after or {}), (), name)
+                found.extend([] if block is None else [block])
+            else:
+                found.extend(_field_blocks(before, after, name))
     return tuple(sorted(found, key=_object_order))
 
 
-def _object_order(diff: ObjectDiff) -> tuple[str, str, str]:
-    return (diff.name, diff.type, diff.fields[0].new if diff.fields else "")
+def _object_order(diff: ObjectDiff) -> tuple[str, int, list[tuple[str, str, str]]]:
+    return (diff.name, _KINDS.index(diff.type), [(field.name, field.old, field.new) for field in diff.fields])
+
+
+def _in_sequence(objects: Iterable[ObjectDiff]) -> tuple[ObjectDiff, ...]:
+    """The blocks of a job, a group or a task in Nomad's order."""
+
+    def place(diff: ObjectDiff) -> int:
+        return _SEQUENCE.index(diff.name) if diff.name in _SEQUENCE else len(_SEQUENCE)
+
+    return tuple(sorted(objects, key=lambda diff: (place(diff), _object_order(diff))))
 
 
 def _field_blocks(old: Any, new: Any, name: str) -> Iterator[ObjectDiff]:
@@ -239,18 +307,64 @@ def _repeated(old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> Iterator
     if label is not None and _are_unique(old, label) and _are_unique(new, label):
         pairs: Iterable[tuple[Any, Any]] = _by_name(old, new, label)
     else:
-        pairs = [
-            *((item, None) for item in old if item not in new),
-            *((None, item) for item in new if item not in old),
-        ]
+        pairs = _unmatched(old, new)
     for before, after in pairs:
         if (block := _block(before, after, name)) is not None:
             yield block
 
 
+def _unmatched(old: Iterable[Any], new: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """What `old` has and `new` has not, as pairs with None, then the reverse; the same item twice counts twice."""
+    before, after = list(old), list(new)
+    for item in list(before):
+        if item in after:
+            before.remove(item)
+            after.remove(item)
+    return [*((item, None) for item in before), *((None, item) for item in after)]
+
+
 def _are_unique(items: tuple[Any, ...], label: str) -> bool:
     names = [getattr(item, label) for item in items]
     return len(set(names)) == len(names)
+
+
+def _tree(old: Any, new: Any, name: str) -> Iterator[ObjectDiff]:
+    """A document of blocks: scalars are fields, documents in it blocks, a map `Config` is flattened."""
+    if old == new:
+        return
+    before, after = old or {}, new or {}
+    inner: list[ObjectDiff] = []
+    for key in before.keys() | after.keys():
+        sample = before.get(key) if before.get(key) is not None else after.get(key)
+        label = _OBJECT_NAMES.get(key, key)
+        if isinstance(sample, Mapping) and key != _FLAT_KEY:
+            inner.extend(_tree(before.get(key), after.get(key), label))
+        elif isinstance(sample, list | tuple):
+            inner.extend(_listed(before.get(key) or (), after.get(key) or (), label))
+    yield ObjectDiff(
+        type=_kind(old, new, True),
+        name=name,
+        fields=_changed_fields(_scalars(before), _scalars(after), with_context=True),
+        objects=tuple(sorted(inner, key=_object_order)),
+    )
+
+
+def _scalars(document: Mapping[str, Any]) -> Fields:
+    """The fields of a document of blocks."""
+    found: Fields = {}
+    for key, value in document.items():
+        if key == _FLAT_KEY or not isinstance(value, Mapping | list | tuple):
+            found |= _flat(value, key)
+    return found
+
+
+def _listed(old: Any, new: Any, name: str) -> Iterator[ObjectDiff]:
+    """A list inside a document of blocks: of blocks, or of words."""
+    if not any(isinstance(item, Mapping) for item in (*old, *new)):
+        yield from _words(tuple(old), tuple(new), name)
+        return
+    for before, after in _unmatched(old, new):
+        yield from _tree(before, after, name)
 
 
 def _words(old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> Iterator[ObjectDiff]:
@@ -267,4 +381,4 @@ def _words(old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> Iterator[Ob
         for word in sorted(before | after)
     ]
     kind = ADDED if not before else DELETED if not after else EDITED
-    yield ObjectDiff(type=kind, name=name, fields=tuple(fields))
+    yield ObjectDiff(type=kind, name=name, fields=tuple(sorted(fields, key=lambda field: field.type)))

@@ -1,7 +1,8 @@
 """The difference between two versions of a job, as `job plan` and `job history -p` print it.
 
 Every object has a marker: `+` added, `-` removed, `+/-` edited. Markers of one level are padded to one width, so that
-names stand below each other. Inside an edited object the unchanged fields are printed too, without a marker.
+names stand below each other. A group that is printed lists all its tasks, unchanged ones without a marker. Inside an
+edited object the unchanged fields are printed too, without a marker.
 """
 
 from __future__ import annotations
@@ -43,29 +44,39 @@ class DiffPrinter:
         )
         extra = f" ({updates})" if updates else ""
         lines = [f'{self._marker(group)}{self.screen.style("Task Group:", "bold")} "{group.get("Name") or ""}"{extra}']
-        if group.get("Type") == "Edited" or self.verbose:
-            lines += self._body(group, 2)
-        for task in group.get("Tasks") or ():
-            if task.get("Type") != "None" or self.verbose or task.get("Annotations"):
-                lines += self._task(task)
+        tasks = group.get("Tasks") or []
+        is_whole = group.get("Type") == "Edited" or self.verbose
+        fields, objects = (group.get("Fields") or [], group.get("Objects") or []) if is_whole else ([], [])
+        width = self._marker_width([*fields, *self._shown(objects), *tasks])
+        lines += self._entries(fields, objects, 2, width)
+        for task in tasks:
+            lines += self._task(task, width)
         return lines
 
-    def _task(self, task: Json) -> list[str]:
+    def _task(self, task: Json, marker_width: int) -> list[str]:
         notes = [self.screen.style(note, *self._note_style(note)) for note in task.get("Annotations") or ()]
         extra = f" ({', '.join(notes)})" if notes else ""
-        lines = [f'  {self._marker(task)}{self.screen.style("Task:", "bold")} "{task.get("Name") or ""}"{extra}']
+        start = f"  {self._padded(task.get('Type') or 'None', marker_width)}"
+        lines = [f'{start}{self.screen.style("Task:", "bold")} "{task.get("Name") or ""}"{extra}']
         if task.get("Type") == "Edited" or self.verbose:
             lines += self._body(task, 4)
         return lines
 
     def _body(self, diff: Json, indent: int) -> list[str]:
-        """Fields and objects of a job, a group or a task."""
-        return self._entries(diff.get("Fields") or [], diff.get("Objects") or [], indent)
+        """Fields and objects of a job, a task or a block."""
+        fields, objects = diff.get("Fields") or [], diff.get("Objects") or []
+        return self._entries(fields, objects, indent, self._marker_width([*fields, *self._shown(objects)]))
 
-    def _entries(self, fields: list[Json], objects: list[Json], indent: int) -> list[str]:
-        shown = [each for each in objects if each.get("Type") != "None" or self.verbose]
-        marked = [_MARKERS[each.get("Type") or "None"][0] for each in [*fields, *shown]]
-        marker_width = max((len(marker) for marker in marked), default=0)
+    def _shown(self, objects: list[Json]) -> list[Json]:
+        return [each for each in objects if each.get("Type") != "None" or self.verbose]
+
+    @staticmethod
+    def _marker_width(entries: list[Json]) -> int:
+        """The width of the widest marker of one level."""
+        return max((len(_MARKERS[each.get("Type") or "None"][0]) for each in entries), default=0)
+
+    def _entries(self, fields: list[Json], objects: list[Json], indent: int, marker_width: int) -> list[str]:
+        shown = self._shown(objects)
         name_width = max((len(each["Name"]) for each in fields), default=0)
         lines = [self._field(each, indent, marker_width, name_width) for each in fields]
         for each in shown:
@@ -84,7 +95,8 @@ class DiffPrinter:
     def _object(self, diff: Json, indent: int, marker_width: int) -> list[str]:
         kind = diff.get("Type") or "None"
         start = f"{' ' * indent}{self._padded(kind, marker_width)}{diff['Name']} {{"
-        lines = self._entries(diff.get("Fields") or [], diff.get("Objects") or [], indent + 2)
+        padding = max(marker_width - len(_MARKERS[kind][0]), 0)
+        lines = self._body(diff, indent + 2 + padding)
         return [start, *lines, " " * (indent + (marker_width + 1 if marker_width else 0)) + "}"]
 
     def _padded(self, kind: str, width: int) -> str:
