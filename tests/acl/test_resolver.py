@@ -215,7 +215,7 @@ def test_a_node_reads_nodes_and_agents_and_nothing_of_namespaces(replica: Replic
 def test_the_authority_decides_by_the_newest_state(replica: Replica) -> None:
     replica.apply(policy("ops"), c.CreateACLToken(token=token(policies=("ops",))))
     now: Callable[[], UnixNano] = lambda: NOW  # noqa: E731
-    authority = AclAuthority(lambda: replica.state, now)
+    authority = AclAuthority(replica, now)
     actor = Actor(caller=shown())
     Access(actor, READ, authority).require(PROD)
     replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
@@ -227,10 +227,12 @@ def test_the_authority_decides_by_the_newest_state(replica: Replica) -> None:
 
 def test_the_authority_refuses_a_token_that_expired_since_it_was_looked_up_in_the_same_state(replica: Replica) -> None:
     replica.apply(policy("ops"), c.CreateACLToken(token=token(policies=("ops",), expiration_time=NOW + 10)))
-    times = iter([NOW, NOW + 9, NOW + 10])
-    authority = AclAuthority(lambda: replica.state, lambda: UnixNano(next(times)))
+    times = [NOW]
+    authority = AclAuthority(replica, lambda: UnixNano(times[-1]))
     actor = Actor(caller=shown())
-    assert [authority.allows(actor, READ, PROD) for _ in range(3)] == [True, True, False]
+    for time, is_allowed in ((NOW, True), (NOW + 9, True), (NOW + 10, False)):
+        times.append(time)
+        assert authority.allows(actor, READ, PROD) is is_allowed
 
 
 def test_a_cache_keeps_what_was_used_last() -> None:

@@ -18,6 +18,8 @@ from yurt.sdk.value import Value
 
 DECISIONS_MAX: Final = 32
 """Decisions of one request that are kept for its record; further ones are only counted."""
+_REST: Final = (None, None, None, None)
+"""The parts of a scope behind the namespace, where it has only that."""
 
 
 class Scope(NamedTuple):
@@ -292,6 +294,8 @@ class Access:
     def keep(self, scope: Scope) -> None:
         """Record that the request's need is satisfied in that scope, as the authority knows from another request."""
         self._kept[scope] = self._noted(scope, True)
+        if scope.namespace is not None and scope[1:] == _REST:
+            self._namespaces[scope.namespace] = True
 
     def allows_namespace(self, namespace: str) -> bool:
         """`allows` for a scope with only a namespace: for rows, which a list checks one by one."""
@@ -322,17 +326,20 @@ class Access:
         the caller.
         None where it is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
         """
-        if self.sees_all:
+        known = self._sees_all
+        if self.sees_all if known is None else known:
             return True
         if self._trace is not None:
             return None
-        if isinstance(within, str):
-            return self.allows_namespace(within)
-        if within is not None:
-            allowed = self._authority.namespaces_allowed(self.actor, self.need, within)
-            return None if allowed is None else (within, allowed)
-        standing = self._authority.standing(self.actor)
-        return None if standing is None else (self.need, standing)
+        match within:
+            case None:
+                standing = self._authority.standing(self.actor)
+                return None if standing is None else (self.need, standing)
+            case str():
+                return self.allows_namespace(within)
+            case _:
+                allowed = self._authority.namespaces_allowed(self.actor, self.need, within)
+                return None if allowed is None else (within, allowed)
 
     def is_still(self, sight: Hashable, within: Namespaces) -> bool:
         """Whether the request saw rows by these rights alone: `sight` is the key from before it decided about rows.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from operator import is_
-from typing import Final
+from typing import Final, Protocol
 
-from yurt.access import Actor, Caller, Decision, Identity, Need, Scope
+from yurt.access import Actor, Caller, Decision, Identity, Need, Scope, ShownToken
 from yurt.access.needs import satisfied
 from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
@@ -18,8 +17,49 @@ from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import hash_of_secret
 
-GRANTED_MAX: Final = 16_384
-"""Decisions that are remembered; then all are forgotten."""
+ANSWERS_MAX: Final = 16_384
+"""Answers that are remembered; then all are forgotten."""
+
+
+class HasState(Protocol):
+    """The holder of the newest state. An attribute, because a request asks several times."""
+
+    state: Snapshot
+
+
+class HasStateAge(Protocol):
+    """Knows how long ago the state was known to be the newest."""
+
+    @property
+    def state_age_s(self) -> float:
+        """The age in seconds; infinite before the state was ever known to be the newest."""
+        ...
+
+
+class NewestState:
+    """A state without other servers is always the newest."""
+
+    state_age_s = 0.0
+
+
+class _Answers:
+    """What was found for a token and a need. It holds while the tables are the same and the token has not expired."""
+
+    __slots__ = ("allowed", "caller", "everywhere", "names", "need", "scopes", "until")
+
+    def __init__(self, caller: Caller, need: Need, until: UnixNano) -> None:
+        self.caller = caller
+        self.need = need
+        """Both are kept alive, so that no other object gets the `id()` under which the answers lie."""
+        self.until = until
+        """When the token expires; 0 for never."""
+        self.scopes: set[Scope] = set()
+        """Where the need is satisfied, as far as it was asked."""
+        self.everywhere: bool | None = None
+        """Whether it is in every scope; None: not asked yet."""
+        self.names: frozenset[str] | None = None
+        self.allowed = frozenset[str]()
+        """The names of the last question about namespaces, and those in which the need is satisfied."""
 
 
 class AclAuthority:
@@ -27,38 +67,42 @@ class AclAuthority:
 
     def __init__(
         self,
-        state: Callable[[], Snapshot],
+        source: HasState,
         now: Callable[[], UnixNano],
         *,
-        state_age_s: Callable[[], float] = lambda: 0.0,
+        age: HasStateAge | None = None,
         age_max_s: float = math.inf,
     ) -> None:
-        """`state_age_s` says how long ago the state was known to be the newest; above `age_max_s` nothing is decided
+        """`age` says how long ago the state was known to be the newest; above `age_max_s` nothing is decided
         by it, since it may lack a revocation: `allows`, `decide` and `allows_everywhere` raise Unavailable.
         """
-        self._state = state
+        self._source = source
         self._now = now
-        self._state_age_s = state_age_s
+        self._age = age or NewestState()
         self._age_max_s = age_max_s
         self._resolver = Resolver()
-        self._granted: dict[tuple[int, int, Scope], tuple[Caller, Need]] = {}
-        """What tokens without an expiry were allowed. The key has the `id()` of caller and need; the value keeps both
-        alive, so that no other object gets their id.
+        self._answers: dict[tuple[int, int], _Answers] = {}
+        """What was found for tokens, by the `id()` of caller and need. A browser's session, a workload and a node are
+        resolved for each decision: their rights follow from more than these tables and the token's expiry.
         """
-        self._granted_by: tuple[object, ...] = ()
-        """The tables from which it follows."""
-        self._granted_in: Snapshot | None = None
-        """The state that has these tables."""
+        self._recent: _Answers | None = None
+        """Those that were looked up last: a list asks three times in a row."""
+        self._scopes = 0
+        """The number of remembered scopes."""
+        self._tables: tuple[object, ...] = (None, None, None)
+        """The tokens, roles and policies that the answers follow from."""
+        self._answered_in: Snapshot | None = None
+        """The last state that was seen to have these tables."""
         self._last: tuple[Snapshot, Caller, Resolved] | None = None
         """The last answer that time does not end: a request asks a few times in a row about the same caller."""
 
     def resolve(self, actor: Actor) -> Resolved:
         """The actor's rights."""
-        return self._lasting(actor) or self._resolver.resolve(self._state(), actor.caller, self._now())
+        return self._lasting(actor) or self._resolver.resolve(self._source.state, actor.caller, self._now())
 
     def _lasting(self, actor: Actor) -> Resolved | None:
         """As `resolve`, if the result holds for the newest state and no expiry ends it."""
-        state, last = self._state(), self._last
+        state, last = self._source.state, self._last
         if last is not None and last[0] is state and last[1] is actor.caller:
             return last[2]
         found = self._resolver.lasting(state, actor.caller)
@@ -70,40 +114,67 @@ class AclAuthority:
         """Reading long policies, for a thread."""
         if self._lasting(actor) is not None:
             return None
-        return self._resolver.preparation(self._state(), actor.caller)
+        return self._resolver.preparation(self._source.state, actor.caller)
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
-        if self._state_age_s() > self._age_max_s:
-            self._need_fresh_state(need)
-        lasting = self._lasting(actor)
-        if lasting is None:
-            return self.resolve(actor).rights.allows(need, scope)
-        is_allowed = lasting.rights.allows(need, scope)
+        known = self._recall(actor.caller, need)
+        if known is not None and scope in known.scopes:
+            return True
+        self._need_fresh_state(need)
+        resolved = self.resolve(actor)
+        is_allowed = resolved.rights.allows(need, scope)
         if is_allowed and scope.variable is None:
-            self._keep_granted(actor.caller, need, scope)
+            answers = self._answers_for(actor.caller, need, resolved)
+            if answers is not None:
+                answers.scopes.add(scope)
+                self._scopes += 1
         return is_allowed
 
     def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether `allows` was true for the same input before, with unchanged tokens, roles and policies."""
-        state = self._state()
-        if state is not self._granted_in:
-            self._follow_tables(state)
-        return (id(actor.caller), id(need), scope) in self._granted and self._state_age_s() <= self._age_max_s
+        known = self._recall(actor.caller, need)
+        return known is not None and scope in known.scopes
 
-    def _keep_granted(self, caller: Caller, need: Need, scope: Scope) -> None:
-        self._follow_tables(self._state())
-        if len(self._granted) >= GRANTED_MAX:
-            self._granted.clear()
-        self._granted[id(caller), id(need), scope] = (caller, need)
+    def _recall(self, caller: Caller, need: Need) -> _Answers | None:
+        """What was found before, if it holds by the newest state and at this time."""
+        state = self._source.state
+        if state is not self._answered_in:
+            self._follow_tables(state)
+        found = self._recent
+        if found is None or found.caller is not caller or found.need is not need:
+            try:
+                found = self._answers[id(caller), id(need)]
+            except KeyError:
+                return None
+            self._recent = found
+        is_over = self._age.state_age_s > self._age_max_s or 0 < found.until <= self._now()
+        return None if is_over else found
+
+    def _answers_for(self, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
+        """Where to keep what was found in the newest state; None where it must not be kept."""
+        if resolved.token is None or not isinstance(caller, ShownToken) or caller.session_id:
+            return None
+        self._follow_tables(self._source.state)
+        if len(self._answers) + self._scopes >= ANSWERS_MAX:
+            self._forget()
+        found = self._answers.get((id(caller), id(need)))
+        if found is None:
+            found = _Answers(caller, need, UnixNano(resolved.token.expiration_time))
+            self._answers[id(caller), id(need)] = found
+        return found
 
     def _follow_tables(self, state: Snapshot) -> None:
-        """Forget all decisions once a token, a role or a policy has changed."""
-        tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
-        if len(self._granted_by) != len(tables) or not all(map(is_, tables, self._granted_by)):
-            self._granted.clear()
-            self._granted_by = tables
-        self._granted_in = state
+        """Forget all answers once a token, a role or a policy has changed."""
+        tokens, roles, policies = self._tables
+        if state.acl_tokens is not tokens or state.acl_roles is not roles or state.acl_policies is not policies:
+            self._forget()
+            self._tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
+        self._answered_in = state
+
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._recent, self._scopes = None, 0
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """Whether the actor has the need's rights on objects in the scope, and by which rule."""
@@ -116,25 +187,40 @@ class AclAuthority:
 
     def identify(self, actor: Actor) -> Identity:
         """The actor's token, workload or node, even when it no longer has rights."""
-        return identity_of(self._state(), actor.caller, self.resolve(actor))
+        return identity_of(self._source.state, actor.caller, self.resolve(actor))
 
     def is_secret(self, text: str) -> bool:
         """Whether the text is the secret of a stored token, an expired one included, or of a node."""
-        state, secret_hash = self._state(), hash_of_secret(text)
+        state, secret_hash = self._source.state, hash_of_secret(text)
         is_node = any(True for _ in state.nodes.where("secret", secret_hash))
         return is_node or token_of(state, secret_hash) is not None
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` is true in every scope."""
-        if self._state_age_s() > self._age_max_s:
-            self._need_fresh_state(need)
-        return self.resolve(actor).rights.allows_everywhere(need)
+        known = self._recall(actor.caller, need)
+        if known is not None and known.everywhere is not None:
+            return known.everywhere
+        self._need_fresh_state(need)
+        resolved = self.resolve(actor)
+        found = resolved.rights.allows_everywhere(need)
+        answers = self._answers_for(actor.caller, need, resolved)
+        if answers is not None:
+            answers.everywhere = found
+        return found
 
     def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
         """The namespaces among `names` in which `allows` is true."""
-        if self._state_age_s() > self._age_max_s:
-            self._need_fresh_state(need)
-        return self.resolve(actor).rights.namespaces_allowed(need, names)
+        known = self._recall(actor.caller, need)
+        # The names are those of a table, most often the same object as before: to compare sets costs more.
+        if known is not None and (known.names is names or known.names == names):
+            return known.allowed
+        self._need_fresh_state(need)
+        resolved = self.resolve(actor)
+        found = resolved.rights.namespaces_allowed(need, names)
+        answers = self._answers_for(actor.caller, need, resolved)
+        if answers is not None:
+            answers.names, answers.allowed = names, found
+        return found
 
     def standing(self, actor: Actor) -> Hashable | None:
         """The compiled policies and how far the caller is known; the own rights of a
@@ -145,7 +231,7 @@ class AclAuthority:
 
     def _need_fresh_state(self, need: Need) -> None:
         """Raises Unavailable where the state is too old to decide; what anybody may do needs no state."""
-        age_s = self._state_age_s()
+        age_s = self._age.state_age_s
         if age_s <= self._age_max_s or satisfied(need, lambda _: False, has_row=True):
             return
         seen = "has not seen the leader's state yet" if age_s == math.inf else f"is {age_s:.0f} s behind the leader"

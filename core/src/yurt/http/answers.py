@@ -7,7 +7,7 @@ see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from aiohttp import web
@@ -132,7 +132,7 @@ async def list_rows(
 
 
 def answer_slot(
-    call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str | None
+    call: Call, view: View, kinds: tuple[type[Rows[Any, Any]], ...], namespace: str | None
 ) -> AnswerSlot | None:
     """The cache slot of the request's answer, valid while the tables of the kinds are unchanged; None: not cached.
 
@@ -147,12 +147,17 @@ def answer_slot(
     return AnswerSlot(call.context.answers, key, tables, partial(call.access.is_still, within=within))
 
 
-def _within(view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str | None) -> Namespaces:
+def _within(view: View, kinds: tuple[type[Rows[Any, Any]], ...], namespace: str | None) -> Namespaces:
     """Where the rows of a list may lie, if their namespaces alone decide who sees them."""
     if namespace is None:
         return None
-    assert all(kind.is_seen_by_namespace() for kind in kinds), f"more than namespaces decides about {kinds}"
+    assert _are_seen_by_namespace(kinds), f"more than namespaces decides about {kinds}"
     return view.namespaces(NAMESPACES_MAX) if namespace == "*" else namespace
+
+
+@cache
+def _are_seen_by_namespace(kinds: tuple[type[Rows[Any, Any]], ...]) -> bool:
+    return all(kind.is_seen_by_namespace() for kind in kinds)
 
 
 async def list_page(

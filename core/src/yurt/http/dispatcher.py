@@ -281,8 +281,9 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     if context.server is None and _is_decided_by_server(route, context):
         raise NoServer(DECIDED_BY_SERVER)
     if context.server is not None and context.server.config.acl.enabled and not route.is_anonymous:
-        # Half of a log knows tokens that its other half revokes.
-        context.server.loader.need_state()
+        loader = context.server.loader
+        if not loader.is_restored:
+            loader.need_state()  # half of a log knows tokens that its other half revokes
     actor = await identified(context, request)
     scope = _scope(route, request.match_info, options.namespace)
     is_known = context.server is not None and authority.has_allowed(actor, route.needs, scope)

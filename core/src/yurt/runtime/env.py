@@ -89,9 +89,8 @@ class RealEnv:
         """Wall-clock nanoseconds since 1970."""
         return UnixNano(time.time_ns())
 
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
+    """Seconds that never go back. No function around it: each request asks three times and more."""
 
     def random(self) -> float:
         """Uniform in [0, 1)."""

@@ -121,12 +121,7 @@ def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, e
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 
-    return AclAuthority(
-        lambda: writer.state,
-        env.now,
-        state_age_s=lambda: leader.state_age_s,
-        age_max_s=config.acl.token_ttl_s,
-    )
+    return AclAuthority(writer, env.now, age=leader, age_max_s=config.acl.token_ttl_s)
 
 
 def make_keys(base: Foundation) -> Keys:

@@ -30,7 +30,7 @@ CHECKED_KEYS: Final = 8
 class Table(Generic[K, V]):
     """Rows by key with named secondary indexes."""
 
-    __slots__ = ("__weakref__", "_by", "_extract", "_rows", "get", "index", "name")
+    __slots__ = ("__weakref__", "_by", "_extract", "_key_set", "_rows", "get", "index", "name")
 
     get: Callable[[K], V | None]
     """The row of a key, or None: the map's own method, because it is the most frequent call."""
@@ -50,6 +50,7 @@ class Table(Generic[K, V]):
         self._rows: immutables.Map[K, V] = immutables.Map() if rows is None else rows
         self.get = self._rows.get
         self._by = {column: immutables.Map() for column in extract} if by is None else by
+        self._key_set: frozenset[K] | None = None
 
     @classmethod
     def restored(cls, name: str, extract: Indexes[V], *, index: int, rows: Iterable[tuple[K, V]]) -> Table[K, V]:
@@ -80,6 +81,13 @@ class Table(Generic[K, V]):
     def keys(self) -> Iterator[K]:
         """All keys, unordered."""
         return iter(self._rows.keys())
+
+    def key_set(self, most: int) -> frozenset[K] | None:
+        """All keys, the same object each time; None where there are more than `most`, one number for each table."""
+        found = self._key_set
+        if found is None and len(self._rows) <= most:
+            found = self._key_set = frozenset(self._rows.keys())
+        return found
 
     def values(self) -> Iterator[V]:
         """All rows, unordered."""

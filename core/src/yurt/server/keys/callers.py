@@ -74,16 +74,22 @@ class Callers:
         if len(token) != SECRET_LENGTH:
             return None
         # Looked up before its form is checked, which costs more: nothing else has the digest of a stored secret.
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        state = self._replica.state
-        if state.acl_tokens is not self._tokens or len(self._of_secrets) >= KNOWN_MAX:
+        try:
+            digest = sha256(token.encode()).digest()
+        except UnicodeEncodeError:
+            return None  # bytes that were no UTF-8
+        state = self._replica.writer.state  # each call counts here: this is done for every request
+        if state.acl_tokens is not self._tokens:
             self._tokens = state.acl_tokens
             self._of_secrets.clear()
-        known = self._of_secrets.get(digest)
-        if known is not None:
-            return known
+        try:
+            return self._of_secrets[digest]
+        except KeyError:
+            pass
         if not SECRET.fullmatch(token):
             return None
+        if len(self._of_secrets) >= KNOWN_MAX:
+            self._of_secrets.clear()
         caller = shown_secret(state, token)
         if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", caller.secret_hash):
             self._of_secrets[digest] = caller

@@ -30,8 +30,7 @@ class View:
 
         None where there are more than `most`.
         """
-        table = self._state.namespaces
-        return frozenset(table.keys()) if len(table) <= most else None
+        return self._state.namespaces.key_set(most)
 
     def narrowed(self, need: Need) -> View:
         """The same state for a part of an answer with other needs than its route."""

@@ -1,0 +1,173 @@
+"""What the authority remembers about a token ends with the token, its expiry, its roles and its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from yurt.access import Actor, Scope, ShownToken, needs
+from yurt.access.needs import Capability
+from yurt.acl import AclAuthority
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import UnixNano, replace
+from yurt.structs import acl
+from yurt.structs import commands as c
+from yurt.testing.factories import NOW, number_id
+from yurt.testing.replica import Replica
+
+READ = needs.namespace(Capability.READ_JOB)
+PROD = Scope(namespace="prod")
+NAMES = frozenset(("prod", "dev"))
+RULES = 'namespace "*" { policy = "read" }'
+CALLER = ShownToken(secret_hash=acl.hash_of_secret("secret"))
+ACTOR = Actor(caller=CALLER)
+
+
+class Clock:
+    """A time that a test sets, and the age of the state."""
+
+    def __init__(self) -> None:
+        self.now: UnixNano = NOW
+        self.state_age_s = 0.0
+
+
+def put_policy(replica: Replica, rules: str = RULES) -> None:
+    replica.apply(c.UpsertACLPolicies(policies=(acl.ACLPolicy(name="ops", rules=rules),)))
+
+
+def put_token(replica: Replica, **changes: object) -> None:
+    token = acl.ACLToken(accessor_id=number_id(1), secret_hash=CALLER.secret_hash, create_time=NOW)
+    replica.apply(c.CreateACLToken(token=replace(token, **changes)))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def authority(replica: Replica, clock: Clock) -> AclAuthority:
+    """About a replica with a policy for every namespace and no token yet."""
+    put_policy(replica)
+    return AclAuthority(replica, lambda: clock.now, age=clock, age_max_s=30.0)
+
+
+def answers(authority: AclAuthority, actor: Actor = ACTOR) -> list[bool]:
+    """The answers to each question of a request; they do not depend on the order in which they are asked."""
+    known = authority.has_allowed(actor, READ, PROD)
+    asked: list[bool] = [
+        authority.allows(actor, READ, PROD),
+        authority.allows_everywhere(actor, READ),
+        authority.namespaces_allowed(actor, READ, NAMES) == NAMES,
+    ]
+    assert not known or asked[0], "what is known must be what a decision would say"
+    return [*asked, authority.has_allowed(actor, READ, PROD)]
+
+
+ALL, NONE = [True] * 4, [False] * 4
+
+
+def test_a_revoked_token_loses_every_remembered_answer(replica: Replica, authority: AclAuthority) -> None:
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == answers(authority) == ALL
+    replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
+    assert not authority.has_allowed(ACTOR, READ, PROD)
+    assert answers(authority) == NONE
+
+
+def test_remembered_answers_outlive_other_writes(replica: Replica, authority: AclAuthority) -> None:
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == ALL
+    replica.apply(c.UpsertNamespaces(namespaces=()))
+    assert authority.has_allowed(ACTOR, READ, PROD)
+
+
+def test_remembered_answers_end_when_the_token_expires(replica: Replica, authority: AclAuthority, clock: Clock) -> None:
+    put_token(replica, policies=("ops",), expiration_time=NOW + 10)
+    clock.now = UnixNano(NOW + 9)
+    assert answers(authority) == ALL
+    assert authority.has_allowed(ACTOR, READ, PROD)
+    clock.now = UnixNano(NOW + 10)
+    assert not authority.has_allowed(ACTOR, READ, PROD)
+    assert answers(authority) == NONE
+
+
+def test_a_management_token_is_remembered_until_it_expires(
+    replica: Replica, authority: AclAuthority, clock: Clock
+) -> None:
+    put_token(replica, type=acl.MANAGEMENT, expiration_time=NOW + 10)
+    assert answers(authority) == ALL
+    clock.now = UnixNano(NOW + 10)
+    assert answers(authority) == NONE
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda replica: put_policy(replica, 'namespace "*" { policy = "deny" }'),
+        lambda replica: replica.apply(c.DeleteACLPolicies(names=("ops",))),
+    ],
+    ids=("denied", "deleted"),
+)
+def test_a_policy_that_changes_under_a_live_token_counts_at_once(
+    replica: Replica, authority: AclAuthority, change: Callable[[Replica], object]
+) -> None:
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == ALL
+    change(replica)
+    assert answers(authority) == NONE
+    put_policy(replica)
+    assert answers(authority) == ALL
+
+
+def test_a_deleted_role_counts_at_once(replica: Replica, authority: AclAuthority) -> None:
+    role = acl.ACLRole(id="r", name="r", policies=(acl.ACLRolePolicyLink(name="ops"),))
+    replica.apply(c.CreateACLRole(role=role))
+    put_token(replica, roles=(acl.ACLTokenRoleLink(id="r"),))
+    assert answers(authority) == ALL
+    replica.apply(c.DeleteACLRoles(role_ids=("r",)))
+    assert answers(authority) == NONE
+
+
+def test_nothing_remembered_is_used_while_the_state_is_too_old(
+    replica: Replica, authority: AclAuthority, clock: Clock
+) -> None:
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == ALL
+    clock.state_age_s = 31.0
+    assert not authority.has_allowed(ACTOR, READ, PROD)
+    for ask in (
+        lambda: authority.allows(ACTOR, READ, PROD),
+        lambda: authority.allows_everywhere(ACTOR, READ),
+        lambda: authority.namespaces_allowed(ACTOR, READ, NAMES),
+    ):
+        with pytest.raises(Unavailable, match="31 s behind the leader"):
+            ask()
+
+
+def test_the_session_of_a_browser_is_never_remembered(replica: Replica, authority: AclAuthority) -> None:
+    put_token(replica, policies=("ops",))
+    session = replace(CALLER, session_id="s", key_id="k", valid_until=NOW + 10)
+    assert answers(authority, Actor(caller=session)) == NONE, "its root key does not exist"
+    assert answers(authority) == ALL
+    assert not authority.has_allowed(Actor(caller=session), READ, PROD)
+
+
+def test_other_namespaces_are_another_question(replica: Replica, authority: AclAuthority) -> None:
+    put_policy(replica, 'namespace "prod" { policy = "read" }')
+    put_token(replica, policies=("ops",))
+    assert authority.namespaces_allowed(ACTOR, READ, NAMES) == {"prod"}
+    assert authority.namespaces_allowed(ACTOR, READ, frozenset(("dev",))) == frozenset()
+    assert authority.namespaces_allowed(ACTOR, READ, NAMES) == {"prod"}
+    assert not authority.allows_everywhere(ACTOR, READ)
+
+
+def test_the_number_of_remembered_scopes_is_bounded(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.acl.authority.ANSWERS_MAX", 3)
+    put_token(replica, policies=("ops",))
+    for number in range(9):
+        assert authority.allows(ACTOR, READ, Scope(namespace=f"n{number}"))
+    known = [authority.has_allowed(ACTOR, READ, Scope(namespace=f"n{number}")) for number in range(9)]
+    assert known[-1] and sum(known) <= 3
