@@ -10,7 +10,7 @@ from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.resources.admission import admit, offered_providers, provider_problems_of
 from yurt.state import Snapshot
-from yurt.structs.commands import RegisterNode
+from yurt.structs.commands import DeleteNodes, RegisterNode
 from yurt.structs.job import Job
 from yurt.structs.service import Service
 from yurt.testing import factories
@@ -45,6 +45,21 @@ def test_a_provider_that_no_node_has_is_refused() -> None:
 
 def test_a_provider_that_a_node_has_is_taken() -> None:
     assert not problems(state_with(service__provider__etcd="true"), "etcd")
+
+
+def test_a_provider_counts_as_long_as_some_node_has_it() -> None:
+    state, job = Snapshot.empty(), job_with("etcd")
+    first, second = (factories.node(factories.number_id(number)) for number in (1, 2))
+    with_etcd = {"service.provider.etcd": "true", "service.provider.other": "true"}
+    steps = (
+        (RegisterNode(node=replace(first, attributes={**first.attributes, **with_etcd})), {"etcd"}),
+        (RegisterNode(node=replace(second, attributes={**second.attributes, **with_etcd})), {"etcd"}),
+        (RegisterNode(node=first), {"etcd"}),
+        (DeleteNodes(node_ids=(second.id,)), set()),
+    )
+    for index, (command, offered) in enumerate(steps, start=1):
+        state = apply(state, command, index=index).state
+        assert offered_providers(state, job) == offered
 
 
 def test_providers_that_jobs_of_nomad_name_are_taken() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import immutables
 
@@ -121,6 +121,10 @@ class Table(Generic[K, V]):
         """The number of rows with this index key."""
         found = self._by[column].get(value)
         return 0 if found is None else len(found)
+
+    def index_values(self, column: str) -> Iterator[Any]:
+        """The index keys that some row has, each once, unordered."""
+        return iter(self._by[column].keys())
 
     def has_key(self, column: str, value: Hashable, key: K) -> bool:
         """Whether the row of a key has that index key."""

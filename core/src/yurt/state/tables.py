@@ -41,7 +41,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
-from yurt.structs.predicates import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
+from yurt.structs.predicates import asks_csi, is_eval_terminal, is_terminal, providers_on, runs_csi_plugin
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
@@ -145,11 +145,14 @@ class Tables(TableSet):
             place=lambda node: Scope(node_pool=node.node_pool),
             shown=lambda node: replace(node, secret_id=""),
         ),
-        indexes={"secret": lambda node: hash_of_secret(node.secret_id) if node.secret_id else None},
+        indexes={
+            "secret": lambda node: hash_of_secret(node.secret_id) if node.secret_id else None,
+            "service_providers": providers_on,
+        },
         search=SearchContext("nodes", lambda node: ("", node.id, node.name), has_uuids=True, is_shown_by_name=True),
         columns_work=8,
     )
-    """Nodes by id; `secret` finds one by the hash of its secret."""
+    """Nodes by id; `secret` finds one by the hash of its secret, `service_providers` those with the same providers."""
 
     evals = TableSchema(
         PlainRows(list[tuple[str, Evaluation]]),

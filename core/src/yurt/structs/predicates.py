@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.sdk.services import NODE_ATTRIBUTE
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -157,3 +158,9 @@ def is_match(text: str, glob: str) -> bool:
             return False
         at = found + len(part)
     return len(text) - at >= len(last) and text.endswith(last)
+
+
+def providers_on(node: Node) -> tuple[str, ...]:
+    """The service providers that packages bring to a node, sorted; Yurt's own is not among them."""
+    found = [name for name in node.attributes if name.startswith(NODE_ATTRIBUTE)]
+    return tuple(sorted(name.removeprefix(NODE_ATTRIBUTE) for name in found)) if found else ()

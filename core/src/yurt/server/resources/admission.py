@@ -19,7 +19,7 @@ from yurt.rules.validation.job import validate_job
 from yurt.rules.validation.service import provider_problems
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
-from yurt.sdk.services import DEFAULT_PROVIDER, NODE_ATTRIBUTE, NOMAD
+from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.requests import Kept
@@ -74,9 +74,9 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission
 def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
     """The service providers that the job names and some node has; Yurt's own is on all, and not among them."""
     named = {provider_of(service) for _, service in _services(job)} - {NOMAD}
-    return frozenset(
-        name for name in named if any(f"{NODE_ATTRIBUTE}{name}" in node.attributes for node in state.nodes.values())
-    )
+    if not named:
+        return frozenset()
+    return frozenset(name for names in state.nodes.index_values("service_providers") for name in names if name in named)
 
 
 def provider_problems_of(job: Job, offered: frozenset[str]) -> Iterator[str]:
