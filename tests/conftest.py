@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from yurt.client.files.secrets_dir import unmount_secrets
+from yurt.testing.processes import descendants
 
 # `docs` and `bench` are imported from the checkout: they belong to no distribution.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -76,17 +77,24 @@ def modules_stay_frozen(garbage_collector: Collector) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves child processes or many open files."""
-    me = psutil.Process()
-    children = {child.pid for child in me.children(recursive=True)}
+    children = descendants()
     files = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     yield
     if request.node.get_closest_marker("keeps_processes"):
         return
-    left = [child for child in me.children(recursive=True) if child.pid not in children and is_alive(child)]
+    left = [child for child in map(running, descendants() - children) if child is not None and is_alive(child)]
     assert not left, f"processes left behind: {[(child.pid, child.name()) for child in left]}"
     if files:
         grown = len(os.listdir("/proc/self/fd")) - files
         assert grown <= ALLOWED_GROWTH, f"{grown} files left open"
+
+
+def running(pid: int) -> psutil.Process | None:
+    """The process with a pid; None when it has ended already."""
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
 
 
 def is_alive(process: psutil.Process) -> bool:
