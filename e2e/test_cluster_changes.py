@@ -123,6 +123,7 @@ def test_three_servers_become_two_and_one_and_three_again(tmp_path: Path) -> Non
             leader = cluster.wait_leader()
             leader.call("PUT", "/v1/namespace", {"Name": f"with-{number}"})
             leader.stop()
+            cluster.wait_statuses({leader.full_name: "left"})
             left.append(leader)
             cluster.wait_log_peers(*(names - {each.full_name for each in left}), limit_s=LIMIT_S)
         last = cluster.wait_leader()

@@ -21,16 +21,43 @@ CUT, WRITES_BEYOND_THE_CUT = 1024, 30
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[list[RealCluster]]:
+    """The cluster of the tests that leave three servers as they found them, once there is one."""
+    found: list[RealCluster] = []
+    yield found
+    for each in found:
+        each.close()
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[RealCluster]:
-    """Three servers with a leader."""
+def cluster(shared: list[RealCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """Three servers with a leader; afterwards they must be three again, or the next test gets others."""
+    if not shared:
+        shared.append(RealCluster(tmp_path_factory.mktemp("shared")))
+        shared[0].add_servers(3)
+        shared[0].start()
+        shared[0].wait_leader()
+    yield shared[0]
+    try:
+        shared[0].start()
+        shared[0].wait_statuses(dict.fromkeys(NAMES, "alive"), START_S)
+        shared[0].wait_log_peers(*NAMES, limit_s=START_S)
+    except BaseException:
+        shared.pop().close()
+        raise
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[RealCluster]:
+    """Three servers with a leader for one test, which adds others or puts some out."""
     with real_cluster(tmp_path) as found:
         yield found
 
 
 def apply_namespace(server: ServerAgent, name: str) -> None:
     """A write, through one server."""
-    server.change("namespace", "apply", name)
+    server.put("/v1/namespace", {"Name": name})
 
 
 def namespaces(server: ServerAgent, *, stale: bool = False) -> set[str]:
@@ -48,55 +75,8 @@ def named_leaders(cluster: RealCluster) -> set[str]:
     return {each.get("/v1/status/leader") for each in cluster.servers}
 
 
-def test_three_servers_form_a_cluster_and_each_takes_writes(cluster: RealCluster) -> None:
-    leader = cluster.wait_leader()
-    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
-    # A new cluster on a slow machine may change its leader once more.
-    wait_for("all servers to name one leader", lambda: len(named_leaders(cluster)) == 1)
-    assert named_leaders(cluster) <= {each.at("rpc") for each in cluster.servers}
-    for each in cluster.servers:
-        assert set(cluster.statuses(each)) == set(NAMES)
-        apply_namespace(each, f"by-{each.name}")
-        assert each.get("/v1/status/peers") == sorted(other.at("rpc") for other in cluster.servers)
-        listed = each.cli("operator", "raft", "list-peers").stdout
-        assert listed.count("follower") == 2 and listed.count("leader") == 1, listed
-        shown = each.cli("server", "members").stdout
-        assert shown.count("alive") == 3, shown
-    wanted = {"default", "by-srv1", "by-srv2", "by-srv3"}
-    for each in cluster.servers:
-        assert namespaces(each) == wanted
-        wait_for(f"the namespaces on {each.name} itself", lambda s=each: namespaces(s, stale=True) == wanted)
-
-    def tolerance() -> tuple[int, int]:
-        health = leader.get("/v1/operator/autopilot/health")
-        return health["FailureTolerance"], len(health["Voters"])
-
-    wait_for("the health of three servers", lambda: tolerance() == (1, 3))
-    alone = leader.cli("server", "join", "127.0.0.1:1")
-    assert alone.returncode == 1 and "127.0.0.1:1" in alone.stderr
-
-
-def test_a_server_that_restarts_is_one_of_them_again(cluster: RealCluster) -> None:
-    follower = cluster.followers()[0]
-    follower.stop()
-    cluster.wait_statuses({follower.full_name: "failed"})
-    apply_namespace(cluster.wait_leader(), "meanwhile")
-    follower.start()
-    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
-    wait_for("what happened meanwhile", lambda: "meanwhile" in namespaces(follower, stale=True))
-    assert voters(cluster) == set(NAMES)
-
-
-def test_all_servers_lose_power_and_come_back_with_all_that_was_acknowledged(cluster: RealCluster) -> None:
-    apply_namespace(cluster.servers[0], "kept")
-    cluster.power_off()
-    cluster.start()
-    cluster.wait_leader()
-    assert "kept" in namespaces(cluster.servers[1])
-    apply_namespace(cluster.servers[2], "more")
-
-
-def test_a_server_is_forced_out_and_another_one_joins(cluster: RealCluster) -> None:
+def test_a_server_is_forced_out_and_another_one_joins(own_cluster: RealCluster) -> None:
+    cluster = own_cluster
     gone = cluster.followers()[0]
     refused = cluster.wait_leader().cli("server", "force-leave", gone.full_name)
     assert refused.returncode == 1 and "is alive" in refused.stderr
@@ -122,81 +102,14 @@ def test_a_server_is_forced_out_and_another_one_joins(cluster: RealCluster) -> N
     wait_for("what it missed", lambda: "by-the-fourth" in namespaces(gone, stale=True))
 
 
-def test_a_new_server_takes_the_place_of_one_that_has_failed(cluster: RealCluster) -> None:
+def test_a_new_server_takes_the_place_of_one_that_has_failed(own_cluster: RealCluster) -> None:
+    cluster = own_cluster
     gone = cluster.followers()[0]
     gone.kill()
     cluster.wait_statuses({gone.full_name: "failed"})
     (fourth,) = cluster.add_servers(1, bootstrap_expect=0)
     fourth.start()
     cluster.wait_log_peers(*(set(NAMES) - {gone.full_name}), "srv4.global")
-
-
-def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: RealCluster) -> None:
-    apply_namespace(cluster.servers[0], "kept")
-    follower = cluster.followers()[0]
-    before = {row["Node"]: row["ID"] for row in cluster.log_peers()}
-    follower.kill()
-    follower.lose_disk()
-    follower.start()
-    cluster.wait_log_peers(*NAMES)
-    after = {row["Node"]: row["ID"] for row in cluster.log_peers()}
-    assert after[follower.full_name] != before[follower.full_name]
-    wait_for("the state", lambda: "kept" in namespaces(follower, stale=True))
-    assert "comes without the data of its etcd member" in "".join(each.log_text() for each in cluster.servers)
-
-
-def test_a_server_with_a_damaged_etcd_member_refuses_and_its_member_is_replaced(cluster: RealCluster) -> None:
-    for number in range(WRITES_BEYOND_THE_CUT):
-        apply_namespace(cluster.servers[0], f"kept-{number}")
-    apply_namespace(cluster.servers[0], "kept")
-    damaged = cluster.followers()[0]
-    damaged.kill()
-    member = damaged.folder / "data" / "server" / "etcd"
-    for wal in (member / "data" / "member" / "wal").glob("*.wal"):
-        os.truncate(wal, CUT)
-    damaged.spawn()
-    assert damaged.wait_end() == 1
-    assert "etcd member has lost its end" in damaged.log_text()
-    assert f"move {member} away and start the agent again" in damaged.log_text()
-    apply_namespace(cluster.wait_leader(), "meanwhile")
-
-    member.rename(member.with_name("etcd.damaged"))
-    damaged.start()
-    cluster.wait_log_peers(*NAMES)
-    wait_for("the state", lambda: {"kept", "meanwhile"} <= namespaces(damaged, stale=True))
-
-
-def test_a_peer_that_is_removed_joins_again_and_leadership_is_moved(cluster: RealCluster) -> None:
-    leader, target = cluster.wait_leader(), cluster.followers()[0]
-    ids = {row["Node"]: row["ID"] for row in cluster.log_peers()}
-    moved = target.cli("operator", "raft", "transfer-leadership", "-peer-id", ids[target.full_name])
-    assert moved.returncode == 0, moved.stderr
-    assert f"{target.full_name} leads now" in moved.stdout
-    assert cluster.wait_leader(other_than=leader) is target
-    removed = target.cli("operator", "raft", "remove-peer", "-peer-id", ids[leader.full_name])
-    assert removed.returncode == 0, removed.stderr
-    wait_for("a new id", lambda: has_new_id(target, leader.full_name, ids[leader.full_name]))
-    cluster.wait_log_peers(*NAMES)
-    missing = target.cli("operator", "raft", "remove-peer", "-peer-id", "nobody")
-    assert missing.returncode == 1 and "nobody" in missing.stderr
-
-
-def has_new_id(asked: ServerAgent, name: str, old: str) -> bool:
-    """Whether a server keeps the log under another id than before."""
-    found = asked.try_get("/v1/operator/raft/configuration") or {"Servers": ()}
-    return any(row["Node"] == name and row["ID"] != old for row in found["Servers"])
-
-
-def test_a_server_that_leaves_is_no_longer_one_of_the_cluster(tmp_path: Path) -> None:
-    with real_cluster(tmp_path, settings={"leave_on_terminate": True}) as cluster:
-        leaver = cluster.wait_leader()
-        leaver.stop()
-        cluster.wait_statuses({leaver.full_name: "left"})
-        cluster.wait_log_peers(*(set(NAMES) - {leaver.full_name}))
-        apply_namespace(cluster.wait_leader(), "without-it")
-        leaver.start()
-        cluster.wait_log_peers(*NAMES)
-        wait_for("what it missed", lambda: "without-it" in namespaces(leaver, stale=True))
 
 
 def test_a_server_waits_alone_and_says_for_whom(tmp_path: Path) -> None:
@@ -325,22 +238,6 @@ def test_an_agent_is_told_by_flags_whom_to_join_and_when_to_give_up(tmp_path: Pa
     assert "retry_join: no server could be joined in 1 attempts: 127.0.0.1:1" in done.stderr
 
 
-def test_a_server_that_moves_to_another_address_is_found_there(cluster: RealCluster) -> None:
-    mover = cluster.followers()[0]
-    mover.stop()
-    old = mover.at("etcd")
-    for kind in ("serf", "rpc", "etcd"):
-        mover.ports[kind] = quiet_port()
-    mover.write_config()
-    mover.start()
-    wait_for("its new address", lambda: f"no longer at {old}" in mover.log_text(), START_S)
-    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
-    other = next(each for each in cluster.followers() if each is not mover)
-    other.kill()
-    apply_namespace(cluster.wait_leader(), "with-the-mover")
-    wait_for("what was written", lambda: "with-the-mover" in namespaces(mover, stale=True), START_S)
-
-
 @contextmanager
 def standing_etcd(folder: Path) -> Iterator[str]:
     """An etcd that is no agent's; its endpoint."""
@@ -355,3 +252,137 @@ def standing_etcd(folder: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+# The tests of one shared cluster come last: it runs from the first of them to the end of the module.
+
+
+def test_three_servers_form_a_cluster_and_each_takes_writes(cluster: RealCluster) -> None:
+    leader = cluster.wait_leader()
+    wanted = {*namespaces(leader), "by-srv1", "by-srv2", "by-srv3"}
+    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
+    # A new cluster on a slow machine may change its leader once more.
+    wait_for("all servers to name one leader", lambda: len(named_leaders(cluster)) == 1)
+    assert named_leaders(cluster) <= {each.at("rpc") for each in cluster.servers}
+    for each in cluster.servers:
+        assert set(cluster.statuses(each)) == set(NAMES)
+        each.change("namespace", "apply", f"by-{each.name}")
+        assert each.get("/v1/status/peers") == sorted(other.at("rpc") for other in cluster.servers)
+        listed = each.cli("operator", "raft", "list-peers").stdout
+        assert listed.count("follower") == 2 and listed.count("leader") == 1, listed
+        shown = each.cli("server", "members").stdout
+        assert shown.count("alive") == 3, shown
+    for each in cluster.servers:
+        assert namespaces(each) == wanted
+        wait_for(f"the namespaces on {each.name} itself", lambda s=each: namespaces(s, stale=True) == wanted)
+
+    def tolerance() -> tuple[int, int]:
+        health = leader.get("/v1/operator/autopilot/health")
+        return health["FailureTolerance"], len(health["Voters"])
+
+    wait_for("the health of three servers", lambda: tolerance() == (1, 3))
+    alone = leader.cli("server", "join", "127.0.0.1:1")
+    assert alone.returncode == 1 and "127.0.0.1:1" in alone.stderr
+
+
+def test_a_server_that_restarts_is_one_of_them_again(cluster: RealCluster) -> None:
+    follower = cluster.followers()[0]
+    follower.stop()
+    cluster.wait_statuses({follower.full_name: "failed"})
+    apply_namespace(cluster.wait_leader(), "meanwhile")
+    follower.start()
+    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
+    wait_for("what happened meanwhile", lambda: "meanwhile" in namespaces(follower, stale=True))
+    assert voters(cluster) == set(NAMES)
+
+
+def test_servers_that_are_stopped_together_end_well_and_come_back(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[1], "before-the-stop")
+    cluster.stop_servers()
+    cluster.start()
+    cluster.wait_leader()
+    for each in cluster.servers:
+        wait_for("the state", lambda s=each: "before-the-stop" in namespaces(s, stale=True))
+
+
+def test_all_servers_lose_power_and_come_back_with_all_that_was_acknowledged(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[0], "kept")
+    cluster.power_off()
+    cluster.start()
+    cluster.wait_leader()
+    assert "kept" in namespaces(cluster.servers[1])
+    apply_namespace(cluster.servers[2], "more")
+
+
+def test_a_server_whose_disk_was_replaced_joins_again_under_its_name(cluster: RealCluster) -> None:
+    apply_namespace(cluster.servers[0], "kept")
+    follower = cluster.followers()[0]
+    before = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    told = {each.name: len(each.log_text()) for each in cluster.servers}
+    follower.kill()
+    follower.lose_disk()
+    follower.start()
+    cluster.wait_log_peers(*NAMES)
+    after = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    assert after[follower.full_name] != before[follower.full_name]
+    wait_for("the state", lambda: "kept" in namespaces(follower, stale=True))
+    new = "".join(each.log_text()[told[each.name] :] for each in cluster.servers)
+    assert "comes without the data of its etcd member" in new
+
+
+def test_a_server_with_a_damaged_etcd_member_refuses_and_its_member_is_replaced(cluster: RealCluster) -> None:
+    for number in range(WRITES_BEYOND_THE_CUT):
+        apply_namespace(cluster.servers[0], f"kept-{number}")
+    apply_namespace(cluster.servers[0], "kept")
+    damaged = cluster.followers()[0]
+    damaged.kill()
+    member = damaged.folder / "data" / "server" / "etcd"
+    for wal in (member / "data" / "member" / "wal").glob("*.wal"):
+        os.truncate(wal, CUT)
+    damaged.spawn()
+    assert damaged.wait_end() == 1
+    assert "etcd member has lost its end" in damaged.log_text()
+    assert f"move {member} away and start the agent again" in damaged.log_text()
+    apply_namespace(cluster.wait_leader(), "meanwhile")
+
+    member.rename(member.with_name("etcd.damaged"))
+    damaged.start()
+    cluster.wait_log_peers(*NAMES)
+    wait_for("the state", lambda: {"kept", "meanwhile"} <= namespaces(damaged, stale=True))
+
+
+def test_a_peer_that_is_removed_joins_again_and_leadership_is_moved(cluster: RealCluster) -> None:
+    leader, target = cluster.wait_leader(), cluster.followers()[0]
+    ids = {row["Node"]: row["ID"] for row in cluster.log_peers()}
+    moved = target.cli("operator", "raft", "transfer-leadership", "-peer-id", ids[target.full_name])
+    assert moved.returncode == 0, moved.stderr
+    assert f"{target.full_name} leads now" in moved.stdout
+    assert cluster.wait_leader(other_than=leader) is target
+    removed = target.cli("operator", "raft", "remove-peer", "-peer-id", ids[leader.full_name])
+    assert removed.returncode == 0, removed.stderr
+    wait_for("a new id", lambda: has_new_id(target, leader.full_name, ids[leader.full_name]))
+    cluster.wait_log_peers(*NAMES)
+    missing = target.cli("operator", "raft", "remove-peer", "-peer-id", "nobody")
+    assert missing.returncode == 1 and "nobody" in missing.stderr
+
+
+def has_new_id(asked: ServerAgent, name: str, old: str) -> bool:
+    """Whether a server keeps the log under another id than before."""
+    found = asked.try_get("/v1/operator/raft/configuration") or {"Servers": ()}
+    return any(row["Node"] == name and row["ID"] != old for row in found["Servers"])
+
+
+def test_a_server_that_moves_to_another_address_is_found_there(cluster: RealCluster) -> None:
+    mover = cluster.followers()[0]
+    mover.stop()
+    old = mover.at("etcd")
+    for kind in ("serf", "rpc", "etcd"):
+        mover.ports[kind] = quiet_port()
+    mover.write_config()
+    mover.start()
+    wait_for("its new address", lambda: f"no longer at {old}" in mover.log_text(), START_S)
+    cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
+    other = next(each for each in cluster.followers() if each is not mover)
+    other.kill()
+    apply_namespace(cluster.wait_leader(), "with-the-mover")
+    wait_for("what was written", lambda: "with-the-mover" in namespaces(mover, stale=True), START_S)

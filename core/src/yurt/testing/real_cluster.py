@@ -102,6 +102,20 @@ class ClusterAgent(Agent):
 
         wait_for(" ".join(words), is_made)
 
+    def put(self, path: str, body: Any) -> None:
+        """A change by the API that may be made twice, again while the servers change their leader."""
+
+        def is_made() -> bool:
+            try:
+                self.call("PUT", path, body)
+            except ApiFailure as error:
+                if not any(text in str(error) for text in LEADERLESS):
+                    raise
+                return False
+            return True
+
+        wait_for(f"a change by {path}", is_made)
+
     def allocs(self, job_id: str) -> list[dict[str, Any]]:
         """The job's allocations."""
         found: list[dict[str, Any]] = self.answer(f"/v1/job/{job_id}/allocations")
@@ -273,8 +287,20 @@ class RealCluster:
         for agent in running:
             agent.kill()
 
+    def stop_servers(self) -> None:
+        """End all servers in order, at the same moment; each must say that it ended well."""
+        running = self.running_servers
+        for server in running:
+            server.ask_to_stop()
+        codes = {server.name: server.wait_end() for server in running}
+        assert not any(codes.values()), codes
+
     def close(self) -> None:
-        """Stop the jobs when there is a leader, then every agent."""
+        """Stop the jobs when there is a leader, then the clients in order, and kill the servers.
+
+        A server that stops after most others have waits for a majority that does not come; tests that check how
+        servers stop call `stop` or `stop_servers`.
+        """
         for agent in self.agents:
             if agent.is_running:
                 agent.thaw()
@@ -282,11 +308,12 @@ class RealCluster:
         if leader is not None and self.clients:
             with suppress(AssertionError, ApiFailure, OSError):
                 stop_jobs(leader)
-        running = [agent for agent in self.agents if agent.is_running]
-        for agent in running:
-            agent.ask_to_stop()
-        for agent in running:
-            agent.wait_end()
+        running = [client for client in self.clients if client.is_running]
+        for client in running:
+            client.ask_to_stop()
+        for client in running:
+            client.wait_end()
+        self.power_off()
 
     # Asking.
 
