@@ -21,10 +21,17 @@ test: setup ## unit, property and integration tests
 check: setup ## format, lint, types, import contracts, tidy rules, and that every test module can be imported
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-contracts check-structure check-collect
+
+.PHONY: check-types check-contracts check-structure check-collect
+check-types:
 	$(RUN) mypy
-	$(RUN) lint-imports
-	$(RUN) pytest -q tests/test_tidy.py tests/test_structure.py
 	@if command -v tsc >/dev/null; then tsc -p core/src/yurt/ui/tsconfig.json; else echo "tsc is not installed: types of the web UI are not checked"; fi
+check-contracts:
+	$(RUN) lint-imports
+check-structure:
+	$(RUN) pytest -q tests/test_tidy.py tests/test_structure.py
+check-collect:
 	@set -o pipefail; $(RUN) pytest --collect-only --quiet . | tail --lines 50 | sed '/::/d'
 
 fmt: setup ## format and fix what can be fixed

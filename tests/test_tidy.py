@@ -22,6 +22,7 @@ EXCUSES: dict[str, str] = {
 """`path::function` or `path`: why it may break a rule."""
 
 MAX_MODULES = 25
+SILENT = "no docstring"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NESTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 
@@ -40,16 +41,25 @@ def python_files() -> Iterator[Path]:
                 yield path
 
 
-def functions(tree: ast.Module) -> Iterator[Function]:
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            yield node
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements, handlers and cases directly in a node: its expressions hold no function and nest nothing."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        found = getattr(node, field, ())
+        if isinstance(found, list):
+            yield from found
+
+
+def functions(node: ast.AST) -> Iterator[Function]:
+    for child in statements(node):
+        if isinstance(child, Function):
+            yield child
+        yield from functions(child)
 
 
 def nesting(node: ast.AST, depth: int = 0) -> int:
     deepest = depth
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (*Function.__args__, ast.ClassDef, ast.Lambda)):
+    for child in statements(node):
+        if isinstance(child, (*Function.__args__, ast.ClassDef)):
             continue
         chained = isinstance(node, ast.If) and isinstance(child, ast.If) and child in node.orelse
         step = 1 if isinstance(child, NESTS) and not chained else 0
@@ -60,10 +70,13 @@ def nesting(node: ast.AST, depth: int = 0) -> int:
 def findings_in(path: Path) -> Iterator[Finding]:
     name = path.relative_to(ROOT).as_posix()
     text = path.read_text()
+    tree = ast.parse(text)
+    if "/src/" in path.as_posix() and not ast.get_docstring(tree):
+        yield Finding(name, SILENT)
     lines = text.count("\n") + 1
     if lines > MAX_FILE_LINES:
         yield Finding(name, f"{lines} lines, at most {MAX_FILE_LINES}")
-    for function in functions(ast.parse(text)):
+    for function in functions(tree):
         place = f"{name}::{function.name}"
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MAX_FUNCTION_LINES:
@@ -79,17 +92,22 @@ def findings_in(path: Path) -> Iterator[Finding]:
 
 @cache
 def all_findings() -> tuple[Finding, ...]:
-    """Two tests ask, and to read every file takes seconds."""
+    """Three tests ask, and to read every file takes seconds."""
     return tuple(finding for path in python_files() for finding in findings_in(path))
 
 
 def test_functions_and_files_stay_small() -> None:
-    unexcused = [f"{finding.place}: {finding.text}" for finding in all_findings() if finding.place not in EXCUSES]
+    unexcused = [
+        f"{finding.place}: {finding.text}"
+        for finding in all_findings()
+        if finding.place not in EXCUSES and finding.text != SILENT
+    ]
     assert not unexcused, "\n".join(unexcused)
 
 
 def test_every_excuse_is_still_needed() -> None:
-    assert not set(EXCUSES) - {finding.place for finding in all_findings()}, "excuses without a finding"
+    found = {finding.place for finding in all_findings() if finding.text != SILENT}
+    assert not set(EXCUSES) - found, "excuses without a finding"
 
 
 def test_nothing_is_left_for_later() -> None:
@@ -104,11 +122,7 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_no_module_is_left_without_its_theory() -> None:
-    silent = [
-        path.relative_to(ROOT).as_posix()
-        for path in python_files()
-        if "/src/" in path.as_posix() and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
+    silent = [finding.place for finding in all_findings() if finding.text == SILENT]
     assert not silent, "\n".join(silent)
 
 
@@ -161,6 +175,12 @@ def test_an_empty_package_is_seen(tmp_path: Path) -> None:
             "nested",
         ),
         ("def f(a, b, c, d, e, g, h):\n    pass\n", "parameters"),
+        ("class A:\n    if 1:\n        def f(self, a, b, c, d, e, g, h):\n            pass\n", "parameters"),
+        (
+            "def f():\n    try:\n        pass\n    except E:\n        match x:\n            case 1:\n"
+            "                with y:\n                    while z:\n                        pass\n",
+            "nested",
+        ),
     ],
 )
 def test_a_breach_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, expected: str) -> None:

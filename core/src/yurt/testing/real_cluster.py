@@ -109,7 +109,7 @@ class ClusterAgent(Agent):
             try:
                 self.call("PUT", path, body)
             except ApiFailure as error:
-                if not any(text in str(error) for text in LEADERLESS):
+                if not any(text in error.text for text in LEADERLESS):
                     raise
                 return False
             return True
