@@ -1,35 +1,26 @@
-"""Three servers with access control on one log: who is accepted while leaders come and go, and how old a state may be.
+"""Three servers with access control on one log: who is accepted while leaders change, and how old a state may be.
 
-What concurrent clients were answered about tokens is checked against a sequential model, as over HTTP
-(`yurt.testing.histories`). A use is a consistent read: the server confirms that it leads, then decides.
+What concurrent clients were answered about tokens under faults is checked in whole clusters (`test_whole_cluster`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import pytest
 from yurt.access import ANYWHERE, Actor, ShownToken, needs
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.sdk.errors import Unavailable
 from yurt.server.config import AclConfig
 from yurt.server.server import Server
 from yurt.structs.acl import ACLToken, hash_of_secret
 from yurt.testing.fakes import FakeEnv, eventually, settle
 from yurt.testing.histories.acl import tokens
-from yurt.testing.histories.counterexample import counterexample
-from yurt.testing.histories.history import Operation, Reply
-from yurt.testing.nightly import is_nightly
-from yurt.testing.simulation.faults import ServerFaults, calm, leader_of
 from yurt.testing.simulation.servers import NAMES, ServerGroup
 
-STEPS, SEEDS = 40, 200 if is_nightly() else 3
 KIND = tokens.TokenKind()
 KEYS = [KIND.key(number) for number in range(3)]
-WIDTH = 4
 TTL_S = AclConfig().token_ttl_s
 ACCESSOR, SECRET = KEYS[0], tokens.secret_of(KEYS[0])
 
@@ -47,73 +38,6 @@ def is_accepted(server: Server, key: str = ACCESSOR) -> bool:
     return server.authority.allows(actor(key), needs.AUTHENTICATED, ANYWHERE)
 
 
-class TokenClients:
-    """Concurrent requests on a few tokens, and what came back."""
-
-    def __init__(self, group: ServerGroup, seed: int) -> None:
-        self.group = group
-        self.operations: dict[str, list[Operation]] = {key: [] for key in KEYS}
-        self._rng = random.Random(f"tokens {seed}")
-        self._clock = itertools.count()
-        self._numbers = itertools.count()
-        self._open: set[asyncio.Task[None]] = set()
-
-    def send(self, marks: itertools.count[int]) -> None:
-        """Some requests at the same moment."""
-        for _ in range(self._rng.randint(1, WIDTH)):
-            key = self._rng.choice(KEYS)
-            request = KIND.choose(self._rng, self.operations[key], f"m{next(marks)}")
-            plan = Operation(next(self._numbers), 0, key, request, invoked=next(self._clock))
-            self._open.add(asyncio.ensure_future(self._perform(plan)))
-
-    async def finish(self) -> None:
-        """Wait for what is under way; what does not end has an unknown outcome."""
-        await asyncio.wait(self._open, timeout=5)
-        for task in self._open:
-            task.cancel()
-        await asyncio.wait(self._open)
-
-    async def _perform(self, plan: Operation) -> None:
-        row = plan
-        try:
-            answer = await self._carried_out(leader_of(self.group), plan)
-            row = plan._replace(returned=next(self._clock), answer=answer)
-        except (NotFound, Invalid, Conflict) as error:
-            row = plan._replace(returned=next(self._clock), answer=Reply(400, 0, str(error)))
-        except PermissionDenied:
-            row = plan._replace(returned=next(self._clock), answer=Reply(tokens.DENIED))
-        except Unavailable as error:
-            if error.reason is Reason.NO_LEADER:
-                return
-        except asyncio.CancelledError:
-            self.operations[plan.key].append(row)
-            raise
-        self.operations[plan.key].append(row)
-
-    async def _carried_out(self, server: Server, plan: Operation) -> Reply:
-        operations, key = server.resources.acl_tokens, plan.key
-        match plan.request:
-            case tokens.PutToken(mark=mark):
-                return made(await operations.create(token(key, mark), tokens.secret_of(key)))
-            case tokens.ChangeToken(mark=mark):
-                return made(await operations.update(token(key, mark)))
-            case tokens.RevokeToken():
-                return Reply(200, await operations.delete(key))
-            case request:
-                await server.leader.confirm()
-                row = server.state.acl_tokens.get(key)
-                if isinstance(request, tokens.UseToken) and not is_accepted(server, key):
-                    raise PermissionDenied("Permission denied")
-                if row is None:
-                    raise NotFound("ACL token not found")
-                return Reply(200, 0, tokens.ShownToken(row.modify_index, row.create_index, row.name))
-
-
-def made(found: Any) -> Reply:
-    row = found.token
-    return Reply(200, found.log_index, tokens.ShownToken(row.modify_index, row.create_index, row.name))
-
-
 @pytest.fixture
 async def group() -> AsyncIterator[ServerGroup]:
     """Three servers of which the first leads, with one token."""
@@ -123,30 +47,6 @@ async def group() -> AsyncIterator[ServerGroup]:
         await eventually(lambda: all(ACCESSOR in each.state.acl_tokens for each in made.servers.values()))
         await made.env.advance(3)
         yield made
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_tokens_are_linearizable_while_servers_fail(seed: int) -> None:
-    env = FakeEnv(seed)
-    servers = ServerGroup(env, trailing_entries=5, acl=AclConfig(enabled=True))
-    async with servers.running():
-        await eventually(lambda: servers[NAMES[0]].is_leader)
-        clients, faults, marks = TokenClients(servers, seed), ServerFaults(servers, seed), itertools.count()
-        for _ in range(STEPS):
-            await faults.strike()
-            clients.send(marks)
-            await settle()
-            await env.advance(0.5)
-        await calm(servers)
-        await clients.finish()
-        clients.send(marks)
-        await clients.finish()
-
-    found = [counterexample(KIND.model, rows) for rows in clients.operations.values()]
-    assert found == [None] * len(KEYS), "\n".join(map(str, filter(None, found)))
-    answers = [each.answer.status for rows in clients.operations.values() for each in rows if each.answer is not None]
-    assert {200, 400, tokens.DENIED} <= set(answers) and len(faults.seen) >= 4, (answers, faults.seen)
 
 
 async def test_a_revocation_counts_on_every_server_from_the_state_that_has_it(group: ServerGroup) -> None:

@@ -1,28 +1,18 @@
-"""A server and its nodes on one thread under a virtual clock: faults from a seed, invariants after every step.
-
-Between steps the state is checked (invariants A5, C1, C2, D2, D4). Then the faults stop, time passes, and everything
-that was asked for must run, no evaluation may be left over, and a blocked one must still find no room (B4, B5, D1,
-D8).
-"""
+"""A server and its nodes on one thread under a virtual clock: what an update may take away at a time (invariant D5)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.predicates import is_terminal
-from yurt.testing.fakes import FakeEnv, settle
-from yurt.testing.simulation.models import SimulatedCluster, check_calm, is_healthy
-
-STEPS, SEEDS = 40, 4
-CALM_S = 700.0
+from yurt.testing.fakes import FakeEnv
+from yurt.testing.simulation.models import SimulatedCluster, is_healthy
 
 
 @asynccontextmanager
@@ -42,23 +32,6 @@ async def cluster(seed: int) -> AsyncIterator[SimulatedCluster]:
             yield made
         finally:
             await server.stop()
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
-async def test_a_cluster_under_faults_keeps_its_invariants_and_settles(seed: int) -> None:
-    async with cluster(seed) as made:
-        for _ in range(STEPS):
-            await made.step(faults=True)
-
-        calm_until = made.env.monotonic() + CALM_S
-        while made.env.monotonic() < calm_until:
-            await made.step(faults=False)
-        await settle()
-
-        check_calm(made.state, made.env.now())
-        seen = Counter(alloc.client_status for alloc in made.state.allocs.values())
-        assert not made.refused
-        assert len(seen) >= 3, f"the simulation did too little: {seen}"
 
 
 async def test_a_version_that_breaks_takes_no_more_than_max_parallel_of_one_that_works() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yurt
 from yurt.testing.nightly import is_nightly
-from yurt.testing.sim.seeded_bugs import BUGS, Patch, changed
+from yurt.testing.sim.planted.patch import Patch
+from yurt.testing.sim.seeded_bugs import BUGS, changed
 
 SOURCE = Path(yurt.__file__).parent.parent
 QUICK = (
@@ -19,7 +20,7 @@ QUICK = (
     "unknown-append-counts-as-stored",
 )  # fmt: skip
 """Found within seconds."""
-FOUND_TODAY = 3
+FOUND_TODAY = 5
 
 
 def todays() -> list[str]:

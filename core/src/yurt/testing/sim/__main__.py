@@ -16,7 +16,7 @@ if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, wh
     seeded_bugs.install(sys.argv[sys.argv.index("--planted") + 1])
 
 from yurt.testing.sim.plan import Plan, draw
-from yurt.testing.sim.run import Report, run_plan
+from yurt.testing.sim.run import Report, run_plan, told
 from yurt.testing.sim.shrink import shrink
 
 LEDGER = Path("docs/sim-ledger.md")
@@ -30,13 +30,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay one seed and print its transcript")
     parser.add_argument("--plan", help="replay this plan (JSON, as a failure prints it)")
     parser.add_argument("--planted", metavar="BUG", choices=sorted(seeded_bugs.BUGS), help="look for a planted bug")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=PLANTED_LIMIT_S,
+        metavar="S",
+        help="with --planted: seconds of CPU, 600 by default",
+    )
     parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
     parser.add_argument("--hours", type=float, help="run new seeds for so many CPU-hours, and keep the ledger")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help=f"the ledger, {LEDGER} by default")
     given = parser.parse_args()
     if given.planted is not None:
-        return look_for(given.planted)
+        return look_for(given.planted, limit_s=given.limit)
     if given.hours is not None:
         return search(given.hours, given.ledger)
     if given.seed is None and given.plan is None:
@@ -49,8 +56,8 @@ def main() -> int:
     return 0 if report.is_clean else 1
 
 
-def look_for(name: str) -> int:
-    """Run seeds with a planted bug until it is found, for ten CPU-minutes at most; 1 when it is not."""
+def look_for(name: str, *, limit_s: float = PLANTED_LIMIT_S) -> int:
+    """Run seeds with a planted bug until it is found, or until the CPU time is spent; 1 when it is not found."""
     bug, spent_s = seeded_bugs.BUGS[name], 0.0
     for seed in range(1, sys.maxsize):
         report = run_plan(draw(seed, **bug.plan))
@@ -59,7 +66,7 @@ def look_for(name: str) -> int:
             print(f"{name}: found by seed {seed} after {spent_s:.0f} s of CPU: {report.problem.splitlines()[0][:200]}")
             return 0
         print(f"{name}: seed {seed}: {report.problem[-400:] or 'clean'}", flush=True)
-        if spent_s > PLANTED_LIMIT_S:
+        if spent_s > limit_s:
             break
     print(f"{name}: not found in {spent_s:.0f} s of CPU")
     return 1
@@ -72,17 +79,6 @@ def show(report: Report, *, is_quiet: bool) -> None:
     if report.problem:
         print(picture(report))
     print(told(report))
-
-
-def told(report: Report) -> str:
-    """What came of a run, and how it is run again."""
-    head = (
-        f"seed {report.plan.seed}: {report.problem or 'clean'}\n  digest {report.digest}, {report.index} commits, "
-        f"{report.virtual_s:.0f} s virtual, {report.cpu_s:.1f} s of CPU"
-    )
-    if report.is_clean:
-        return head
-    return f"{head}\n  replay: python -m yurt.testing.sim --plan '{msgspec.json.encode(report.plan).decode()}'"
 
 
 def picture(report: Report) -> str:

@@ -7,6 +7,7 @@ packages (the driver is given), and the sockets of the HTTP API.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,13 @@ from yurt.client.servers.node_token import identified
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Invalid
-from yurt.server.config import ServerConfig
+from yurt.sdk.errors import Conflict, Invalid
+from yurt.server.config import AclConfig, ServerConfig
+from yurt.server.log.event_buffer import Event
 from yurt.server.peers import Peers
 from yurt.server.server import Server
 from yurt.state import Changes
+from yurt.storage import snapshot_files
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import CommandLog
@@ -46,9 +49,15 @@ from yurt.testing.sim.loop import Process, SimLoop
 from yurt.testing.sim.network import Listening, SimNetwork
 
 REGION, RPC_PORT = "global", 4647
+TOKEN_HEADER: Final = "X-Nomad-Token"
+EVENTS_KEPT: Final = 20
+"""How many events a server keeps: few, so that readers fall behind."""
+READ_PAUSE_S: Final = 6.0
 NODE_MHZ, NODE_MB, NODE_DISK_MB = 4_000, 8_192, 50_000
 OnApplied = Callable[["SimServer", AnyCommand, Changes], None]
 OnRestored = Callable[["SimServer"], None]
+MANAGEMENT: Final = "5ec7e700-0000-4000-8000-00000000ac1d"
+"""The secret of the management token, where access control is on."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class World:
     etcd: SimEtcd
     folder: Path
     seed: int
+    has_acl: bool = False
 
 
 class Directory:
@@ -100,6 +110,8 @@ class ServerChecks:
 
     applied: OnApplied = _ignore
     restored: OnRestored = _ignore
+    event: Callable[[SimServer, Event, bool], None] = _ignore
+    """A reader of a server's events got one; whether it is the first since the reader began anew."""
 
 
 NO_SERVER_CHECKS: Final = ServerChecks()
@@ -178,7 +190,14 @@ class ServerAgent:
             connect=world.etcd.channel,
         )
         links = ServerLinks(agent, directory=self._directory, env=env, tls=tls, run_id=f"run of {name}")
-        settings = ServerConfig(name=name, rpc_addr=agent.advertise_rpc, data_dir=str(folder), snapshot_threshold=200)
+        settings = ServerConfig(
+            name=name,
+            rpc_addr=agent.advertise_rpc,
+            data_dir=str(folder),
+            snapshot_threshold=200,
+            event_buffer_size=EVENTS_KEPT,
+            acl=AclConfig(enabled=world.has_acl),
+        )
         server = self.server = SimServer(settings, env=env, log=log, peers=links, checks=self._checks)
         api = self.api = SimApi(world.loop, process)
         info = AgentInfo(version=__version__, name=self.name, http_addr=agent.advertise_http, host_names=(self.host,))
@@ -189,6 +208,7 @@ class ServerAgent:
         async with asyncio.TaskGroup() as group:
             group.create_task(links.run(), name="connections to the other servers")
             group.create_task(self._tell_restored(server), name="tell that the state is restored")
+            group.create_task(self._read_events(server, env), name="reader of events")
             await server.run(ready=asyncio.Event())
             raise asyncio.CancelledError
 
@@ -203,11 +223,36 @@ class ServerAgent:
         except OSError as error:
             raise Invalid(f"cannot listen on {address}: {error}") from None
 
-    async def call(self, method: str, path: str, body: bytes | None) -> Answer:
+    async def _read_events(self, server: SimServer, env: SimEnv) -> None:
+        """Read all events, with pauses between which the reader is not connected."""
+        seen = 0
+        while True:
+            try:
+                seen = await self._read_some(server, seen, count=1 + int(env.random() * 3 * EVENTS_KEPT))
+            except Conflict:
+                seen = 0  # it fell behind, and is told so
+            await env.sleep(env.random() * READ_PAUSE_S)
+
+    async def _read_some(self, server: SimServer, seen: int, *, count: int) -> int:
+        """Read so many events after an index; returns the index of the last one."""
+        async with contextlib.aclosing(server.log.events.subscribe(seen + 1 if seen else 0)) as events:
+            async for event in events:
+                self._checks.event(server, event, not seen)
+                seen, count = event.index, count - 1
+                if not count:
+                    break
+        return seen
+
+    @property
+    def snapshots(self) -> list[Path]:
+        """The snapshots on its disk, the newest last."""
+        return sorted((self._world.folder / self.name).rglob(f"*{snapshot_files.SUFFIX}"))
+
+    async def call(self, method: str, path: str, body: bytes | None, *, token: str = "") -> Answer:
         """One request to its HTTP API; raises ConnectionRefusedError or ConnectionResetError."""
         if self.api is None or not self.is_up:
             raise ConnectionRefusedError("connection refused")
-        return await self.api.call(method, path, body, {})
+        return await self.api.call(method, path, body, {TOKEN_HEADER: token} if token else {})
 
     async def kill(self, *, with_host: bool = False) -> None:
         """End the process as SIGKILL does, or the machine as a power loss does."""

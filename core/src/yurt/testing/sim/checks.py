@@ -5,7 +5,7 @@ of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one 
 A7 a restored state is the state, B1 a job comes with its evaluation, C1 and C2 what lives on a node fits, D2 names are
 unique, D4 a completed batch allocation is not run again, D7 a drain
 leaves nothing, D8 a stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E7 an end is final,
-E10 an end has a reason.
+E10 an end has a reason; `change_checks` has those that look at more of a command's rows together.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import SimServer
+from yurt.testing.sim.change_checks import problem_of
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript
 
 KEPT_STATES = 2_000
 """States of the newest indexes that are kept to compare restored ones with."""
+NOWHERE_S = 60.0
+"""How long the end of an evaluation that left the queues may take to be stored, pauses and slow disks included."""
 BATCHES = frozenset({status.JOB_BATCH, status.JOB_SYSBATCH})
 
 
@@ -54,6 +57,8 @@ class Checks:
         self._states: OrderedDict[int, Snapshot] = OrderedDict()
         self._indexes: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
+        self._nowhere_since: dict[tuple[int, str], float] = {}
+        """Since when a pending evaluation is in no queue of a term's leader."""
         self._tokens: dict[tuple[str, str, str], str] = {}
         """Jobs by the idempotency token that made them."""
         self._transcript = transcript
@@ -76,6 +81,7 @@ class Checks:
         _hold(index == self.last_index + 1, f"A1 index {index} follows {self.last_index}")
         self.last_index = index
         self.commands[index], self._changes[index] = name, content
+        before_it = self._states.get(index - 1)
         self._states[index] = state
         if len(self._states) > KEPT_STATES:
             self._states.popitem(last=False)
@@ -83,7 +89,18 @@ class Checks:
         if isinstance(command, RegisterJob) and any(each.table == "jobs" for each in changes):
             is_started = command.evaluation is not None or command.job.stop or _waits(command)
             _hold(is_started, f"B1 job {command.job.id} was stored without an evaluation at index {index}")
+        _hold(
+            not self._leaders or not self._is_of_old_term(server),
+            f"A3 {server.config.name} of an old term stores {index}",
+        )
         self._check_changes(state, changes)
+        if before_it is not None:
+            problem = problem_of(before_it, state, command, changes)
+            _hold(not problem, problem)
+
+    def _is_of_old_term(self, server: SimServer) -> bool:
+        """Whether a server that leads for itself stores something after a newer term began."""
+        return server.is_leader and server.leader.known.epoch < max(self._leaders)
 
     def _check_changes(self, state: Snapshot, changes: Changes) -> None:
         """What the changed rows must say, and the nodes and jobs around them."""
@@ -158,13 +175,15 @@ class Checks:
         if known is not None:
             _hold(digest(known) == digest(state), f"A7 {server.config.name} restored another state at {state.index}")
 
-    def leads(self, server: SimServer, epoch: int) -> None:
-        """A server leads in a term; each pending evaluation is somewhere at it (B2)."""
+    def leads(self, server: SimServer, epoch: int, now_s: float) -> None:
+        """A server leads in a term; each pending evaluation is somewhere at it (B2), or its end is being stored."""
         known = self._leaders.setdefault(epoch, server.config.name)
         _hold(known == server.config.name, f"A3 {known} and {server.config.name} lead in term {epoch}")
         if server.term is not None:
             broker, pending = server.term.queue.broker, server.state.evals.where("status", status.EVAL_PENDING)
-            lost = [each.id[:8] for each in pending if not broker.place(each.id)]
+            nowhere = [(epoch, each.id) for each in pending if not broker.place(each.id)]
+            self._nowhere_since = {key: self._nowhere_since.get(key, now_s) for key in nowhere}
+            lost = [key[1][:8] for key, since_s in self._nowhere_since.items() if now_s - since_s > NOWHERE_S]
             _hold(not lost, f"B2 pending evaluations {lost} are nowhere at {server.config.name}")
 
     # Users and hosts.

@@ -6,7 +6,10 @@ a reason; servers and hosts agree on what runs.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from yurt import scheduler
+from yurt.scheduler.capacity.limits import LimitsOf
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -32,8 +35,17 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[
         for each in state.evals.where("status", status.EVAL_PENDING)
         if not each.wait_until
     ]
+    blocked = Counter(
+        (each.namespace, each.job_id, each.node_id) for each in state.evals.where("status", status.EVAL_BLOCKED)
+    )
+    found += [f"{key[1]} has {count} blocked evaluations" for key, count in blocked.items() if count > 1]
+    found += [
+        f"{each.id[:8]} of {each.job_id} is {each.client_status}, and its job is gone"
+        for each in state.allocs.values()
+        if not is_terminal(each) and (each.namespace, each.job_id) not in state.jobs
+    ]
     for job in state.jobs.values():
-        found += _problems_of_job(state, job, now)
+        found += _problems_of_job(state, job, now, leading[0].scheduling.limits["limits"])
     found += [
         f"the deployment of {each.job_id} has not ended"
         for each in state.deployments.values()
@@ -42,7 +54,7 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[
     return found + _problems_of_hosts(state, clients)
 
 
-def _problems_of_job(state: Snapshot, job: Job, now: UnixNano) -> list[str]:
+def _problems_of_job(state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf) -> list[str]:
     allocs = state.allocs_of_job(*job.key)
     live = [each for each in allocs if not is_terminal(each)]
     if job.stop:
@@ -50,7 +62,7 @@ def _problems_of_job(state: Snapshot, job: Job, now: UnixNano) -> list[str]:
     blocked = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_BLOCKED]
     found = []
     for each in blocked:
-        again = scheduler.attempt(state, replace(each, status=status.EVAL_PENDING), now=now, seed=1)
+        again = scheduler.attempt(state, replace(each, status=status.EVAL_PENDING), now=now, seed=1, limits=limits)
         if not (again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs):
             found.append(f"blocked evaluation {each.id[:8]} of {job.id} waits for nothing")
     is_launched = job.periodic is None and job.parameterized_job is None

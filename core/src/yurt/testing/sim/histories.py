@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 
 from yurt.sdk.errors import ERROR_HEADER, reason_of, reason_of_status
+from yurt.testing.histories.acl.tokens import TokenKind
 from yurt.testing.histories.clients import (
     MAYBE,
     NO_EFFECT,
@@ -30,12 +31,10 @@ from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.kinds import Kind, answered
 from yurt.testing.histories.report import report_on
 from yurt.testing.histories.variables import VariableKind
-from yurt.testing.sim.agents import ServerAgent
+from yurt.testing.sim.agents import MANAGEMENT, ServerAgent
 from yurt.testing.sim.plan import Plan
 
 SHAPE = LoadShape(lanes=2, width=4, bursts=5)
-PAUSE_S = 12.0
-"""The mean time between two objects of a lane: a burst costs as much as many seconds of an idle cluster."""
 
 
 class SimClients(Clients):
@@ -45,7 +44,11 @@ class SimClients(Clients):
         # The garbage collector takes jobs away, of which the models know nothing.
         kinds: list[Kind] = [VariableKind(), NamespaceKind(), NodePoolKind()]
         kinds += [] if "gc" in plan.features else [JobKind(), DispatchKind()]
-        super().__init__([server.name for server in servers], kinds, seed=plan.seed, shape=SHAPE)
+        kinds += [TokenKind()] if plan.has_acl else []
+        kinds = [kind for kind in kinds if not plan.histories or kind.name in plan.histories]
+        names = [server.name for server in servers]
+        super().__init__(names, kinds, seed=plan.seed, shape=SHAPE, token=MANAGEMENT if plan.has_acl else "")
+        self._pause_s = plan.history_pause_s
         self.is_over = False
         self._servers = servers
         self._next = itertools.count()
@@ -59,7 +62,7 @@ class SimClients(Clients):
     async def _drive_lane(self, senders: Senders) -> None:
         while not self.is_over:
             number = next(self._next)
-            await asyncio.sleep(random.Random(f"{self._seed} pause {number}").expovariate(1 / PAUSE_S))
+            await asyncio.sleep(random.Random(f"{self._seed} pause {number}").expovariate(1 / self._pause_s))
             kind = self._kinds[number % len(self._kinds)]
             drive = ObjectLoad(self, senders, kind, kind.key(number), random.Random(f"{self._seed}/{number}"))
             self.recorded.append(Recorded(kind, drive.key, await drive.run(SHAPE)))
@@ -76,7 +79,7 @@ class SimClients(Clients):
         plan = plan._replace(invoked=round(loop.time() * 1e9))
         try:
             async with asyncio.timeout(REQUEST_LIMIT_S):
-                answer = await agent.call(prepared.method, path, prepared.body)
+                answer = await agent.call(prepared.method, path, prepared.body, token=prepared.token or self._token)
         except ConnectionRefusedError:
             await self._not_carried_out(plan, kind)
             return None

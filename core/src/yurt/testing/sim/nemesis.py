@@ -40,6 +40,8 @@ class Nemesis:
         self._chance = random.Random(f"nemesis {plan.seed}")
         self._open: dict[str, Heal] = {}
         """Faults that last, by kind and target."""
+        self._damaged: set[str] = set()
+        """Servers of which a snapshot was damaged."""
 
     async def run(self) -> None:
         """Strike until cancelled."""
@@ -82,6 +84,8 @@ class Nemesis:
 
     async def _strike(self, kind: str) -> tuple[str, Heal | None]:
         """Do it: its key, "" where it cannot be done now, and how it is healed; None where it is over at once."""
+        if kind == "damage-snapshot":
+            return await self._strike_snapshot()
         if kind.endswith("-server") or kind == "cut-one-way":
             return await self._strike_server(kind)
         if kind.endswith("-client"):
@@ -94,7 +98,7 @@ class Nemesis:
 
     def _spared(self) -> bool:
         """Whether another server can be taken while most are left."""
-        hurt = {key.partition(" ")[2] for key in self._open if "-server " in key}
+        hurt = {key.partition(" ")[2] for key in self._open if "-server " in key or key.startswith("damage-")}
         return len(hurt) + 1 <= (len(self._servers) - 1) // 2 or self._chance.random() < OUTAGE
 
     async def _strike_server(self, kind: str) -> tuple[str, Heal | None]:
@@ -119,6 +123,24 @@ class Nemesis:
             case _:
                 others = self._chance.sample(self._hosts(), k=max(1, len(self._hosts()) // 2))
                 return f"{kind} {agent.name}", self._cut(agent.host, others, is_mutual=False)
+
+    async def _strike_snapshot(self) -> tuple[str, Heal | None]:
+        """Kill a server and damage its newest snapshot: one of a minority, and each once, for others must be whole."""
+        victims = [each for each in self._servers[: (len(self._servers) - 1) // 2] if each.name not in self._damaged]
+        agent = self._chance.choice(victims) if victims else None
+        is_free = agent is not None and self._spared() and not any(agent.name in other for other in self._open)
+        if agent is None or not agent.is_up or not agent.snapshots or not is_free:
+            return "", None
+        self._damaged.add(agent.name)
+        await agent.kill()
+        path = agent.snapshots[-1]
+        data = bytearray(path.read_bytes())
+        if self._chance.random() < 0.5:
+            data = data[: self._chance.randrange(len(data))]
+        else:
+            data[self._chance.randrange(len(data))] ^= 0x10
+        path.write_bytes(data)
+        return f"damage-snapshot {agent.name}", agent.start
 
     def _agents(self) -> list[AnyAgent]:
         return [*self._servers, *self._clients]

@@ -13,13 +13,13 @@ from yurt.sdk.value import Value, replace
 
 FEATURES: Final = (
     "service", "batch", "system", "sysbatch", "dispatch", "update", "scale", "stop", "purge", "drain", "eligibility",
-    "alloc-stop", "evaluate", "gc", "canary", "promote", "variables", "histories",
+    "alloc-stop", "evaluate", "gc", "canary", "promote", "variables", "lists", "quota", "gang", "histories",
 )  # fmt: skip
 FAULTS: Final = (
     "kill-server", "power-server", "pause-server", "cut-server", "cut-one-way", "slow-host", "lose-packets",
     "reset-connections", "etcd-lost-answers", "etcd-leader", "etcd-slow", "resign", "kill-client", "power-client",
     "pause-client", "cut-client", "slow-disk", "slow-threads", "clock-jump", "driver-fails", "driver-slow",
-    "snapshot",
+    "snapshot", "damage-snapshot",
 )  # fmt: skip
 
 
@@ -36,6 +36,12 @@ class Plan(Value, rename=None):
     fault_pause_s: float = 12.0
     features: tuple[str, ...] = FEATURES
     faults: tuple[str, ...] = FAULTS
+    has_acl: bool = False
+    """Whether access control is on; users show a management token then."""
+    histories: tuple[str, ...] = ()
+    """The kinds of objects that concurrent requests are sent to; empty for all."""
+    history_pause_s: float = 12.0
+    """The mean time between two such objects: a burst of requests costs as much as many seconds of an idle cluster."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
 
@@ -56,6 +62,7 @@ def draw(seed: int, **fixed: object) -> Plan:
         features=features,
         faults=_some(chance, FAULTS, at_least=2),
         has_own_etcd=chance.random() < 0.5,
+        has_acl=chance.random() < 0.25,
     )
     return replace(plan, **fixed)
 

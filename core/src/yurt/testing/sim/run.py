@@ -15,8 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec
 
+import msgspec
+
 from yurt.sdk.errors import YurtError
-from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, ServerChecks, World, member
+from yurt.server.log.event_buffer import Event
+from yurt.testing.sim.agents import (
+    AnyAgent,
+    ClientAgent,
+    Directory,
+    ServerAgent,
+    ServerChecks,
+    SimServer,
+    World,
+    member,
+)
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.convergence import problems_of
 from yurt.testing.sim.driver import RunChecks
@@ -28,12 +40,14 @@ from yurt.testing.sim.nemesis import Nemesis
 from yurt.testing.sim.network import SimNetwork
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
+from yurt.testing.sim.watchers import EventReaders, TrimmedLog, leaks_of
 from yurt.testing.sim.workload import Users
 
 P = ParamSpec("P")
 
 MEMORY = Path("/dev/shm")
 LOOK_S = 5.0
+LOOK_OFTEN_S = 0.25
 START_S = 60.0
 
 
@@ -64,12 +78,15 @@ class Cluster:
         network = loop.network = SimNetwork(loop, plan.seed)
         self.plan = plan
         self.loop = loop
-        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed)
+        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl)
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
         own_etcd, checks = plan.has_own_etcd, self.checks
-        server_checks = ServerChecks(self._noted(checks.applied), self._noted(checks.restored))
+        self.readers = EventReaders()
+        server_checks = ServerChecks(
+            self._noted(checks.applied), self._noted(checks.restored), self._noted(self._got_event)
+        )
         run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended))
         self.servers = [
             ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
@@ -81,8 +98,13 @@ class Cluster:
             for at in range(1, plan.clients + 1)
         ]
         servers, clients = self.servers, self.clients
+        self.trimmed = TrimmedLog(self.world.etcd, servers)
         self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
         self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients)
+
+    def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
+        if problem := self.readers.got(server, event, is_first):
+            raise Violation(problem)
 
     def _noted(self, check: Callable[P, None]) -> Callable[P, None]:
         """A check whose violation ends the run, and not the code that it looks at."""
@@ -101,6 +123,7 @@ class Cluster:
         for agent in agents:
             agent.start()
         await self._wait_until(self._is_ready, START_S, "the cluster does not start")
+        await self.users.begin()
         async with asyncio.TaskGroup() as group:
             acting = [group.create_task(self.users.run())]
             histories = SimClients(self.servers, self.plan) if "histories" in self.plan.features else None
@@ -118,6 +141,8 @@ class Cluster:
         await self._wait_until(self._is_ready, self.plan.calm_s, "the cluster does not recover")
         await self.users.settle_nodes()
         await self._settle()
+        if leaks := leaks_of(self.servers, self.clients, self.world.folder):
+            raise Violation("; ".join(leaks))
         self.checks.finish(server.server for server in self.servers if server.server is not None)
         if histories is not None and (problem := histories.problem()):
             raise Violation(f"L1 no order explains a history: {problem}")
@@ -136,16 +161,18 @@ class Cluster:
         """Let time pass, and end the run early when something is wrong."""
         end_s = self.loop.time() + seconds
         while self.loop.time() < end_s:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(LOOK_OFTEN_S)
             self._look()
 
     def _look(self) -> None:
         if self.loop.failures:
             raise Violation(self.loop.failures[0])
+        if problem := self.trimmed.problem():
+            raise Violation(problem)
         for agent in self.servers:
             server = agent.server
             if server is not None and agent.is_up and server.is_leader:
-                self.checks.leads(server, server.leader.known.epoch)
+                self.checks.leads(server, server.leader.known.epoch, self.loop.time())
 
     async def _wait_until(self, condition: object, limit_s: float, text: str) -> None:
         end_s = self.loop.time() + limit_s
@@ -222,6 +249,17 @@ def run_plan(plan: Plan) -> Report:
         counts=transcript.counts,
         transcript=transcript.lines,
     )
+
+
+def told(report: Report) -> str:
+    """What came of a run, and how it is run again."""
+    head = (
+        f"seed {report.plan.seed}: {report.problem or 'clean'}\n  digest {report.digest}, {report.index} commits, "
+        f"{report.virtual_s:.0f} s virtual, {report.cpu_s:.1f} s of CPU"
+    )
+    if report.is_clean:
+        return head
+    return f"{head}\n  replay: python -m yurt.testing.sim --plan '{msgspec.json.encode(report.plan).decode()}'"
 
 
 def _warned(loop: SimLoop, text: str) -> None:

@@ -11,8 +11,8 @@ import json
 import random
 from typing import Any
 
-from yurt.testing.sim.agents import ClientAgent, ServerAgent
-from yurt.testing.sim.checks import Checks
+from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
+from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.driver import NAME as DRIVER
 from yurt.testing.sim.http import Answer
 from yurt.testing.sim.plan import Plan
@@ -21,6 +21,10 @@ from yurt.testing.sim.transcript import Transcript
 ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
+NO_ACTIONS = ("canary", "gang", "histories")
+"""Features that are no request of their own."""
+LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
+QUOTA = "small"
 
 
 class Users:
@@ -42,7 +46,10 @@ class Users:
         self._clients = clients
         self._chance = random.Random(f"users {plan.seed}")
         self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
-        self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, "canary", "histories"))]
+        self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
+        self._token = MANAGEMENT if plan.has_acl else ""
+        self._indexes: dict[tuple[str, str], int] = {}
+        """The highest index that each user was told of a list."""
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -62,12 +69,49 @@ class Users:
         data = None if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
-                answer = await agent.call(method, path, data)
+                answer = await agent.call(method, path, data, token=self._token)
         except (ConnectionError, TimeoutError):
             self._transcript.note(user, f"{method} unknown", f"{path} of {agent.name}")
             return None
         self._transcript.note(user, f"{method} {answer.status}", f"{path} of {agent.name}")
         return answer
+
+    async def begin(self) -> None:
+        """What users need before they act: a management token, and a quota on their namespace."""
+        if self._token:
+            await self._until_done("/v1/acl/bootstrap", {"BootstrapSecret": self._token})
+        if "quota" in self._plan.features:
+            await self._until_done("/v1/quota", self._quota_document(4))
+            await self._until_done("/v1/namespace/default", {"Name": "default", "Quota": QUOTA})
+
+    async def _until_done(self, path: str, body: Any) -> None:
+        for _ in range(20):
+            answer = await self.ask("operator", "PUT", path, body)
+            if answer is not None and (answer.status == 200 or (path.endswith("bootstrap") and answer.status == 400)):
+                return
+            await asyncio.sleep(1.0)
+        raise Violation(f"PUT {path} is not carried out while nothing fails")
+
+    def _quota_document(self, size: int) -> dict[str, Any]:
+        """A quota of so many allocations of the middle size."""
+        return {
+            "Name": QUOTA,
+            "Limits": [{"Region": REGION, "RegionLimit": {"CPU": 400 * size, "MemoryMB": 512 * size}}],
+        }
+
+    async def _quota(self, user: str) -> None:
+        await self.ask(user, "PUT", "/v1/quota", self._quota_document(self._chance.choice((3, 5, 9, 20))))
+
+    async def _lists(self, user: str) -> None:
+        """Read a list: no index that this user is told of it is lower than an earlier one (A5)."""
+        path = self._chance.choice(LISTS)
+        answer = await self.ask(user, "GET", path)
+        if answer is None or answer.status != 200:
+            return
+        index, known = int(answer.headers["X-Nomad-Index"]), self._indexes.get((user, path), 0)
+        if index < known:
+            raise Violation(f"A5 {path} is at index {index} for {user}, who was told {known} before")
+        self._indexes[(user, path)] = index
 
     # Jobs.
 
@@ -96,6 +140,8 @@ class Users:
             "RestartPolicy": {"Attempts": chance.choice((0, 1)), "Delay": 1_000_000_000, "Interval": 60_000_000_000,
                               "Mode": "fail"},
         }  # fmt: skip
+        if "gang" in self._plan.features and kind in ("service", "batch") and chance.random() < 0.6:
+            group["Gang"] = {"Min": chance.choice((0, 2, 3))}
         if kind in ("service", "batch"):
             group["ReschedulePolicy"] = {
                 "Delay": 5_000_000_000, "DelayFunction": "constant", "Unlimited": kind == "service",

@@ -10,10 +10,9 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from yurt import scheduler
 from yurt.scheduler.devices.bookings import overbooked
 from yurt.sdk.errors import Unavailable
-from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.sdk.value import replace, seconds
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.state.usage import usage_of
@@ -257,42 +256,6 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
     held = [key for alloc in allocs for key in usage_of(alloc).devices]
     assert len(held) == len(set(held)), "a device is given twice"
     assert not overbooked(node, held, held)
-
-
-def check_calm(state: Snapshot, now: UnixNano) -> None:
-    """What must hold once nothing disturbs the cluster any more."""
-    assert not [e for e in state.evals.values() if e.status == status.EVAL_PENDING and not e.wait_until]
-    blocked = {(e.namespace, e.job_id): e for e in state.evals.where("status", status.EVAL_BLOCKED)}
-    for job in state.jobs.values():
-        live = [a for a in state.allocs_of_job(*job.key) if not is_terminal(a)]
-        if job.stop:
-            assert not live, f"{job.id} is stopped and runs"
-            assert job.key not in blocked
-            continue
-        running = [a for a in live if a.client_status == status.CLIENT_RUNNING]
-        assert len({a.name for a in running}) == len(running)
-        wanted = job.task_groups[0].count
-        if job.type == status.JOB_BATCH:
-            done = {a.name for a in state.allocs_of_job(*job.key) if a.client_status == status.CLIENT_COMPLETE}
-            assert len(running) <= wanted
-            assert done or running or job.key in blocked or has_failed_for_good(state, job)
-        else:
-            is_full = len(running) == wanted or job.key in blocked or is_halted(state, job)
-            assert is_full, f"{job.id}: {len(running)} of {wanted} run"
-    for key, evaluation in blocked.items():
-        again = scheduler.attempt(state, replace(evaluation, status=status.EVAL_PENDING), now=now, seed=1)
-        assert again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs, f"{key} waits for nothing"
-
-
-def is_halted(state: Snapshot, job: Job) -> bool:
-    """A failed deployment places nothing more until the job changes."""
-    deployment = state.latest_deployment(*job.key)
-    return deployment is not None and deployment.status == status.DEPLOYMENT_FAILED
-
-
-def has_failed_for_good(state: Snapshot, job: Job) -> bool:
-    """A batch job may be out of attempts."""
-    return any(a.client_status == status.CLIENT_FAILED for a in state.allocs_of_job(*job.key))
 
 
 def is_healthy(alloc: Allocation) -> bool:

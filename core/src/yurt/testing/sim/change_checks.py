@@ -1,0 +1,117 @@
+"""What the rows that one command changed must say together: quotas, gangs, reconnects, readiness and garbage.
+
+C6 what a plan adds fits the quota, B6 a gang is placed whole, D3 of an allocation and its replacement one stays,
+E1 a node becomes ready once it has told of its allocations, D9 only what is over is collected. Each function gives
+the problem, or "" when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.state import Change, Changes, Snapshot
+from yurt.state.quota_totals import members_of
+from yurt.state.usage import usage_of
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AnyCommand, ApplyPlan
+from yurt.structs.predicates import is_server_terminal, is_terminal
+
+
+def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: Changes) -> str:
+    """The first problem of the rows that a command changed."""
+    for change in changes:
+        problem = ""
+        if change.table == "nodes":
+            problem = _of_node(before, change)
+        elif change.table == "allocs" and change.after is None and change.before is not None:
+            problem = _of_collected(change.before, state)
+        if problem:
+            return problem
+    if not isinstance(command, ApplyPlan):
+        return ""
+    allocs = [each for each in changes if each.table == "allocs" and each.after is not None]
+    return _of_quotas(before, state, allocs) or _of_gangs(state, allocs) or _of_reconnects(state, allocs)
+
+
+def _of_node(before: Snapshot, change: Change) -> str:
+    """E1: a node that was lost, or is new, has reported its allocations when it becomes ready."""
+    old, new = change.before, change.after
+    if old is None or new is None or new.status != status.NODE_READY or old.status == status.NODE_READY:
+        return ""
+    has_reported = old.last_alloc_update_index > old.last_missed_heartbeat_index
+    if has_reported or all(is_terminal(each) for each in before.allocs_of_node(new.id)):
+        return ""
+    return f"E1 {new.name} is ready, and has not told of its allocations since index {old.last_missed_heartbeat_index}"
+
+
+def _of_collected(gone: Allocation, state: Snapshot) -> str:
+    """D9: what is collected is over."""
+    if is_terminal(gone):
+        return ""
+    return (
+        f"D9 allocation {gone.id[:8]} of {gone.job_id} is deleted at index {state.index}, and is {gone.client_status}"
+    )
+
+
+def _of_quotas(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> str:
+    """C6: a plan that lets the usage of a quota grow stays within it; what it stops counts no more."""
+    spaces = {each.after.namespace for each in allocs}
+    names = {found.quota for each in spaces if (found := state.namespaces.get(each)) is not None and found.quota}
+    for name in sorted(names):
+        spec, members = state.quotas.get(name), members_of(state, name)
+        limit = spec.limit_of("global") if spec is not None else None
+        if limit is None or limit.region_limit is None:
+            continue
+        allowed = (limit.region_limit.cpu or 0, limit.region_limit.memory_mb or 0)
+        old, new = _wanted(before, members), _wanted(state, members)
+        if any(now > max(most, then) for most, then, now in zip(allowed, old, new, strict=True) if most):
+            return f"C6 quota {name} allows {allowed} MHz and MiB, and a plan uses {new} at index {state.index}"
+    return ""
+
+
+def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
+    """The MHz and MiB of the allocations of some namespaces that are not over."""
+    wanted = frozenset(namespaces)
+    usages = [usage_of(each) for each in state.allocs.values() if each.namespace in wanted and not is_terminal(each)]
+    return sum(each.cpu for each in usages), sum(each.memory for each in usages)
+
+
+def _of_gangs(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """B6: a group with a gang has its least number of members whenever a plan adds one."""
+    for key in sorted({(a.after.namespace, a.after.job_id, a.after.task_group) for a in allocs if a.before is None}):
+        job = state.jobs.get(key[:2])
+        group = job.group(key[2]) if job is not None else None
+        if group is None or group.gang is None:
+            continue
+        members = [
+            each
+            for each in state.allocs_of_job(*key[:2])
+            if each.task_group == group.name and (not is_terminal(each) or each.client_status == status.CLIENT_COMPLETE)
+        ]
+        if len(members) < group.least:
+            return f"B6 {len(members)} of {group.least} members of gang {key[1]} are placed at index {state.index}"
+    return ""
+
+
+def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
+    """D3: when a plan keeps an allocation whose client is back, nothing of its name and version runs beside it."""
+    for change in allocs:
+        old, new = change.before, change.after
+        is_kept = old is not None and len(new.alloc_states) > len(old.alloc_states)
+        if not is_kept or new.client_status == status.CLIENT_UNKNOWN or is_server_terminal(new):
+            continue
+        beside = [
+            each.id[:8]
+            for each in state.allocs_of_job(new.namespace, new.job_id)
+            if each.name == new.name and each.id != new.id and not is_terminal(each) and _is_alike(each, new)
+        ]
+        if beside:
+            return f"D3 {new.id[:8]} of {new.job_id} stays at index {state.index}, and {beside} beside it"
+    return ""
+
+
+def _is_alike(one: Allocation, other: Allocation) -> bool:
+    """Whether they are of one version, and in contact."""
+    is_same = one.job is not None and other.job is not None and one.job.version == other.job.version
+    return is_same and one.client_status != status.CLIENT_UNKNOWN

@@ -1,0 +1,1 @@
+"""Bugs planted on purpose, by the part of Yurt that they change (`seeded_bugs`)."""

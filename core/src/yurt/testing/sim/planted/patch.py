@@ -1,0 +1,33 @@
+"""What a planted bug is, and the plans that most of them are looked for in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from yurt.sdk.value import no_entries
+
+
+class Patch(NamedTuple):
+    """A replacement in one module."""
+
+    module: str
+    old: str
+    new: str
+
+
+class Bug(NamedTuple):
+    """What is wrong, and the plans in which it is looked for: what is fixed of each seed's plan."""
+
+    patches: tuple[Patch, ...]
+    finds: tuple[str, ...]
+    """The beginnings of the problems by which it counts as found; empty for any."""
+    plan: Mapping[str, Any] = no_entries()
+
+
+SMALL: Final = {"clients": 2, "users": 3, "active_s": 40.0, "user_pause_s": 0.6, "fault_pause_s": 4.0, "calm_s": 200.0}
+"""A small cluster under faults."""
+CALM_USERS: Final = SMALL | {"faults": (), "active_s": 25.0}
+"""The same without faults."""
+REQUESTS: Final = CALM_USERS | {"features": ("service", "histories"), "users": 1, "history_pause_s": 1.0}
+"""Concurrent requests on objects of their own, whose answers some order must explain."""

@@ -1,0 +1,306 @@
+"""Bugs in the scheduler, the broker, the plan check and the duties of the leader."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.testing.sim.planted.patch import CALM_USERS, SMALL, Bug, Patch
+
+BUGS: Final[dict[str, Bug]] = {
+    "ports-of-others-are-forgotten": Bug(
+        (
+            Patch("yurt.scheduler.capacity.ports", "bits = self.bits(address)\n", "bits = 0\n"),
+            Patch(
+                "yurt.scheduler.plan_check",
+                'if _is_shared(in_use, coming, "port") or _takes_reserved(node, coming):',
+                "if _takes_reserved(node, coming):",
+            ),
+            Patch(
+                "yurt.scheduler.capacity.ports",
+                "port = low + self.salt % (high - low + 1)",
+                "port = low + self.salt % 3",
+            ),
+        ),
+        ("C2",),
+        CALM_USERS | {"features": ("service", "update")},
+    ),
+    "capacity-is-not-checked-again": Bug(
+        (
+            Patch(
+                "yurt.scheduler.plan_check", "if used[column] > offered[column]:\n                return name", "pass"
+            ),
+            Patch(
+                "yurt.scheduler.plan_check",
+                "frozenset([ids[row] for row in fits",
+                "frozenset([ids[row] for row in touched",
+            ),
+        ),
+        ("C1",),
+        SMALL
+        | {"servers": 5, "features": ("service", "batch", "update"), "users": 6, "user_pause_s": 0.1, "faults": ()},
+    ),
+    "stopped-job-runs-on": Bug(
+        (Patch("yurt.scheduler.reconcile.job", "if job is None or job.stop:", "if job is None:"),),
+        ("D8", "200 s after"),
+        CALM_USERS | {"features": ("service", "stop")},
+    ),
+    "blocked-evaluation-lost-on-failover": Bug(
+        (
+            Patch(
+                "yurt.server.scheduling.eval_queue",
+                "        for evaluation in blocked:\n            self._block(evaluation, now)\n",
+                "",
+            ),
+        ),
+        ("200 s after",),
+        SMALL
+        | {
+            "faults": ("resign", "kill-server", "etcd-leader"),
+            "fault_pause_s": 1.5,
+            "clients": 1,
+            "features": ("service", "batch", "stop", "update"),
+        },
+    ),
+    "pending-evaluation-lost-on-failover": Bug(
+        (
+            Patch(
+                "yurt.server.scheduling.eval_queue",
+                'for evaluation in state.evals.where("status", status.EVAL_PENDING):\n            self._route',
+                "for evaluation in ():\n            self._route",
+            ),
+        ),
+        ("200 s after",),
+        SMALL | {"faults": ("resign", "kill-server", "etcd-lost-answers"), "fault_pause_s": 1.5, "user_pause_s": 0.2},
+    ),
+    "drain-ends-early": Bug(
+        (Patch("yurt.duties.drain", "    if not left.all:\n", "    if len(left.all) <= 1:\n"),),
+        ("D7",),
+        CALM_USERS | {"features": ("service", "drain"), "active_s": 60.0},
+    ),
+    "failed-deployment-never-ends": Bug(
+        (
+            Patch(
+                "yurt.duties.deployments",
+                "    failure = failure_of(state, deployment, mint.now)\n",
+                "    failure = None\n",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "update"), "active_s": 60.0},
+    ),
+    "completed-batch-runs-again": Bug(
+        (
+            Patch(
+                "yurt.scheduler.reconcile.replacements",
+                "return alloc.client_status == CLIENT_FAILED\n\n\ndef _service",
+                "return None if alloc.client_status == CLIENT_COMPLETE else alloc.client_status == CLIENT_FAILED\n"
+                "\n"
+                "\n"
+                "def _service",
+            ),
+        ),
+        ("D4",),
+        CALM_USERS | {"features": ("batch", "evaluate")},
+    ),
+    "names-are-given-twice": Bug(
+        (Patch("yurt.scheduler.reconcile.alloc_names", "if index not in taken)", "if index + 1 not in taken)"),),
+        ("D2",),
+        CALM_USERS | {"features": ("service", "scale", "alloc-stop")},
+    ),
+    "evaluation-is-never-acknowledged": Bug(
+        (
+            Patch(
+                "yurt.server.scheduling.eval_queue",
+                "self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())",
+                "pass",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "update"), "user_pause_s": 0.3},
+    ),
+    "plan-on-an-old-snapshot": Bug(
+        (
+            Patch(
+                "yurt.server.scheduling.plan_applier",
+                "state, view = self._writer.state, self.predicted_state()",
+                "state = view = self._writer.state",
+            ),
+        ),
+        (),
+        SMALL
+        | {
+            "servers": 5,
+            "features": ("service", "batch", "update"),
+            "users": 6,
+            "user_pause_s": 0.1,
+            "faults": ("etcd-slow",),
+            "fault_pause_s": 1.0,
+        },
+    ),
+    "both-stay-on-reconnect": Bug(
+        (
+            Patch(
+                "yurt.scheduler.reconcile.disconnects",
+                "if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)",
+                "if alloc.id == original.next_allocation and "
+                "alloc.client_status == CLIENT_UNKNOWN and _may_replace(alloc)",
+            ),
+        ),
+        ("D3",),
+        SMALL
+        | {"faults": ("cut-client",), "features": ("service",), "active_s": 200.0, "clients": 4, "fault_pause_s": 6.0},
+    ),
+    "node-is-ready-before-its-allocations": Bug(
+        (
+            Patch(
+                "yurt.duties.nodes",
+                "return asked if _has_reported(state, node) else status.NODE_INIT",
+                "return asked",
+            ),
+        ),
+        ("E1",),
+        SMALL
+        | {
+            "faults": ("cut-client", "pause-client", "kill-client"),
+            "features": ("service",),
+            "active_s": 200.0,
+            "fault_pause_s": 3.0,
+        },
+    ),
+    "quota-is-overrun": Bug(
+        (
+            Patch(
+                "yurt.scheduler.plan_check",
+                "if _is_limited(snapshot, plan, limits):",
+                "if rejected and _is_limited(snapshot, plan, limits):",
+            ),
+        ),
+        ("C6",),
+        SMALL
+        | {
+            "features": ("service", "batch", "update", "quota"),
+            "users": 6,
+            "user_pause_s": 0.1,
+            "faults": (),
+            "servers": 5,
+        },
+    ),
+    "gang-is-half-placed": Bug(
+        (
+            Patch(
+                "yurt.scheduler.job_types.gangs",
+                "            if members < group.least:\n",
+                "            if members < group.least and not placed:\n",
+            ),
+            Patch(
+                "yurt.scheduler.job_types.gangs",
+                "        assert short.isdisjoint(draft.failed), (short, "
+                '"gangs that failed keep their minimum or are left out")\n'
+                "        return {name: number for name, number in least.items() if number > 0}",
+                "        return {name: number for name, number in least.items() if number > 0 and name not in short}",
+            ),
+        ),
+        ("B6",),
+        CALM_USERS | {"features": ("service", "batch", "update", "gang"), "user_pause_s": 0.3},
+    ),
+    "missed-unblock-is-not-seen": Bug(
+        (
+            Patch(
+                "yurt.broker.blocked",
+                "return at_node > evaluation.snapshot_index or self._known.unblocks(evaluation)",
+                "return at_node > evaluation.snapshot_index",
+            ),
+        ),
+        ("200 s after",),
+        SMALL
+        | {
+            "faults": ("etcd-slow",),
+            "features": ("service", "batch", "stop", "update"),
+            "clients": 1,
+            "user_pause_s": 0.3,
+        },
+    ),
+    "ended-allocation-frees-nothing": Bug(
+        (
+            Patch(
+                "yurt.server.scheduling.eval_queue",
+                "    if after is None or is_client_terminal(after):\n        return True\n",
+                "    if after is None:\n        return True\n",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "batch", "stop", "update"), "clients": 1, "user_pause_s": 0.3},
+    ),
+    "unblocked-evaluation-lost-at-its-ack": Bug(
+        (
+            Patch(
+                "yurt.broker.eval_broker",
+                "        if held.requeued is not None:\n            self.enqueue(held.requeued, now=now)\n",
+                "",
+            ),
+        ),
+        ("200 s after",),
+        SMALL
+        | {
+            "faults": ("etcd-slow",),
+            "features": ("service", "batch", "stop", "update"),
+            "clients": 1,
+            "user_pause_s": 0.2,
+        },
+    ),
+    "returned-evaluation-is-lost": Bug(
+        (
+            Patch(
+                "yurt.broker.eval_broker",
+                "            self._delay(evaluation, held.queue, now + delay)\n",
+                "            del delay\n",
+            ),
+        ),
+        ("B2", "200 s after"),
+        SMALL
+        | {
+            "servers": 5,
+            "faults": ("kill-server", "pause-server", "cut-server"),
+            "fault_pause_s": 1.5,
+            "user_pause_s": 0.2,
+        },
+    ),
+    "superfluous-evaluation-stays": Bug(
+        (Patch("yurt.broker.eval_broker", "        self._cancelable.update(job.pending)\n", ""),),
+        ("B2", "200 s after"),
+        CALM_USERS | {"features": ("service", "update", "evaluate"), "user_pause_s": 0.1, "users": 6},
+    ),
+    "blocked-evaluations-pile-up": Bug(
+        (
+            Patch(
+                "yurt.broker.blocked",
+                "            if new is held:\n                return False\n",
+                "            if new is held:\n                self._superseded.pop()\n                return False\n",
+            ),
+            Patch(
+                "yurt.broker.blocked",
+                "return tuple(taken)",
+                "return tuple(each for each in taken if each.evaluation.node_id)",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "update", "evaluate"), "clients": 1, "user_pause_s": 0.2},
+    ),
+    "collector-takes-what-lives": Bug(
+        (
+            Patch("yurt.duties.gc", "yield alloc if is_terminal(alloc) else None", "yield alloc"),
+            Patch(
+                "yurt.duties.gc",
+                "return is_terminal(alloc) and (alloc.namespace, alloc.job_id) not in state.jobs",
+                "return (alloc.namespace, alloc.job_id) not in state.jobs",
+            ),
+        ),
+        ("D9",),
+        SMALL
+        | {
+            "features": ("service", "batch", "stop", "gc", "purge"),
+            "faults": ("cut-client", "pause-client"),
+            "active_s": 60.0,
+        },
+    ),
+}

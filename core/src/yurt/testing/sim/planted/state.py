@@ -1,0 +1,172 @@
+"""Bugs in the state machine: what commands do to the state, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.testing.sim.planted.patch import CALM_USERS, REQUESTS, SMALL, Bug, Patch
+
+BUGS: Final[dict[str, Bug]] = {
+    "apply-reads-its-own-clock": Bug(
+        (Patch("yurt.fsm.allocs", "modify_time=command.now)", "modify_time=command.now + id(edit) % 1000)"),),
+        ("A2",),
+        CALM_USERS | {"features": ("service", "stop")},
+    ),
+    "final-status-is-taken-back": Bug(
+        (
+            Patch(
+                "yurt.fsm.allocs",
+                "if is_client_terminal(alloc) and update.client_status != alloc.client_status:",
+                "if update.client_status == alloc.client_status:",
+            ),
+        ),
+        ("E7", "D"),
+        SMALL | {"faults": ("cut-client", "pause-client"), "features": ("service", "batch"), "active_s": 150.0},
+    ),
+    "dispatch-token-is-forgotten": Bug(
+        (Patch("yurt.fsm.children", "if token and edit.tx.count_where(", "if not token and edit.tx.count_where("),),
+        ("D9",),
+        CALM_USERS | {"features": ("batch", "dispatch"), "active_s": 60.0},
+    ),
+    "registration-checks-then-acts": Bug(
+        (Patch("yurt.server.resources.jobs", '                expectation(state, "jobs", job.key),\n', ""),),
+        ("L1",),
+        REQUESTS | {"histories": ("job",)},
+    ),
+    "lock-is-given-twice": Bug(
+        (
+            Patch(
+                "yurt.fsm.variables",
+                "    if known is not None and known.lock is not None and known.lock.id != variable.lock.id:\n"
+                '        return conflict("variable is already locked")\n',
+                "",
+            ),
+        ),
+        ("L1",),
+        REQUESTS | {"histories": ("variable",)},
+    ),
+    "lock-is-ignored-by-deletion": Bug(
+        (
+            Patch(
+                "yurt.fsm.variables",
+                "    refused = _refused(known, command.check_index, command.lock_id)\n    if refused is None and known",
+                "    unlocked = known and replace(known, lock=None)\n"
+                '    refused = _refused(unlocked, command.check_index, "")\n    if refused is None and known',
+            ),
+        ),
+        ("L1",),
+        REQUESTS | {"histories": ("variable",)},
+    ),
+    "lock-is-released-by-anyone": Bug(
+        (
+            Patch(
+                "yurt.fsm.variables",
+                "if known.lock is None or known.lock.id != command.lock_id:",
+                "if known.lock is None:",
+            ),
+        ),
+        ("L1",),
+        REQUESTS | {"histories": ("variable",)},
+    ),
+    "check-index-zero-is-none": Bug(
+        (
+            Patch(
+                "yurt.fsm.variables",
+                "if check_index is not None and check_index != at:",
+                "if check_index and check_index != at:",
+            ),
+        ),
+        ("L1",),
+        REQUESTS | {"histories": ("variable",)},
+    ),
+    "revoked-token-is-accepted": Bug(
+        (
+            Patch(
+                "yurt.acl.resolver",
+                "return (state.acl_tokens, state.acl_roles, state.acl_policies, alloc)",
+                "return (state.acl_roles, state.acl_policies, alloc)",
+            ),
+        ),
+        ("L1",),
+        REQUESTS | {"histories": ("ACL token",), "has_acl": True},
+    ),
+    "plan-for-a-stopped-job": Bug(
+        (
+            Patch(
+                "yurt.fsm.plans",
+                "if job is None or job.job_modify_index > index:",
+                "if job is None:",
+            ),
+        ),
+        ("D8",),
+        CALM_USERS | {"features": ("service", "batch", "stop"), "users": 6, "user_pause_s": 0.1, "active_s": 40.0},
+    ),
+    "returned-node-loses-its-tasks": Bug(
+        (Patch("yurt.fsm.plans", "    plan = _without_returned(edit, plan)\n", ""),),
+        (),
+        SMALL
+        | {
+            "faults": ("cut-client", "pause-client", "etcd-slow"),
+            "features": ("service",),
+            "active_s": 150.0,
+            "fault_pause_s": 2.0,
+        },
+    ),
+    "replacement-is-not-linked": Bug(
+        (
+            Patch(
+                "yurt.fsm.plans",
+                "        if placement.previous_allocation:\n            _link(edit, placement)\n",
+                "        if placement.previous_allocation and plan.deployment is not None:\n"
+                "            _link(edit, placement)\n",
+            ),
+        ),
+        ("D2", "D4", "200 s after"),
+        CALM_USERS | {"features": ("service", "batch", "update"), "active_s": 60.0},
+    ),
+    "scaling-is-not-evaluated": Bug(
+        (
+            Patch(
+                "yurt.fsm.scaling",
+                "rejected = store_job(edit, scaled) or put_job_evaluation(edit, job.key, command.evaluation)",
+                "rejected = store_job(edit, scaled)",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "scale")},
+    ),
+    "stop-is-not-evaluated": Bug(
+        (
+            Patch(
+                "yurt.fsm.jobs",
+                "return store_job(edit, stopped) or put_evaluations(edit, (evaluation,))",
+                "return store_job(edit, stopped)",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "stop")},
+    ),
+    "purge-is-not-evaluated": Bug(
+        (
+            Patch(
+                "yurt.fsm.jobs",
+                "        _delete(edit, job)\n        return put_evaluations(edit, (evaluation,))",
+                "        _delete(edit, job)\n        return None",
+            ),
+        ),
+        ("200 s after",),
+        CALM_USERS | {"features": ("service", "purge")},
+    ),
+    "drain-is-over-while-allocations-come": Bug(
+        (
+            Patch(
+                "yurt.fsm.nodes",
+                "if command.strategy is not None or node.drain_strategy is None or not is_end:",
+                "if command.strategy is not None or node.drain_strategy is None or is_end:",
+            ),
+        ),
+        ("D7",),
+        CALM_USERS
+        | {"features": ("service", "batch", "drain", "update"), "user_pause_s": 0.1, "users": 6, "active_s": 60.0},
+    ),
+}

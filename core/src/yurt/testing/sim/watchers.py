@@ -1,0 +1,101 @@
+"""Looks at a cluster from outside now and then: readers of events, what the log still holds, and leaks.
+
+A6 a reader of events gets each one in order, or is told that some are missing; A1 what was deleted of the log is in the
+snapshots of most servers; A4 the leader's duties run once; E9 agents at rest have no more tasks and open files than
+their work explains.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from yurt.server.log.event_buffer import Event
+from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.messages import message
+from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer
+from yurt.testing.sim.etcd import SimEtcd
+
+TASKS_OF_CLIENT, TASKS_OF_RUN, TASKS_OF_SERVER = 60, 12, 150
+"""How many tasks an agent at rest may have, and a client for each allocation that runs besides."""
+FILES_OF_AGENT = 12
+"""How many files an agent may have open below its folder."""
+
+
+class EventReaders:
+    """What the readers of the servers' events got."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+
+    def got(self, server: SimServer, event: Event, is_first: bool) -> str:
+        """The problem with one more event; "" when it is the next one."""
+        last = self._last.get(id(server), 0)
+        self._last[id(server)] = event.index
+        if is_first or event.index == last + 1:
+            return ""
+        return f"A6 a reader of {server.config.name} got the event of index {event.index} after that of {last}"
+
+
+class TrimmedLog:
+    """Compares what is left of the log with the servers' snapshots."""
+
+    def __init__(self, etcd: SimEtcd, servers: list[ServerAgent]) -> None:
+        self._etcd = etcd
+        self._servers = servers
+        self._keys = KeyLayout(REGION)
+        self._first = 1
+        self._saved = Counter[str]()
+        """The newest snapshot that each server ever had."""
+
+    def problem(self) -> str:
+        """What was deleted too early; "" for nothing."""
+        for server in self._servers:
+            found = server.snapshots
+            self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)
+        request = message("RangeRequest", key=self._keys.log, range_end=self._keys.log_end, limit=1, keys_only=True)
+        kvs = self._etcd.store.range(request).kvs
+        first = self._keys.first_index(kvs[0].key) if kvs else self._first
+        if first == self._first:
+            return ""
+        self._first = first
+        covering = sum(saved >= first - 1 for saved in self._saved.values())
+        if covering > len(self._servers) // 2:
+            return ""
+        return f"A1 the log begins at index {first}, and {covering} servers have a snapshot of what was before"
+
+
+def leaks_of(servers: list[ServerAgent], clients: list[ClientAgent], folder: Path) -> list[str]:
+    """Agents with more tasks or open files than their work explains."""
+    found = []
+    for server in servers:
+        count = len(server.process.tasks) if server.process is not None else 0
+        if count > TASKS_OF_SERVER:
+            found.append(f"E9 {server.name} has {count} tasks at rest")
+    names = Counter(task.get_name() for each in servers if each.process is not None for task in each.process.tasks)
+    duties = {name: names[name] for name in ("leader", "follower", "plan applier")}
+    if duties != {"leader": 1, "follower": len(servers) - 1, "plan applier": 1}:
+        found.append(f"A4 duties run {duties} times on {len(servers)} servers")
+    for client in clients:
+        count = len(client.process.tasks) if client.process is not None else 0
+        most = TASKS_OF_CLIENT + TASKS_OF_RUN * len(client.machine.live())
+        if count > most:
+            found.append(f"E9 {client.name} has {count} tasks at rest, for {len(client.machine.live())} allocations")
+    count = len(open_files(folder))
+    if count > FILES_OF_AGENT * (len(servers) + len(clients)):
+        found.append(f"E9 {count} files are open below the agents' folders")
+    return found
+
+
+def open_files(folder: Path) -> list[str]:
+    """The files below a folder that this process has open."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if path.startswith(str(folder)):
+            found.append(path)
+    return found
