@@ -189,7 +189,7 @@ PUT /v1/operator/autopilot/configuration | Changes it; with `cas` only when its 
 GET /v1/operator/autopilot/health | Whether the servers of the region are well; 429 when not.
 GET /v1/operator/upgrade-check/vault-workload-identity | What still needs tokens of Vault.
 PUT /v1/operator/utilization | Nodes, allocations, CPU and memory now, as JSON in base64 (`Bundle`).
-GET /v1/operator/keyring/keys | What is known of the root keys, never the keys themselves.
+GET /v1/operator/keyring/keys | The root keys without their secrets; `Keyring`: what wraps each on this server.
 PUT /v1/operator/keyring/rotate | A new root key; `full` seals all again; from `publish_time` (unix ns) on.
 DELETE /v1/operator/keyring/key/:id | Forgets a root key that is not active; one in use only with `force`.
 GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` header has its SHA-256.

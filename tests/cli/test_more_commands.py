@@ -155,8 +155,20 @@ def test_how_the_servers_fare(api: Any, run: Any) -> None:
     api.answers |= {
         "/v1/operator/autopilot/configuration": {"CleanupDeadServers": True, "MaxTrailingLogs": 250},
         "/v1/operator/autopilot/health": {"Healthy": True, "Leader": "s1", "Servers": [{"ID": "s1"}], "Voters": ["s1"]},
-        "/v1/operator/keyring/keys": [{"KeyID": "k" * 36, "State": "active", "CreateTime": 0, "PublishTime": 0}],
+        "/v1/operator/keyring/keys": [
+            {
+                "KeyID": "k" * 36,
+                "State": "active",
+                "CreateTime": 0,
+                "PublishTime": 0,
+                "Keyring": "transit",
+                "KeyringProblem": "no answer",
+            },
+        ],
     }
     assert run("operator", "autopilot", "get-config")[1].startswith("CleanupDeadServers = true\n")
     assert run("operator", "autopilot", "health")[1].startswith("Healthy: true\nFailureTolerance: 0\nLeader: s1\n")
-    assert run("operator", "root", "keyring", "list")[1].splitlines()[1].split()[:2] == ["kkkkkkkk", "active"]
+    _, listed, problem = run("operator", "root", "keyring", "list")[1].splitlines()
+    assert listed.split()[:2] == ["kkkkkkkk", "active"] and listed.endswith("transit")
+    assert problem == "Key kkkkkkkk cannot be used by this server: no answer"
+    assert json.loads(run("operator", "root", "keyring", "list", "-json")[1])[0]["Keyring"] == "transit"

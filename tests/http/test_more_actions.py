@@ -154,3 +154,4 @@ async def test_the_key_that_signs_is_told(api: Api) -> None:
     (key,) = (await api.get("/v1/operator/keyring/keys")).json
     jwks = (await api.get("/.well-known/jwks.json")).json
     assert (key["KeyID"], key["State"]) == (jwks["keys"][0]["kid"], "active")
+    assert (key["Keyring"], key["KeyringProblem"]) == ("memory", "")

@@ -16,8 +16,9 @@ import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.value import replace
 from yurt.server.config import KeyProviderConfig
-from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.keyring import NOT_HERE, Keyring, wrappings_of
 from yurt.server.peers import RootKey
 from yurt.testing import factories
 
@@ -84,6 +85,33 @@ def test_the_key_encryption_key_is_rotated_by_two_blocks_of_which_one_is_active(
     assert reopened(tmp_path, new).get(KEY_ID) == key
     with pytest.raises(Invalid, match=r'wrapped by the keyring "passphrase\.2026", which is not configured'):
         reopened(tmp_path, old)
+
+
+def test_the_keyring_that_wraps_each_key_is_told(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path)
+    keyring.create(KEY_ID)
+    assert wrappings_of(keyring, (KEY_ID, OTHER_ID)) == {KEY_ID: ("aead", ""), OTHER_ID: ("", NOT_HERE)}
+    old, new = passphrase(tmp_path, "2025"), passphrase(tmp_path, "2026")
+    assert Keyring(tmp_path, (old,)).wrapping(KEY_ID) == ("passphrase.2025", "")
+    both = Keyring(tmp_path, (new, replace(old, is_active=False)))
+    both.create(OTHER_ID)
+    assert {found.keyring for found in wrappings_of(both, (KEY_ID, OTHER_ID)).values()} == {"passphrase.2026"}
+    without = Keyring(tmp_path, (old,)).wrapping(KEY_ID)
+    assert without.keyring == "passphrase.2026" and "is not configured (configured: passphrase.2025)" in without.problem
+    both.remove(KEY_ID)
+    assert both.wrapping(KEY_ID) == ("", NOT_HERE)
+
+
+def test_a_damaged_file_and_a_key_in_memory_are_told_too(tmp_path: Path) -> None:
+    Keyring(tmp_path).create(KEY_ID)
+    (path,) = tmp_path.glob(f"keystore/{KEY_ID}*")
+    path.write_bytes(b"nonsense")
+    found = Keyring(tmp_path).wrapping(KEY_ID)
+    assert found.keyring == "" and found.problem.startswith("its file is damaged: ")
+    in_memory = Keyring(None)
+    assert in_memory.wrapping(KEY_ID) == ("", NOT_HERE)
+    in_memory.create(KEY_ID)
+    assert in_memory.wrapping(KEY_ID) == ("memory", "")
 
 
 def test_a_wrong_passphrase_stops_the_start_and_changes_no_file(tmp_path: Path) -> None:

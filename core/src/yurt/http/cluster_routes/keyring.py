@@ -6,6 +6,7 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import OperatorCapability
+from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
@@ -17,9 +18,18 @@ ALGORITHMS = ("", "aes256-gcm")
 
 
 async def keys(call: Call) -> web.Response:
-    """GET /v1/operator/keyring/keys; with `-dev` there is none before the first signature or encryption."""
+    """GET /v1/operator/keyring/keys; with `-dev` there is none before the first signature or encryption.
+
+    `Keyring` and `KeyringProblem` are those of the server that answers: each has files of its own.
+    """
     rows = call.known_view().of(RootKeyRows)
-    return json_answer(call, rows.oldest_first(), index=rows.index)
+    found = rows.oldest_first()
+    wrappings = await call.context.env.in_thread(call.operations.root_keys.wrappings, [key.key_id for key in found])
+    shown = [
+        {**to_wire(key), "Keyring": wrappings[key.key_id].keyring, "KeyringProblem": wrappings[key.key_id].problem}
+        for key in found
+    ]
+    return json_answer(call, shown, index=rows.index)
 
 
 async def rotate(call: Call) -> web.Response:

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.server.config import KeyProviderConfig
+from yurt.server.config import AEAD, KeyProviderConfig
 from yurt.server.peers import RootKey
 from yurt.storage.checksummed_file import checked, read_checked
 
@@ -46,16 +46,29 @@ RS256: Final = "RS256"
 EDDSA: Final = "EdDSA"
 SHOWN_MAX: Final = 64
 """Characters of a malformed id that a message shows."""
+MEMORY: Final = "memory"
+"""Stands for a keyring where keys lie in no file."""
+NOT_HERE: Final = "this server does not have the key"
 
 
 SigningKey: TypeAlias = rsa.RSAPrivateKey | Ed25519PrivateKey
 
 
+class KeyWrapping(NamedTuple):
+    """How one server keeps a root key."""
+
+    keyring: str
+    """The id of the `keyring` block that wraps the key's file, `aead` for a file that is not wrapped; "" for none."""
+    problem: str
+    """Why this server cannot use the key; "" where it can."""
+
+
 class _Locked(Exception):
     """A file that is whole and cannot be opened; `is_final`: not with the key encryption keys that are configured."""
 
-    def __init__(self, text: str, *, is_final: bool) -> None:
+    def __init__(self, text: str, *, provider: str, is_final: bool) -> None:
         super().__init__(text)
+        self.provider = provider
         self.is_final = is_final
 
 
@@ -71,6 +84,8 @@ class Keyring:
         self._damaged: dict[str, str] = {}
         self._locked: dict[str, str] = {}
         """Keys whose files are whole and cannot be opened now, with the reason."""
+        self._wrapped_by: dict[str, str] = {}
+        """The provider that has wrapped the file of each key; "" for none."""
         self._opened_by: set[str] = set()
         """The providers that have opened a file."""
         self._unsealed = False
@@ -111,6 +126,17 @@ class Keyring:
         """Why a key that lies here cannot be opened now; "" for one that can, or does not lie here."""
         return self._locked.get(key_id, "")
 
+    def wrapping(self, key_id: str) -> KeyWrapping:
+        """How a key is kept here."""
+        self._load()
+        if self._folder is None:
+            return KeyWrapping(MEMORY, "") if key_id in self._keys else KeyWrapping("", NOT_HERE)
+        provider = self._wrapped_by.get(key_id)
+        if provider is not None:
+            return KeyWrapping(provider or AEAD, self._locked.get(key_id, ""))
+        damage = self._damaged.get(key_id)
+        return KeyWrapping("", NOT_HERE if damage is None else f"its file is damaged: {damage}")
+
     def create(self, key_id: str) -> RootKey:
         """Create and store a key."""
         key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=_new_pem())
@@ -134,11 +160,13 @@ class Keyring:
         plain, providers = msgspec.json.encode(key), self._key_providers()
         if providers is None or not providers.active:
             _write_private(path, checked(plain))
+            self._wrapped_by[key.key_id] = ""
             return
         sealed = providers.seal(key.key_id, plain)
         if providers.open(sealed) != plain:
             raise Unavailable(f"root key {key.key_id} is not what was sealed; its file stays as it is")
         _write_private(path, checked(msgspec.json.encode(sealed)))
+        self._wrapped_by[key.key_id] = providers.active
 
     def _key_providers(self) -> KeyProviders | None:
         """The key encryption keys; None without any, so that agents without them do not import their code."""
@@ -167,6 +195,7 @@ class Keyring:
         self._keys.pop(key_id, None)
         self._signers.pop(key_id, None)
         self._locked.pop(key_id, None)
+        self._wrapped_by.pop(key_id, None)
         if self._folder is not None and is_key_id(key_id):
             (self._folder / f"{key_id}{SUFFIX}").unlink(missing_ok=True)
 
@@ -221,7 +250,7 @@ class Keyring:
                     refused[name] = str(error)
                 if name not in self._locked:
                     log.error("root key cannot be opened: path=%s error=%s", path, error)
-                self._locked[name] = str(error)
+                self._locked[name], self._wrapped_by[name] = str(error), error.provider
                 continue
             except (OSError, ValueError, Invalid) as error:
                 self._damaged[name] = str(error)
@@ -229,7 +258,7 @@ class Keyring:
                           "it: path=%s: %s", path, error)  # fmt: skip
                 continue
             self._locked.pop(name, None)
-            self._keys[key.key_id] = key
+            self._keys[key.key_id], self._wrapped_by[name] = key, provider
             self._seal_anew(path, key, provider)
         self._is_loaded = True
         return refused
@@ -263,7 +292,7 @@ class Keyring:
             try:
                 data = (self._key_providers() or KeyProviders(())).open(sealed)
             except (Invalid, Unavailable) as error:
-                raise _Locked(str(error), is_final=isinstance(error, Invalid)) from None
+                raise _Locked(str(error), provider=provider, is_final=isinstance(error, Invalid)) from None
             self._opened_by.add(provider)
         key = msgspec.json.decode(data, type=RootKey)
         check_key_id(key.key_id)
@@ -275,6 +304,11 @@ class Keyring:
 def is_key_id(key_id: str) -> bool:
     """Whether this is a valid id of a root key."""
     return KEY_ID.fullmatch(key_id) is not None
+
+
+def wrappings_of(keyring: Keyring, key_ids: Iterable[str]) -> dict[str, KeyWrapping]:
+    """How each of the keys is kept here; may block."""
+    return {key_id: keyring.wrapping(key_id) for key_id in key_ids}
 
 
 def check_key_id(key_id: str) -> None:

@@ -49,7 +49,7 @@ class RootKeys:
         self._replica = replica
         self._leader = leader
         self._config = config
-        self._keyring = keyring
+        self.keyring = keyring
         self._peers = peers
         self._making = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -69,21 +69,21 @@ class RootKeys:
             await self._fetch_missing()
             found = self.usable()
             if found is None:
-                need_unlocked(self.listed(), self._keyring)
+                need_unlocked(self.listed(), self.keyring)
                 found = await self._make(KEY_ACTIVE)
             return found
 
     def usable(self) -> RootKeyMeta | None:
         """The active key, if this server has it."""
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
-        return active if active is not None and active.key_id in self._keyring else None
+        return active if active is not None and active.key_id in self.keyring else None
 
     async def _make(self, state: KeyState, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
         env = self._replica.env
         if not self._replica.writer.is_open:
             raise no_leader()
         key_id = env.uuid()
-        await self._give(await asyncio.to_thread(self._keyring.create, key_id))
+        await self._give(await asyncio.to_thread(self.keyring.create, key_id))
         meta = RootKeyMeta(key_id=key_id, create_time=env.now(), state=state, publish_time=UnixNano(publish_time))
         committed = await self._replica.propose(PutRootKey(key=meta, is_full=is_full))
         return committed.state.root_keys[key_id]
@@ -96,7 +96,7 @@ class RootKeys:
         if count < needed:
             holders = [name for name, has_taken in zip(names, given, strict=True) if has_taken]
             await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
-            await asyncio.to_thread(self._keyring.remove, key.key_id)
+            await asyncio.to_thread(self.keyring.remove, key.key_id)
             raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
 
     async def _give_to(self, name: str, key: RootKey) -> bool:
@@ -132,13 +132,13 @@ class RootKeys:
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
         """Remove a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
         applied = await self._replica.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
-        await asyncio.to_thread(self._keyring.remove, key_id)
+        await asyncio.to_thread(self.keyring.remove, key_id)
         return applied.index
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys; a reader never creates the first one."""
         ids = [key.key_id for key in self.listed()]
-        return await asyncio.to_thread(self._keyring.jwks, ids)
+        return await asyncio.to_thread(self.keyring.jwks, ids)
 
     # What every server does.
 
@@ -161,7 +161,7 @@ class RootKeys:
             await self._lacking.wait()
             self._lacking.clear()
             while self._gone:
-                await asyncio.to_thread(self._keyring.remove, self._gone.pop())
+                await asyncio.to_thread(self.keyring.remove, self._gone.pop())
             if not await self._fetch_missing():
                 await wait_for(self._replica.env, self._lacking, FETCH_RETRY_S)
                 self._lacking.set()
@@ -169,10 +169,10 @@ class RootKeys:
     async def _fetch_missing(self) -> bool:
         """Fetch missing keys from servers that have them; returns whether this server now has all."""
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(available_keys, self._keyring, wanted)
+        held = await asyncio.to_thread(available_keys, self.keyring, wanted)
         missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
         fetched = all([await self._fetch(key_id) for key_id in missing])
-        return fetched and not any(map(self._keyring.locked, wanted))
+        return fetched and not any(map(self.keyring.locked, wanted))
 
     async def _fetch(self, key_id: str) -> bool:
         for name in sorted(self._peers.names, key=lambda name: name != self._leader.name):
@@ -185,7 +185,7 @@ class RootKeys:
                 log.warning("root key ignored, another one was asked for: server=%s asked=%s", name, key_id)
                 continue
             try:
-                await asyncio.to_thread(self._keyring.add, key)
+                await asyncio.to_thread(self.keyring.add, key)
             except (Invalid, Unavailable) as error:
                 log.error("root key cannot be stored: key=%s error=%s", key_id, error)
                 return False
@@ -263,7 +263,7 @@ class RootKeys:
         skipped, again = 0, []
         for method in waiting:
             try:
-                again.append(sealed_method_again(self._keyring, method, active.key_id))
+                again.append(sealed_method_again(self.keyring, method, active.key_id))
             except (Unavailable, Conflict) as error:
                 skipped += 1
                 log.error("secrets of a login method cannot be encrypted again: method=%s error=%s", method.name, error)
@@ -281,7 +281,7 @@ class RootKeys:
             batch = []
             for variable in waiting[:REKEY_BATCH]:
                 try:
-                    batch.append(sealed_again(self._keyring, variable, active.key_id))
+                    batch.append(sealed_again(self.keyring, variable, active.key_id))
                 except (Unavailable, Conflict) as error:
                     skipped += 1
                     log.error("variable cannot be encrypted again: path=%s error=%s", variable.path, error)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterable
 from typing import IO, Any, Final
 
 from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
+from yurt.server.keys.keyring import KeyWrapping, wrappings_of
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
@@ -74,6 +76,10 @@ class RootKeyOperations:
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
         """Delete a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
         return await self._root_keys.remove(key_id, is_forced=is_forced)
+
+    def wrappings(self, key_ids: Iterable[str]) -> dict[str, KeyWrapping]:
+        """How this server keeps each of these keys; may block."""
+        return wrappings_of(self._root_keys.keyring, key_ids)
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of all root keys, as a JSON Web Key Set."""

@@ -5,32 +5,38 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
+from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import local_time, parse_duration
 
 Json = dict[str, Any]
+COLUMNS = "Key|State|Create Time|Publish Time"
 
 
 def list_keys(call: Invocation) -> int:
     """The keys that encrypt variables and sign workload identities."""
-    show_keys(call, call.api.get("/v1/operator/keyring/keys") or [])
+    is_data = wants_data(call)
+    keys: list[Json] = call.api.get("/v1/operator/keyring/keys", {"stale": call.flags.is_on("stale") or None}) or []
+    if is_data:
+        return show_data(call, keys)
+    rows = [[*key_row(call, key), key.get("Keyring") or "<none>"] for key in keys]
+    call.screen.table(f"{COLUMNS}|Keyring", rows)
+    for key in keys:
+        if key.get("KeyringProblem"):
+            call.screen.line(f"Key {call.short(key['KeyID'])} cannot be used by this server: {key['KeyringProblem']}")
     return 0
 
 
-def show_keys(call: Invocation, keys: list[Json]) -> None:
-    """A table of root keys."""
-    rows = [
-        [
-            call.short(key["KeyID"]),
-            key["State"],
-            local_time(key.get("CreateTime") or 0),
-            local_time(key["PublishTime"]) if key.get("PublishTime") else "<none>",
-        ]
-        for key in keys
+def key_row(call: Invocation, key: Json) -> list[str]:
+    """A root key in a table."""
+    return [
+        call.short(key["KeyID"]),
+        key["State"],
+        local_time(key.get("CreateTime") or 0),
+        local_time(key["PublishTime"]) if key.get("PublishTime") else "<none>",
     ]
-    call.screen.table("Key|State|Create Time|Publish Time", rows)
 
 
 def remove_key(call: Invocation) -> int:
@@ -54,7 +60,7 @@ def rotate_key(call: Invocation) -> int:
         except ValueError:
             raise UsageError(f'Invalid value "{ahead}" for -prepublish: a duration such as 1h is needed') from None
     made = call.api.put("/v1/operator/keyring/rotate", query=query)
-    show_keys(call, [made["Key"]])
+    call.screen.table(COLUMNS, [key_row(call, made["Key"])])
     return 0
 
 
@@ -63,8 +69,9 @@ COMMANDS = (
         "operator root keyring list",
         "List the root keys",
         list_keys,
-        (VERBOSE,),
-        details="Root keys encrypt variables and sign identities.",
+        (VERBOSE, switch("stale", "Ask the server at -address, and not the leader."), *JSON_FLAGS),
+        details="Root keys encrypt variables and sign identities. Keyring says which key encryption key of the server "
+        "that answers wraps the key's file: aead for none, memory with -dev.",
     ),
     CliCommand(
         "operator root keyring remove",
