@@ -101,6 +101,8 @@ client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_termi
                           before. Where no server answers, all tasks are stopped. systemd is asked for time meanwhile.
 client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
+client.users.dynamic_user_min  The first id of the pool of dynamic users.
+client.users.dynamic_user_max  The last one.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.
 client.artifact.http_max_size  The largest download by HTTP.
 client.artifact.git_timeout  How long a clone by git may take.

@@ -57,6 +57,8 @@ enabled           Whether tasks may run at all.
 denied_host_uids  Ids and ranges (`0,10-20`) of users that no task runs as.
 denied_host_gids  The same for groups.
 denied_envvars    Names or patterns of variables that no task gets.
+dynamic_users     A task without `user` runs as a [dynamic user](../howto/run-tasks-as-dynamic-users.md) of its own and
+                  not as the agent's.
 """),
     "exec": notes("""
 command   The program, inside the task's file system.
@@ -75,6 +77,8 @@ work_dir  An absolute path inside the task; default is `/`.
 no_pivot_root     Do not use `pivot_root`, where the root is a RAM disk.
 denied_host_uids  Ids and ranges of users that no task runs as.
 denied_host_gids  The same for groups.
+dynamic_users     A task without `user` runs as a [dynamic user](../howto/run-tasks-as-dynamic-users.md) of its own and
+                  not as `nobody`.
 """),
     },
     "plugin java": {

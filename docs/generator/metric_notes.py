@@ -52,6 +52,7 @@ allocs.running            Starts of tasks; labels {TASK_COUNT_LABELS}.
 allocs.restart            Restarts of tasks; the same labels.
 allocs.complete           Tasks that ended well; the same labels.
 allocs.failed             Tasks that failed for good; the same labels.
+dynamic_users.assigned    Tasks that got a user id from the pool of `client users`.
 allocs.oom_killed         Runs that the kernel killed for memory; the same labels.
 alloc_hook.prerun.success  Hooks of allocations that succeeded; label `hook_name`.
 alloc_hook.prerun.failed   Hooks of allocations that failed; label `hook_name`.

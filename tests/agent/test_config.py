@@ -19,6 +19,7 @@ from yurt.agent.component_configs import (
     shown_config,
     shutdown_drain,
     template_settings,
+    user_range,
 )
 from yurt.agent.config import USUAL_TOKEN_TIMES, AgentConfig, make_config
 from yurt.agent.config_check import check
@@ -27,6 +28,7 @@ from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.api.redaction import is_secret_name
 from yurt.api.times import parse_duration
+from yurt.client.files.users import UserRange
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.sdk.value import Duration, seconds
 from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
@@ -464,6 +466,14 @@ def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
     assert (limits.unpacked_bytes_max, limits.file_count_max) == (3 * 1024**3 // 2, 7)
     assert limits.env_names == ("HTTP_PROXY", "NO_PROXY") and not limits.is_inspected
     assert not limits.is_confined and limits.extra_paths == ("d:rx:/opt/git",)
+
+
+def test_the_ids_of_dynamic_users_reach_the_client_and_are_a_range(tmp_path: Path) -> None:
+    assert user_range({}) == UserRange(first=80_000, last=89_999)
+    assert user_range({"dynamic_user_min": 500, "dynamic_user_max": 500}) == UserRange(first=500, last=500)
+    for wrong in ({"dynamic_user_min": 90_000}, {"dynamic_user_min": 0}, {"dynamic_user_max": 2**31}):
+        with pytest.raises(Invalid, match="client users: ids from dynamic_user_min"):
+            user_range(wrong)
 
 
 def test_a_path_for_downloads_that_has_no_kind_and_mode_is_refused() -> None:

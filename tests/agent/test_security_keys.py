@@ -30,6 +30,9 @@ ENFORCED = {
     "acl.token_ttl": "tests/agent/test_config.py",
     "server.acl_token_gc_threshold": "tests/server",
     "client.disable_remote_exec": "tests/client/test_client.py",
+    "client.users": "tests/client/test_dynamic_users.py",
+    "client.users.dynamic_user_min": "tests/agent/test_config.py",
+    "client.users.dynamic_user_max": "tests/agent/test_config.py",
     "client.host_volumes_dir": "tests/client/test_host_volumes.py",
     "client.host_volume_plugin_dir": "tests/client/test_host_volumes.py",
     "client.host_volume": "tests/client/test_volumes.py",
@@ -80,9 +83,6 @@ REFUSED: dict[str, Any] = {
 """A value that asks for protection which there is not."""
 MEANINGLESS = {
     "client.cpu_disable_dmidecode": "dmidecode is never run",
-    "client.users": "no driver makes users",
-    "client.users.dynamic_user_min": "no driver makes users",
-    "client.users.dynamic_user_max": "no driver makes users",
     "disable_anonymous_signature": "nothing is sent",
     "disable_update_check": "nothing is sent",
     "reporting.disable_product_usage_reporting": "nothing is sent",

@@ -19,10 +19,12 @@ from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.config import ClientConfig, Reserved
+from yurt.client.files.users import UserRange
 from yurt.client.networks.bridge import check_settings
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
+from yurt.sdk.dynamic_users import ID_MAX
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
 from yurt.server.config import (
@@ -289,8 +291,22 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         artifact=artifact_limits(given.get("artifact", {})),
         template=template_settings(given.get("template", {})),
         shutdown_drain=shutdown_drain(config),
+        users=user_range(given.get("users", {})),
         **settings,
     )
+
+
+def user_range(given: Mapping[str, Any]) -> UserRange:
+    """The ids of the client's `users` block; raises Invalid for a range that is empty or has root or unusable ids."""
+    made = UserRange(
+        first=given.get("dynamic_user_min", UserRange().first), last=given.get("dynamic_user_max", UserRange().last)
+    )
+    if not 0 < made.first <= made.last <= ID_MAX:
+        raise Invalid(
+            f"client users: ids from dynamic_user_min ({made.first}) to dynamic_user_max ({made.last}) are not a range "
+            f"within 1 to {ID_MAX}; write for example dynamic_user_min = 80000 and dynamic_user_max = 89999"
+        )
+    return made
 
 
 def shutdown_drain(config: AgentConfig) -> DrainSpec | None:

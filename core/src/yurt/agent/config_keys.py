@@ -101,7 +101,7 @@ CLIENT = block(
         gcs_timeout="duration", hg_timeout="duration", s3_timeout="duration",
     ),
     drain_on_shutdown=block(deadline="duration", ignore_system_jobs="bool", force="bool"),
-    users=block(dynamic_user_min="int -", dynamic_user_max="int -"),
+    users=block(dynamic_user_min="int", dynamic_user_max="int"),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
     fingerprint=block(True, retry_interval="duration -", retry_attempts="int -", exit_on_failure="bool -"),
 )  # fmt: skip

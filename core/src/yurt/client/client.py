@@ -35,6 +35,7 @@ from yurt.client.drivers.driver_exchange import Drivers
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
 from yurt.client.files.alloc_files import AllocFiles
+from yurt.client.files.dynamic_users import DynamicUsers
 from yurt.client.fingerprint.exclusion import cloud_fingerprints, permitted_fingerprints, without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints, clouds_of
 from yurt.client.fingerprint.node import build_node
@@ -174,6 +175,7 @@ class Client:
                 server=given.server,
             ),
             task_api=given.task_api,
+            users=DynamicUsers(config.users),
         )
 
     def _calls(self, context: ClientContext, token: NodeToken) -> NodeCalls:
@@ -184,7 +186,7 @@ class Client:
         return NodeCalls(
             files=AllocFiles(config.alloc_dir, env, allocs=allocs, drivers=context.drivers),
             operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter(), execs=execs),
-            garbage=GarbageCollector(config, env, allocs),
+            garbage=GarbageCollector(config, env, allocs, on_removed=context.users.release),
             usage=usage,
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
             figures=ClientGauges(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),

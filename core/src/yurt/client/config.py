@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Mapping
 
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.files.users import UserRange
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
@@ -90,6 +91,8 @@ class ClientConfig(Value):
     added: AddedHooks = AddedHooks()
     default_ineligible: bool = False
     node_max_allocs: int = 0
+    users: UserRange = UserRange()
+    """The ids of dynamic users."""
     disable_remote_exec: bool = False
     shutdown_drain: DrainSpec | None = None
     """The drain of the node when the agent leaves; None: tasks are stopped."""

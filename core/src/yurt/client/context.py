@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
+from yurt.client.files.dynamic_users import DynamicUsers
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.templates.context import TemplateContext
@@ -37,5 +38,7 @@ class ClientContext:
     templates: TemplateContext
     task_api: ServeTask | None
     """Serves the agent's API at the sockets of tasks; None when not available."""
+    users: DynamicUsers
+    """The user ids for tasks without a user."""
     metrics: Metrics = field(default_factory=lambda: Metrics(CLIENT_PREFIX))
     """The client's counters."""

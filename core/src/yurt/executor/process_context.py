@@ -17,6 +17,7 @@ import psutil
 from yurt.executor.cgroups import write_setting
 from yurt.executor.spec import ExitRecord, ProcessSpec, UserIds, candidates, search_path
 from yurt.sdk.driver import ExecResult, ExitResult, TaskStats
+from yurt.sdk.dynamic_users import dynamic_uid
 from yurt.sdk.errors import DriverError
 from yurt.sdk.search_permission import grant_search
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
@@ -38,9 +39,12 @@ def check_spec(spec: ProcessSpec) -> None:
 
 
 def look_up_user(user: str) -> UserIds:
-    """A user's ids by name or number; the agent's own without one."""
+    """A user's ids by name or number, a dynamic user's by its name; the agent's own without one."""
     if not user:
         return UserIds(uid=os.geteuid(), gid=os.getegid(), groups=tuple(os.getgroups()))
+    dynamic = dynamic_uid(user)
+    if dynamic is not None:
+        return UserIds(uid=dynamic, gid=dynamic, groups=(dynamic,))
     try:
         entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
     except KeyError:

@@ -206,6 +206,7 @@ def capabilities_of(message: Message) -> Capabilities:
         must_create_network=message.must_create_network,
         mounts=message.mount_configs == ANY_MOUNTS,
         devices=True,
+        dynamic_users=message.dynamic_workload_users,
     )
 
 
@@ -219,6 +220,7 @@ def capabilities_message(given: Capabilities) -> Message:
         network_isolation_modes=[NETWORK_MODES.index(mode) for mode in given.network_modes if mode in NETWORK_MODES],
         must_create_network=given.must_create_network,
         mount_configs=ANY_MOUNTS if given.mounts else NO_MOUNTS,
+        dynamic_workload_users=given.dynamic_users,
     )
 
 

@@ -35,6 +35,7 @@ class Capabilities(Value):
     `mounts`: `TaskRequest.mounts` are made, and go with the task.
     `devices`: the task sees the devices of its request, by the first of `cdi_devices`, `engine_devices` and `devices`
     that the driver can give; a driver without isolation need not say so.
+    `dynamic_users`: a task without a `user` is started as a dynamic user (`yurt.sdk.dynamic_users`) of its own.
     `finds_by_id`: `recover_task` also takes a handle that holds only the task's id.
     `network_modes`: a driver of `group` starts tasks in `TaskRequest.network_namespace`; one whose tasks can join only
     namespaces that it made itself says `must_create_network` as well, and is a `NetworkDriver`.
@@ -48,6 +49,7 @@ class Capabilities(Value):
     mounts: bool = False
     devices: bool = False
     finds_by_id: bool = False
+    dynamic_users: bool = False
 
 
 class Fingerprint(Value):

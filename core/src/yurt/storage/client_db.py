@@ -76,13 +76,17 @@ class CsiUse(Value):
 
 
 class TaskRecord(Value):
-    """The last known state of a task; the handle identifies its run, `fetched` are digests of artifacts."""
+    """The last known state of a task; the handle identifies its run, `fetched` are digests of artifacts.
+
+    `dynamic_uid` is the id from the pool of users as which the task runs; 0 for none.
+    """
 
     state: TaskState = TaskState()
     run: int = 0
     window: RestartWindow = RestartWindow()
     handle: TaskHandle | None = None
     fetched: tuple[str, ...] = ()
+    dynamic_uid: int = 0
 
 
 class AllocRecord(Value):

@@ -72,6 +72,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     denied_host_uids: str = ""
     denied_host_gids: str = ""
     allowed_modes: AllowedModes = AllowedModes()
+    dynamic_users: bool = False
 
 
 def plugin_config(block: Mapping[str, Any]) -> PluginConfig:

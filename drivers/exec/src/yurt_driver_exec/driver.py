@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from yurt.sdk.driver import HEALTHY, UNHEALTHY, Capabilities, Fingerprint, PluginContext, TaskRequest
 from yurt.sdk.executor import Abilities, ContainerExecutor, ContainerSpec, ProcessDriver, check_task_user, host_binds
+from yurt.sdk.value import replace
 
 from yurt_driver_exec.config import NAME, TaskConfig, container_spec, plugin_config, user_rules
 
@@ -51,5 +52,5 @@ def exec_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessD
         process_for=container_for,
         executor=executor,
         fingerprint=probe,
-        capabilities=CAPABILITIES,
+        capabilities=replace(CAPABILITIES, dynamic_users=config.dynamic_users),
     )

@@ -35,15 +35,17 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     denied_host_uids: str = ""
     denied_host_gids: str = ""
     denied_envvars: list[str] = []
+    dynamic_users: bool = False
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent's settings: whether the driver is enabled, and the denied users."""
+    """The agent's settings: whether the driver is enabled, denied users, and dynamic ones."""
 
     enabled: bool
     denied_uids: tuple[range, ...] = ()
     denied_gids: tuple[range, ...] = ()
     denied_envvars: tuple[str, ...] = ()
+    dynamic_users: bool = False
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
@@ -55,6 +57,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         denied_uids=parse_ranges(options.denied_host_uids, option="denied_host_uids"),
         denied_gids=parse_ranges(options.denied_host_gids, option="denied_host_gids"),
         denied_envvars=tuple(options.denied_envvars),
+        dynamic_users=options.dynamic_users,
     )
 
 

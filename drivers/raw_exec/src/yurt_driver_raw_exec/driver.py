@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 
-from yurt.sdk.driver import UNDETECTED, Fingerprint, TaskRequest
+from yurt.sdk.driver import UNDETECTED, Capabilities, Fingerprint, TaskRequest
 from yurt.sdk.errors import DriverError
 from yurt.sdk.executor import ProcessDriver, ProcessExecutor, ProcessSpec
+from yurt.sdk.value import replace
 
 from yurt_driver_raw_exec.config import PluginConfig, TaskConfig, denied, process_spec
 
 NAME = "raw_exec"
+CAPABILITIES = Capabilities(send_signals=True, exec=True, fs_isolation="none", network_modes=("host", "group"))
 DISABLED = "the raw_exec driver is disabled: it runs commands with the rights of the agent"
 ENABLE = 'set plugin "raw_exec" { config { enabled = true } } in the configuration of this client'
 
@@ -29,6 +31,7 @@ def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessD
         process_for=process_for,
         executor=executor,
         fingerprint=None if config.enabled else disabled,
+        capabilities=replace(CAPABILITIES, dynamic_users=config.dynamic_users),
     )
 
 

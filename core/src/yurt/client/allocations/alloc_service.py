@@ -39,12 +39,14 @@ class AllocService:
 
     async def _remove_dir(self, alloc_id: str) -> None:
         await asyncio.to_thread(remove_alloc_dir, self._context.config.alloc_dir, alloc_id)
+        self._context.users.release(alloc_id)
 
     async def restore(self, fingerprinted: asyncio.Task[None]) -> None:
         """Continue what an earlier agent ran, once the node is fingerprinted; its networks are read meanwhile."""
         context = self._context
         records = await asyncio.to_thread(self._lost.sort, await context.store.allocs())
         known = {record.id for record in records} | self._lost.ids
+        await context.env.in_thread(context.users.restore, records, self._lost.ids, context.config.alloc_dir)
         await context.networks.open(known)
         await fingerprinted
         self.watch.know(records)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
@@ -23,10 +24,14 @@ log = logging.getLogger(__name__)
 class GarbageCollector:
     """Removes directories at intervals and on request."""
 
-    def __init__(self, config: ClientConfig, env: Env, allocs: AllocTable) -> None:
+    def __init__(
+        self, config: ClientConfig, env: Env, allocs: AllocTable, *, on_removed: Callable[[str], None]
+    ) -> None:
+        """`on_removed` is told the allocation of each directory that was removed."""
         self._config = config
         self._env = env
         self._allocs = allocs
+        self._on_removed = on_removed
         self._slots = asyncio.Semaphore(max(config.gc_parallel_destroys, 1))
 
     async def run(self) -> None:
@@ -90,3 +95,4 @@ class GarbageCollector:
             await runner.wait_cleaned()
         async with self._slots:
             await asyncio.to_thread(remove_alloc_dir, self._config.alloc_dir, alloc_id)
+            self._on_removed(alloc_id)

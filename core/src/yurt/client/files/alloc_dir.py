@@ -19,6 +19,7 @@ from pathlib import Path
 
 from yurt.client.files.secrets_dir import mount_secrets, unmount_secrets
 from yurt.sdk.driver import TaskDirs
+from yurt.sdk.dynamic_users import dynamic_uid
 from yurt.sdk.errors import Invalid
 
 SHARED = "alloc"
@@ -81,6 +82,9 @@ def _make_closed(path: Path) -> None:
 
 
 def _ids_of(user: str) -> tuple[int, int]:
+    dynamic = dynamic_uid(user)
+    if dynamic is not None:
+        return dynamic, dynamic
     try:
         entry = pwd.getpwnam(user)
     except KeyError:

@@ -54,7 +54,17 @@ def link_owners(tasks: Collection[TaskUser], drivers: Mapping[str, Driver]) -> O
     seeing = [task for task in tasks if _sees_host(task, drivers)]
     if tasks and not seeing:
         return None
-    return frozenset(uid for task in seeing if (uid := _uid(task)) is not None)
+    permitted = (task for task in seeing if not _is_dynamic(task, drivers))
+    return frozenset(uid for task in permitted if (uid := _uid(task)) is not None)
+
+
+def _is_dynamic(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:
+    """Whether the task may run as a dynamic user, who may own no such file: the agent's user is not the task's."""
+    try:
+        driver = drivers.get(task.driver)
+    except NotFound:
+        driver = None
+    return not task.user and driver is not None and driver.capabilities.dynamic_users
 
 
 def _sees_host(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
+from yurt.client.files.dynamic_users import DynamicUsers
 from yurt.client.files.link_owners import link_owners, task_users
 from yurt.client.files.safe_files import Owners
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, merged_meta, visible_dirs
@@ -21,6 +22,7 @@ from yurt.lifecycle import events
 from yurt.lifecycle.task import RUNNING, AnyTaskEvent, AskRestart, Kill, Note, TaskMachine
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, ExecResult, TaskDirs, TaskRequest
+from yurt.sdk.dynamic_users import dynamic_user_name
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import Additions, TaskFacts
 from yurt.sdk.value import Duration, Value, replace
@@ -57,6 +59,12 @@ def task_spec(alloc: Allocation, task_name: str) -> TaskSpec:
     return TaskSpec(alloc=alloc, job=alloc.job, group=group, task=task)
 
 
+def spec_as_user(alloc: Allocation, task_name: str, users: DynamicUsers) -> TaskSpec:
+    """The task as it is started: as its dynamic user when it has one."""
+    spec, uid = task_spec(alloc, task_name), users.uid_of(alloc.id, task_name)
+    return replace(spec, task=replace(spec.task, user=dynamic_user_name(uid))) if uid else spec
+
+
 def run_id(alloc: Allocation, task_name: str, run: int) -> str:
     """The name of one run of a task for its driver."""
     return f"{alloc.id}/{task_name}/{run}"
@@ -83,7 +91,7 @@ class ClientTask:
         self, alloc: Allocation, name: str, context: ClientContext, *, runner: TaskRunnerPort, group: asyncio.TaskGroup
     ) -> None:
         self.name = name
-        self.spec = task_spec(alloc, name)
+        self.spec = spec_as_user(alloc, name, context.users)
         self.run = 0
         self.request: TaskRequest | None = None
         """What the driver is asked to start; the hook `configuration` makes it."""
@@ -145,14 +153,14 @@ class ClientTask:
 
     def begin(self, alloc: Allocation, run: int) -> None:
         """Start preparing a run, or continue a recovered one."""
-        self.spec, self.run = task_spec(alloc, self.name), run
+        self.spec, self.run = spec_as_user(alloc, self.name, self._context.users), run
         self.request, self.csi_folders, self.lacks_devices = None, {}, False
         self._given, self._env = Additions(), None
 
     def change(self, alloc: Allocation) -> None:
         """The servers changed the allocation in place; the network joined by the run is kept."""
         joined = self.spec.alloc.network_status
-        self.spec = task_spec(alloc, self.name)
+        self.spec = spec_as_user(alloc, self.name, self._context.users)
         if alloc.network_status is None and joined is not None:
             self.spec = replace(self.spec, alloc=replace(alloc, network_status=joined))
 

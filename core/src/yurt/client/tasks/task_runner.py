@@ -105,6 +105,7 @@ class TaskRunner:
             window=now.window,
             handle=self.handle if is_present else None,
             fetched=tuple(sorted(self.hooked.fetched)),
+            dynamic_uid=self._context.users.uid_of(*self.hooked.key),
         )
 
     @property

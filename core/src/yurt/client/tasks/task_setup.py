@@ -7,6 +7,7 @@ task's restart policy.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Collection
 
 from yurt.client.context import ClientContext
@@ -14,10 +15,11 @@ from yurt.client.files import alloc_dir
 from yurt.client.hooks.configuration import ConfigurationHook
 from yurt.client.hooks.task_hooks import TaskHooks
 from yurt.client.requirements import notice, unavailable
-from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec
+from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, spec_as_user, task_spec
 from yurt.lifecycle import events
 from yurt.sdk.driver import TaskRequest
-from yurt.sdk.errors import Invalid
+from yurt.sdk.dynamic_users import dynamic_uid, dynamic_user_name
+from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.structs.alloc import Allocation
 
 
@@ -44,6 +46,7 @@ class TaskSetup:
         """Everything that the driver needs for a run; raises SetupProblem."""
         task.begin(alloc, run)
         self._check_driver(task.spec)
+        await self._assign_user(task, alloc)
         unheard = notice(task.spec.group, task.spec.task, self._providers) if run == 0 else ""
         if unheard:
             task.note(events.task_setup(unheard))
@@ -57,6 +60,27 @@ class TaskSetup:
             reason = f"driver {spec.task.driver!r} is not on this node; install its plugin or constrain the job"
         if reason:
             raise SetupProblem(events.setup_failure(reason))
+
+    async def _assign_user(self, task: ClientTask, alloc: Allocation) -> None:
+        """Give a task without a user one of the node's pool, where its driver supports that and the agent is root.
+
+        The id is stored with the task's record before the driver starts anything, like the intent of the run.
+        """
+        asked = task_spec(alloc, task.name).task
+        if dynamic_uid(asked.user) is not None:
+            reason = f"user {asked.user!r} has the form of a dynamic user; leave `user` out to get one"
+            raise SetupProblem(events.setup_failure(reason))
+        if asked.user or not task.driver.capabilities.dynamic_users or os.geteuid() != 0:
+            return
+        is_new = not self._context.users.uid_of(*task.key)
+        try:
+            uid = await self._context.env.in_thread(self._context.users.take, alloc.id, task.name)
+        except RecoverableError as error:
+            raise SetupProblem(events.setup_failure(str(error)), is_recoverable=True) from None
+        task.spec = spec_as_user(alloc, task.name, self._context.users)
+        if is_new:
+            self._context.metrics.count("dynamic_users.assigned")
+            task.note(events.task_setup(f"runs as the dynamic user {dynamic_user_name(uid)}"))
 
     async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> None:
         """Create the task's tree, while the intent to start this run and earlier changes are stored."""

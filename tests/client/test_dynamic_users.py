@@ -1,0 +1,195 @@
+"""Tasks without a user get one of their node's pool, where the driver supports that."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.client.files.dynamic_users import DynamicUsers
+from yurt.client.files.link_owners import TaskUser, link_owners
+from yurt.client.files.users import UserRange, ids_of
+from yurt.executor.process_context import look_up_user
+from yurt.goplugin.convert import capabilities_message, capabilities_of
+from yurt.sdk.driver import Capabilities, PluginContext
+from yurt.sdk.dynamic_users import dynamic_uid, dynamic_user_name
+from yurt.sdk.errors import RecoverableError
+from yurt.sdk.value import replace
+from yurt.storage.client_db import AllocRecord, TaskRecord
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING, DESIRED_STOP
+from yurt.testing.client_objects import placed, with_task
+from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.real_agent import agent_client, shell_alloc
+
+FIRST, LAST = 80_000, 89_999
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts tasks as other users")
+STEPS = st.lists(st.tuples(st.sampled_from(["take", "release", "restart"]), st.integers(0, 4), st.integers(0, 2)))
+
+
+def nobody(_uid: int) -> bool:
+    return False
+
+
+def pool(first: int = FIRST, last: int = LAST) -> DynamicUsers:
+    return DynamicUsers(UserRange(first=first, last=last), is_known=nobody)
+
+
+@given(STEPS)
+def test_no_two_tasks_have_an_id_at_the_same_time(steps: list[tuple[str, int, int]]) -> None:
+    users, mine = pool(100, 105), dict[tuple[str, str], int]()
+    with tempfile.TemporaryDirectory() as folder:
+        for step, alloc, task in steps:
+            alloc_id = f"a{alloc}"
+            if step == "take" and (len(mine) < 6 or (alloc_id, f"t{task}") in mine):
+                uid = users.take(alloc_id, f"t{task}")
+                assert mine.setdefault((alloc_id, f"t{task}"), uid) == uid
+                Path(folder, alloc_id).mkdir(exist_ok=True)
+            elif step == "release":
+                users.release(alloc_id)
+                mine = {key: uid for key, uid in mine.items() if key[0] != alloc_id}
+            elif step == "restart":
+                users = pool(100, 105)
+                users.restore(records_of(mine), (), folder)
+            assert len(users) == len(mine) == len(set(mine.values()))
+            assert all(100 <= uid <= 105 for uid in mine.values())
+
+
+def records_of(mine: dict[tuple[str, str], int]) -> list[AllocRecord]:
+    return [AllocRecord(id=alloc, tasks={task: TaskRecord(dynamic_uid=uid)}) for (alloc, task), uid in mine.items()]
+
+
+def test_an_id_is_used_again_as_late_as_possible_and_never_one_of_the_host() -> None:
+    users = DynamicUsers(UserRange(first=1, last=4), is_known=lambda uid: uid == 2)
+    assert users.take("a", "t") == 1
+    users.release("a")
+    assert [users.take(alloc, "t") for alloc in "bcd"] == [3, 4, 1]
+    with pytest.raises(RecoverableError, match="ids from 1 to 4 are taken"):
+        users.take("e", "t")
+
+
+@needs_root
+def test_ids_of_lost_records_are_found_by_the_owners_of_folders(tmp_path: Path) -> None:
+    (tmp_path / "lost/web/private").mkdir(parents=True)
+    os.chown(tmp_path / "lost/web/private", FIRST, FIRST)
+    users = pool()
+    users.restore((), ("lost", "gone"), str(tmp_path))
+    assert users.uid_of("lost", "web") == FIRST
+    assert users.take("new", "web") == FIRST + 1
+
+
+def test_a_name_has_the_form_that_drivers_for_nomad_expect() -> None:
+    assert dynamic_user_name(FIRST) == "nomad-80000"
+    assert dynamic_uid("nomad-80000") == FIRST
+    for other in ("", "nomad", "nomad-", "nomad-0", "nomad-01", "nomad--1", "nomad-99999999999", "xnomad-1"):
+        assert dynamic_uid(other) is None
+    found = look_up_user("nomad-80000")
+    assert (found.uid, found.gid, found.groups) == (FIRST, FIRST, (FIRST,))
+    assert ids_of("nomad-80000") == ((FIRST, FIRST) if os.geteuid() == 0 else None)
+
+
+def test_the_capability_passes_through_the_protocol_of_plugins() -> None:
+    for given_ in (Capabilities(dynamic_users=True), Capabilities()):
+        assert capabilities_of(capabilities_message(given_)).dynamic_users is given_.dynamic_users
+
+
+def test_a_dynamic_user_does_not_make_the_agents_files_the_tasks() -> None:
+    driver = FakeDriver()
+    driver.capabilities = replace(driver.capabilities, dynamic_users=True)
+    assert link_owners([TaskUser(name="t", driver="fake")], {"fake": driver}) == frozenset()
+
+
+@pytest.fixture
+def dynamic(driver: FakeDriver) -> FakeDriver:
+    """The fake driver, which supports dynamic users."""
+    driver.capabilities = replace(driver.capabilities, dynamic_users=True)
+    return driver
+
+
+def user_of(driver: FakeDriver, alloc_id: str) -> str:
+    request = driver.host.tasks[f"{alloc_id}/web/0"].request
+    assert request is not None
+    return request.user
+
+
+@needs_root
+async def test_a_task_keeps_its_user_over_a_restart_of_the_agent_until_its_directory_goes(
+    run_client, server: FakeServerPort, dynamic: FakeDriver, tmp_path: Path
+) -> None:
+    async with run_client() as client:
+        first = placed(client.node_id)
+        server.put_alloc(first)
+        await eventually(lambda: server.status_of(first.id) == CLIENT_RUNNING)
+        folder = tmp_path / "alloc" / first.id / "web"
+        assert user_of(dynamic, first.id) == f"nomad-{FIRST}"
+        for part in ("secrets", "private"):
+            found = (folder / part).stat()
+            assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (FIRST, FIRST, 0o700)
+        texts = [event.display_message for event in server.last_update(first.id).task_states["web"].events]
+        assert any(f"runs as the dynamic user nomad-{FIRST}" in text for text in texts)
+
+    async with run_client() as client:
+        second = placed(client.node_id)
+        server.put_alloc(second)
+        await eventually(lambda: server.status_of(second.id) == CLIENT_RUNNING)
+        assert user_of(dynamic, second.id) == f"nomad-{FIRST + 1}"
+        server.put_alloc(replace(first, desired_status=DESIRED_STOP))
+        await eventually(lambda: server.status_of(first.id) == CLIENT_COMPLETE)
+        users = client.alloc_service._context.users
+        assert len(users) == 2
+        server.drop_alloc(first.id)
+        await eventually(lambda: len(users) == 1)
+        assert not folder.exists()
+
+
+@needs_root
+async def test_no_job_takes_a_dynamic_user_by_its_name(run_client, server: FakeServerPort, dynamic: FakeDriver) -> None:
+    async with run_client() as client:
+        alloc = with_task(placed(client.node_id), user="nomad-80001")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
+        texts = [event.display_message for event in server.last_update(alloc.id).task_states["web"].events]
+        assert any("has the form of a dynamic user" in text for text in texts)
+
+
+async def test_other_drivers_and_tasks_with_a_user_of_their_own_get_none(
+    run_client, server: FakeServerPort, driver: FakeDriver
+) -> None:
+    async with run_client() as client:
+        plain = placed(client.node_id)
+        server.put_alloc(plain)
+        await eventually(lambda: server.status_of(plain.id) == CLIENT_RUNNING)
+        driver.capabilities = replace(driver.capabilities, dynamic_users=True)
+        own = with_task(placed(client.node_id), user="daemon")
+        server.put_alloc(own)
+        await eventually(lambda: server.status_of(own.id) == CLIENT_RUNNING)
+        assert (user_of(driver, plain.id), user_of(driver, own.id)) == ("", "daemon")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of the machine may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@needs_root
+async def test_a_real_process_runs_as_its_dynamic_user_and_writes_its_own_files(open_folder: Path) -> None:
+    plugin = pytest.importorskip("yurt_driver_raw_exec.plugin", reason="the raw_exec driver is not installed")
+
+    def make(context: PluginContext) -> object:
+        return plugin.yurt_task_drivers(replace(context, config={"dynamic_users": True}))[0]
+
+    server = FakeServerPort()
+    async with agent_client(open_folder, server, make) as client:
+        alloc = shell_alloc(client.node_id, "id -u; id -g; echo x > $NOMAD_SECRETS_DIR/own && echo written")
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
+        stream = client.calls.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
+        said = b"".join([frame.data async for frame in stream]).split()
+        assert said == [str(FIRST).encode(), str(FIRST).encode(), b"written"]
