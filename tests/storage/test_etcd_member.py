@@ -159,6 +159,20 @@ async def test_a_member_that_dies_is_started_again_with_its_data(
 
 
 @needs_etcd
+async def test_of_a_crash_the_first_line_is_a_warning_and_the_stacks_are_for_debugging(
+    config: EtcdMemberConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "yurt.storage.etcd.member_process")
+    async with running(config) as (member,):
+        os.kill(member.pid, signal.SIGQUIT)
+        await asyncio.to_thread(wait_for, "etcd's end", lambda: "it is started again" in caplog.text, 30.0)
+    warned = [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG]
+    assert any("SIGQUIT: quit" in text for text in warned)
+    assert not any("goroutine" in text for text in warned)
+    assert "goroutine" in caplog.text
+
+
+@needs_etcd
 async def test_a_member_that_cannot_start_says_why(config: EtcdMemberConfig, caplog: pytest.LogCaptureFixture) -> None:
     async with running(config):
         other = replace(config, data_dir=config.data_dir + "2")

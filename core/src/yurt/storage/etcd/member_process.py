@@ -57,7 +57,7 @@ DAMAGE: Final = re.compile(
     r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: "
 )
 """What etcd says, as an error or at a crash, when it cannot use its files."""
-CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: ")
+CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: |SIG[A-Z]+: ")
 OTHER_CAUSES: Final = re.compile(
     r"no space left|file too large|disk quota exceeded|read-only file system|input/output error|permission denied"
     r"|address already in use|too many open files"
@@ -277,6 +277,7 @@ class _Process(asyncio.SubprocessProtocol):
         """It spoke of a full disk, say, which explains its end as well."""
         self.is_renewed = False
         """It was ended to be started with other settings."""
+        self._is_crashing = False
         self._env = env
         self._rest = b""
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -338,6 +339,10 @@ class _Process(asyncio.SubprocessProtocol):
     def _on_line(self, line: bytes) -> None:
         level, text, message = _parsed(line)
         self.was_removed = self.was_removed or REMOVED in text
+        if CRASH.match(text):
+            self._is_crashing = True
+        elif self._is_crashing and not line.startswith(b"{"):
+            level = logging.DEBUG  # The stacks of all goroutines follow, hundreds of lines.
         if level == logging.DEBUG:
             log.debug("etcd: %s", text)
             return
