@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -38,6 +39,7 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
     with real_cluster(tmp_path) as cluster:
         left, *lost = cluster.servers
         left.call("PUT", "/v1/jobs", {"Job": raw_exec_job("kept", "/bin/sleep", "300", count=0)})
+        left.change("var", "put", "app/sealed", "word=kept")
         for each in lost:
             each.kill()
             each.lose_disk()
@@ -50,7 +52,14 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
         saved = left.cli("operator", "snapshot", "save", "-stale", file)
         assert saved.returncode == 0, saved.stderr
         left.stop()
+        data, file = left.folder / "data", str(tmp_path / "from-files.snap")
+        recovered = left.cli("operator", "raft", "recover", "-output", file, str(data))
+        assert recovered.returncode == 0 and "none that is known" in recovered.stdout, recovered.stderr
+        assert not recovered.stderr
+        shutil.move(data / "server" / "keystore", tmp_path / "keystore")
         left.lose_disk()
+        (data / "server").mkdir(parents=True, mode=0o700)
+        shutil.move(tmp_path / "keystore", data / "server" / "keystore")
         left.spawn()
         cluster.wait_leader()
         restored = left.cli("operator", "snapshot", "restore", file)
@@ -60,6 +69,7 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
             restored = left.cli("operator", "snapshot", "restore", file)
         assert restored.returncode == 0, restored.stderr
         assert [job["ID"] for job in lost[0].get("/v1/jobs")] == ["kept"]
+        assert "kept" in left.cli("var", "get", "-item=word", "app/sealed").stdout
 
 
 COUNTS = (

@@ -214,6 +214,14 @@ async def test_a_changed_byte_in_an_entry_is_told_with_its_index(log: EtcdLog, r
         await read(log)
 
 
+async def test_a_damaged_key_is_told(log: EtcdLog, region: str, client: EtcdClient) -> None:
+    await log.append(1, [command(1)])
+    entry = (await client.range(KeyLayout(region).entry(1))).kvs[0]
+    await client.put(entry.key[:-1] + b"x", entry.value)
+    with pytest.raises(Conflict, match=r"has a damaged key: .*0x'\. When other servers go on"):
+        await read(log)
+
+
 async def test_a_missing_entry_is_told_with_its_index(log: EtcdLog, region: str, client: EtcdClient) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])

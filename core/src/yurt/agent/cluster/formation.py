@@ -95,7 +95,8 @@ def lost_majority(own: Member, members: Iterable[Member], awaited: Collection[st
         f"of those that are there only {', '.join(settled)} has data of the cluster, and {needed} of {expected} "
         "servers must have it before anybody is taken in: start the servers that still have their data_dir. If those "
         f"are gone for good, save what {first} knows (`yurt operator snapshot save -stale FILE`, asked of {first} "
-        "itself), stop the agent of each server that has data, empty its data_dir and start it again: "
+        "itself), stop the agent of each server that has data, empty its data_dir (keep server/keystore) and start it "
+        "again: "
         f"{expected} servers without data begin a new cluster, which takes the state with "
         "`yurt operator snapshot restore FILE`"
     )

@@ -34,6 +34,11 @@ REPLACE_MEMBER: Final = (
     "agent, move the folder server/etcd of its data_dir away, and start it again; its member joins anew and gets "
     "everything from the others"
 )
+RESTORE_ETCD: Final = (
+    f"{REPLACE_MEMBER}. Otherwise restore etcd from its own snapshot, or the cluster from one of Yurt's"
+)
+REGIONS: Final = b"/yurt/"
+"""Below it each region has its keys."""
 REGION: Final = re.compile(r"[\w.-]+")
 EQUAL, MOD, VALUE = 0, 2, 3
 
@@ -101,7 +106,7 @@ class KeyLayout:
             raise Invalid(
                 f'the region "{region}" has characters that etcd\'s keys may not have; use letters, digits, .-_'
             )
-        self.root = f"/yurt/{region}/".encode()
+        self.root = REGIONS + f"{region}/".encode()
         self.format = self.root + b"format"
         self.log = self.root + b"log/"
         self.log_end = end_of(self.log)
@@ -117,8 +122,11 @@ class KeyLayout:
         return self.log + b"%0*d" % (INDEX_DIGITS, first_index)
 
     def first_index(self, key: bytes) -> int:
-        """The first index of the entry at a key."""
-        return int(key[len(self.log) :])
+        """The first index of the entry at a key; raises Conflict for a damaged key."""
+        digits = key[len(self.log) :]
+        if not digits.isdigit():
+            raise Conflict(f"the command log in etcd has a damaged key: {key!r}. {RESTORE_ETCD}")
+        return int(digits)
 
     def snapshot(self, server: str) -> bytes:
         """The key of a server's snapshot report."""
@@ -181,10 +189,7 @@ def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:
 
 def broken(index: int, why: str) -> Conflict:
     """The error for a log damaged at an index."""
-    return Conflict(
-        f"the command log in etcd is broken at index {index}: {why}. {REPLACE_MEMBER}. Otherwise restore etcd from its "
-        "own snapshot, or the cluster from one of Yurt's"
-    )
+    return Conflict(f"the command log in etcd is broken at index {index}: {why}. {RESTORE_ETCD}")
 
 
 def is_at(key: bytes, revision: int) -> Message:

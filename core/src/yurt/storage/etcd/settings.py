@@ -41,7 +41,8 @@ class EtcdMemberConfig(Value, rename=None):
     An empty `client_url` means a socket below `data_dir` that other users cannot reach; a loopback port is open to all
     that runs on the machine. With `peer_security` peers that are reached at `https` show certificates to each other,
     and only those that are made out for `peer_name` (when it is given) are members. The address that a peer calls from
-    is not compared with its certificate: a machine may have several.
+    is not compared with its certificate: a machine may have several. `is_alone` forgets the other members that the data
+    names; for a copy of a stopped member.
     """
 
     name: str
@@ -58,6 +59,7 @@ class EtcdMemberConfig(Value, rename=None):
     election_ms: int = ELECTION_MS
     quota_bytes: int = QUOTA_BYTES
     snapshot_count: int = SNAPSHOT_COUNT
+    is_alone: bool = False
     binary: str = "etcd"
 
     @property
@@ -104,6 +106,7 @@ def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
         "logger": "zap",
         "log-outputs": "stderr",
         **_peer_security(config),
+        **({"force-new-cluster": "true"} if config.is_alone else {}),
     }
     return [f"--{name}={value}" for name, value in options.items()]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
-from yurt.cli.flags import number, switch
+from yurt.cli.flags import number, switch, text
 from yurt.sdk.errors import YurtError
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ T = TypeVar("T")
 SERVER, LOG_FILE, COMMIT_INDEX, ETCD_FOLDERS = "server", "log.db", "commit-index", ("etcd", "log")
 DETAILS = """
 The directory is that of a server by itself (`data_dir`), which must not run meanwhile. Servers of a cluster keep their
-log in etcd, which only a running one reads: ask it with `yurt agent-info` and `yurt operator raft list-peers`, and take
-its state with `yurt operator snapshot save`, which `yurt operator snapshot state` prints.
+log in etcd: ask one that runs with `yurt agent-info` and `yurt operator raft list-peers`, and take its state with `yurt
+operator snapshot save`; `yurt operator raft recover -output FILE` takes it from the directory of one that is stopped.
+`yurt operator snapshot state FILE` prints it.
 """
 
 
@@ -51,13 +52,19 @@ def log_path(data_dir: Path) -> Path:
     for folder in (data_dir / SERVER, data_dir):
         if (folder / LOG_FILE).is_file() or (folder / COMMIT_INDEX).is_file():
             return folder / LOG_FILE
-        if any((folder / name).is_dir() for name in ETCD_FOLDERS):
+        if is_of_cluster(folder):
             raise CliError(
-                f"{folder} is of a server whose log is in etcd, which only a running server reads. Ask one: "
-                "`yurt agent-info` and `yurt operator raft list-peers`; `yurt operator snapshot save FILE` takes the "
-                "state, and `yurt operator snapshot state FILE` prints it"
+                f"{folder} is of a server whose log is in etcd. Ask a running one: `yurt agent-info` and `yurt "
+                "operator raft list-peers`; `yurt operator snapshot save FILE` takes the state. From a stopped one "
+                f"`yurt operator raft recover -output FILE {data_dir}` takes it. `yurt operator snapshot state FILE` "
+                "prints it"
             )
     raise CliError(f"{data_dir} holds no log of a server: {data_dir / SERVER / LOG_FILE} does not exist")
+
+
+def is_of_cluster(folder: Path) -> bool:
+    """Whether a server's folder is that of one whose log is in etcd."""
+    return any((folder / name).is_dir() for name in ETCD_FOLDERS)
 
 
 @asynccontextmanager
@@ -146,14 +153,21 @@ def recover_log(call: Invocation) -> int:
     """Report what a damaged log has lost, and with the flag accept the loss."""
     from pathlib import Path
 
+    from yurt.cli.commands.operator.cluster_recovery import recover_cluster
     from yurt.storage.log_recovery import DamagedLog
 
-    path = log_path(Path(call.args[0]))
+    data_dir = Path(call.args[0])
+    for folder in (data_dir / SERVER, data_dir):
+        if is_of_cluster(folder):
+            return recover_cluster(call, folder)
+    path = log_path(data_dir)
     try:
         log = DamagedLog(path)
     except YurtError as error:
         raise CliError(str(error)) from None
     try:
+        if output := call.flags.text("output"):
+            return _save(log, call.screen, Path(output))
         return _recover(log, call.screen, is_accepted=call.flags.is_on("accept-loss"))
     except (YurtError, OSError) as error:
         raise CliError(str(error)) from None
@@ -178,6 +192,15 @@ def _recover(log: DamagedLog, screen: Screen, *, is_accepted: bool) -> int:
     index, aside = begin_again(log, state)
     screen.line(f"The state of index {state.index} is the snapshot at index {index}, with which the server starts now.")
     screen.line(f"The damaged files are in {aside}.")
+    return 0
+
+
+def _save(log: DamagedLog, screen: Screen, output: Path) -> int:
+    from yurt.cli.commands.operator.cluster_recovery import write_snapshot
+
+    state, _ = sound_state(log)
+    write_snapshot(state, output)
+    screen.line(f"The state of index {state.index} is saved in {output}.")
     return 0
 
 
@@ -257,7 +280,10 @@ COMMANDS = (
         "operator raft recover",
         "Show what the damaged log of a stopped server lost, and give it up",
         recover_log,
-        (switch("accept-loss", "Give the lost commands up and have the server start with what is sound."),),
+        (
+            switch("accept-loss", "Give the lost commands up and have the server start with what is sound."),
+            text("output", "Save the sound state as a snapshot in this new file; change nothing else."),
+        ),
         (1, 1),
         "<data directory>",
         "one argument: <data directory>",
@@ -268,7 +294,10 @@ the indexes of the commands that are lost. With -accept-loss it saves the state 
 sound rest of the log lead to as a snapshot, moves the damaged files aside and lets the server start with that. What
 jobs, nodes and tasks did in the lost commands is forgotten; indexes are not used again.
 
-The directory is that of a server by itself (`data_dir`), which must not run meanwhile.
+The directory is the `data_dir` of a server, which must not run meanwhile. That of a server of a cluster is not changed:
+its etcd member is read in a copy below TMPDIR, where etcd runs for a moment, and its state goes to the file that
+-output names. Begin a new cluster and restore the file there (`yurt operator snapshot restore`) when most servers have
+lost their data. The file holds no root keys: keep the folder `server/keystore`.
 """,
         is_client=False,
     ),

@@ -21,6 +21,11 @@ SEGMENT_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.wal")
 class DamagedMember(Invalid):
     """Files of an etcd member are damaged; the message names the file and what to do."""
 
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}. {remedy}")
+        self.what = what
+        """What is damaged, without what to do."""
+
 
 def check_member_files(data_dir: Path) -> None:
     """Raises DamagedMember when the member below `data_dir` has lost what it had acknowledged. Blocks."""
@@ -55,10 +60,11 @@ def check_has_no_database(data_dir: Path) -> None:
 def damaged(data_dir: Path, what: str) -> DamagedMember:
     """The refusal, with its remedies."""
     return DamagedMember(
-        f"{what}. When most of the other servers run: stop this agent, move {data_dir} away and "
-        "start the agent again; its member joins anew and gets everything from them. Otherwise restore this server's "
-        "data_dir from a copy, or start all servers with empty data_dirs and restore a snapshot (`yurt operator "
-        "snapshot restore FILE`)"
+        what,
+        f"When most of the other servers run: stop this agent, move {data_dir} away and start the agent again; its "
+        "member joins anew and gets everything from them. Otherwise restore this server's data_dir from a copy, or "
+        "begin a new cluster with a snapshot, or with what `yurt operator raft recover -output FILE DATA_DIR` still "
+        "finds in these files",
     )
 
 

@@ -1,0 +1,129 @@
+"""`yurt operator raft recover` for a server of a cluster: the last state that its files hold, as a snapshot file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from yurt.cli.errors import CliError, UsageError
+from yurt.sdk.errors import Conflict, YurtError
+
+if TYPE_CHECKING:
+    from yurt.cli.declaration import Invocation
+    from yurt.cli.terminal.screen import Screen
+    from yurt.state import Snapshot
+    from yurt.storage.etcd.reading import EntryReader
+    from yurt.storage.etcd.server_folder import ServerFolder
+
+LOG_FOLDER, MEMBER_FOLDER = "log", "etcd"
+
+
+class RecoveredState(NamedTuple):
+    """The state, where its parts come from, and what is damaged ("": nothing that is known)."""
+
+    state: Snapshot
+    snapshot_index: int
+    log_end: int
+    damage: str
+
+
+def recover_cluster(call: Invocation, folder: Path) -> int:
+    """Report what a stopped server's files hold, and write it to the file that `-output` names."""
+    output = call.flags.text("output")
+    if call.flags.is_on("accept-loss"):
+        raise UsageError(
+            "-accept-loss is for the log of a server by itself. Save what this server of a cluster knows with -output "
+            "FILE, begin a new cluster, and restore the file there"
+        )
+    try:
+        known, found = asyncio.run(_recover(folder))
+        _print(call.screen, folder, known, found)
+        if output:
+            write_snapshot(found.state, Path(output))
+    except (YurtError, OSError) as error:
+        raise CliError(str(error)) from None
+    if output:
+        call.screen.line(f"The state of index {found.state.index} is saved in {output}.")
+        return 0
+    call.screen.line("Nothing was changed. Save this state as a snapshot with -output FILE.")
+    return 1
+
+
+def write_snapshot(state: Snapshot, path: Path) -> None:
+    """Save a state as `yurt operator snapshot save` does, in a new file; raises OSError."""
+    import os
+
+    from yurt import __version__
+    from yurt.storage.archive import write_archive
+
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        write_archive(state, file, version=__version__)
+        file.flush()
+        os.fsync(descriptor)
+
+
+async def _recover(folder: Path) -> tuple[int | None, RecoveredState]:
+    import logging
+
+    from yurt.runtime.env import RealEnv
+    from yurt.storage import commit_index
+    from yurt.storage.etcd.server_folder import ServerFolder
+    from yurt.storage.etcd.stopped_member import read_stopped
+
+    if not (folder / MEMBER_FOLDER / "data").is_dir():
+        raise Conflict(
+            f"{folder} has no etcd member of its own: its cluster uses an etcd that stands by itself, whose own tools "
+            "save and restore it"
+        )
+    # What etcd says while it gives its cluster up is for agents' logs; without a handler it would go to stderr.
+    logging.getLogger("yurt.storage").addHandler(logging.NullHandler())
+    own = ServerFolder(folder / LOG_FOLDER)
+    own.lock()
+    try:
+        try:
+            mark = commit_index.load(own.path)
+        except Conflict:
+            mark = None
+        async with read_stopped(folder / MEMBER_FOLDER, env=RealEnv()) as log:
+            found = await _replay(own, log.reader, log.damage)
+    finally:
+        own.close()
+    return None if mark is None else mark.index, found
+
+
+async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> RecoveredState:
+    """The newest whole snapshot with the entries after it, up to the first one that cannot be read."""
+    from yurt.fsm import apply, snapshot
+    from yurt.state import Snapshot
+    from yurt.structs.commands import DropStagedPlans
+
+    stored = folder.load_snapshot()
+    state = Snapshot.empty() if stored is None else snapshot.decode(stored[1])
+    begin, end = state.index, (await reader.head()).index
+    try:
+        async for entry in reader.read(reader.cursor(state.index)):
+            for index, command in enumerate(entry.commands, entry.first_index):
+                if index > state.index:
+                    state = apply(state, command, index=index).state
+    except YurtError as error:
+        damage = damage or str(error)
+    return RecoveredState(apply(state, DropStagedPlans(), index=state.index + 1).state, begin, end, damage)
+
+
+def _print(screen: Screen, folder: Path, known: int | None, found: RecoveredState) -> None:
+    sound = found.state.index - 1
+    screen.line(f"path:           {folder}")
+    screen.line(f"damage:         {found.damage or 'none that is known'}")
+    screen.line(f"known:          {'unknown' if known is None else known}")
+    screen.line(f"snapshot index: {found.snapshot_index}")
+    screen.line(f"log ends at:    {found.log_end}")
+    screen.line(f"sound up to:    {sound}")
+    screen.line(f"given up:       {_given_up(known, sound)}")
+
+
+def _given_up(known: int | None, sound: int) -> str:
+    if known is not None and known > sound:
+        return f"{known - sound} commands that this server knew, {sound + 1} to {known}, and what others knew after it"
+    return f"what the cluster acknowledged after index {sound} without this server, if anything"

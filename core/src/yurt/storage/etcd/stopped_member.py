@@ -1,0 +1,121 @@
+"""Reads the log of a stopped server out of the files of its etcd member.
+
+Only etcd reads its files, and a member alone answers nothing while its cluster needs a majority. So etcd runs on a copy
+of the files, as the only member of a cluster (`--force-new-cluster`). Where its raft log is damaged, `etcdutl` (or
+etcdctl before 3.6) first makes a member of the database alone, which holds all that was applied. The server's own files
+stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.interruptible_waits import Interrupt
+from yurt.storage.etcd.keys import REGIONS, KeyLayout, end_of
+from yurt.storage.etcd.member_files.check import DamagedMember
+from yurt.storage.etcd.member_process import EtcdMember, member_environment
+from yurt.storage.etcd.reading import EntryReader
+from yurt.storage.etcd.settings import EtcdMemberConfig
+
+NAME: Final = "recovery"
+ANY_PORT: Final = "http://127.0.0.1:0"
+"""No other member calls it."""
+RESTORE_TOOLS: Final = ("etcdutl", "etcdctl")
+RESTORE_LIMIT_S: Final = 300.0
+
+
+class StoppedLog(NamedTuple):
+    """The log of a stopped server, and what is damaged in its member's files ("": nothing that is known)."""
+
+    reader: EntryReader
+    damage: str
+
+
+@asynccontextmanager
+async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[StoppedLog]:
+    """The log in a stopped member's folder, `server/etcd` of a data_dir. TMPDIR must have room for a copy of it.
+
+    Raises Conflict when etcd can use neither the raft log nor the database, Invalid when etcd is not installed.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="yurt-", ignore_cleanup_errors=True)))
+        config = _config(folder)
+        member = EtcdMember(config, env=env)
+        stack.push_async_callback(member.stop)
+        await env.in_thread(shutil.copytree, member_folder / "data", config.etcd_folder)
+        damage = ""
+        try:
+            await member.start()
+        except DamagedMember as error:
+            damage = _on_the_original(error, folder, member_folder)
+            await _restore_database(config, damage, env=env)
+            await member.start()
+        client = EtcdClient((config.client_endpoint,))
+        stack.push_async_callback(client.close)
+        keys = await _find_keys(client)
+        yield StoppedLog(EntryReader(client, keys, env=env, closing=Interrupt()), damage)
+
+
+def _config(folder: Path) -> EtcdMemberConfig:
+    return EtcdMemberConfig(
+        name=NAME,
+        data_dir=str(folder),
+        peer_url=ANY_PORT,
+        initial_cluster={NAME: ANY_PORT},
+        token=NAME,
+        is_new_cluster=True,
+        is_alone=True,
+    )
+
+
+def _on_the_original(error: DamagedMember, folder: Path, member_folder: Path) -> str:
+    """What is damaged, with the paths of the server's own files, and without the remedies for a server that starts."""
+    return error.what.replace(str(folder), str(member_folder))
+
+
+async def _restore_database(config: EtcdMemberConfig, damage: str, *, env: Env) -> None:
+    """Make a member of the copied database alone; raises Conflict when that is not possible."""
+    tool = next((found for name in RESTORE_TOOLS if (found := shutil.which(name))), None)
+    if tool is None:
+        raise Conflict(
+            f"{damage}. Its database may hold what the raft log lacks; etcdutl reads it, or etcdctl before 3.6 "
+            "(apt install etcd-client)"
+        )
+    database = Path(config.data_dir) / "db"
+    await env.in_thread(shutil.move, config.etcd_folder / "member" / "snap" / "db", database)
+    await env.in_thread(shutil.rmtree, config.etcd_folder)
+    process = await asyncio.create_subprocess_exec(
+        tool, "snapshot", "restore", str(database), "--skip-hash-check", "--name", NAME,
+        "--initial-cluster", f"{NAME}={ANY_PORT}", "--initial-advertise-peer-urls", ANY_PORT,
+        "--data-dir", str(config.etcd_folder),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env={**member_environment(), "ETCDCTL_API": "3"},
+    )  # fmt: skip
+    try:
+        async with env.timeout(RESTORE_LIMIT_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise Conflict(f"{damage}. {tool} did not end within {RESTORE_LIMIT_S:g} s") from None
+    if process.returncode:
+        lines = output.decode("utf-8", "replace").split("\n")
+        said = next((line for line in lines if "rror" in line or "panic" in line), "").strip()[:200]
+        raise Conflict(f"{damage}. Its database is damaged too: {tool} says: {said or f'exit {process.returncode}'}")
+
+
+async def _find_keys(client: EtcdClient) -> KeyLayout:
+    """The keys of the only region in it; raises Conflict when there is none."""
+    found = await client.range(REGIONS, end_of(REGIONS), limit=1, keys_only=True)
+    if not found.kvs:
+        raise Conflict("etcd's files hold no log of Yurt: this server had not begun, or had not joined, a cluster")
+    return KeyLayout(found.kvs[0].key.removeprefix(REGIONS).partition(b"/")[0].decode("utf-8", "replace"))
