@@ -8,8 +8,8 @@ stay as they are.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Conflict
+from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import REGIONS, KeyLayout, end_of
@@ -31,6 +31,8 @@ ANY_PORT: Final = "http://127.0.0.1:0"
 """No other member calls it."""
 RESTORE_TOOLS: Final = ("etcdutl", "etcdctl")
 RESTORE_LIMIT_S: Final = 300.0
+ANSWER_LIMIT_S: Final = 60.0
+ANSWER_PAUSE_S: Final = 0.1
 
 
 class StoppedLog(NamedTuple):
@@ -44,7 +46,8 @@ class StoppedLog(NamedTuple):
 async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[StoppedLog]:
     """The log in a stopped member's folder, `server/etcd` of a data_dir. TMPDIR must have room for a copy of it.
 
-    Raises Conflict when etcd can use neither the raft log nor the database, Invalid when etcd is not installed.
+    Raises Conflict when etcd can use neither the raft log nor the database, Invalid when etcd is not installed,
+    Unavailable when it does not answer.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="yurt-", ignore_cleanup_errors=True)))
@@ -61,7 +64,7 @@ async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[Stoppe
             await member.start()
         client = EtcdClient((config.client_endpoint,))
         stack.push_async_callback(client.close)
-        keys = await _find_keys(client)
+        keys = await _find_keys(client, env=env)
         yield StoppedLog(EntryReader(client, keys, env=env, closing=Interrupt()), damage)
 
 
@@ -93,29 +96,46 @@ async def _restore_database(config: EtcdMemberConfig, damage: str, *, env: Env) 
     database = Path(config.data_dir) / "db"
     await env.in_thread(shutil.move, config.etcd_folder / "member" / "snap" / "db", database)
     await env.in_thread(shutil.rmtree, config.etcd_folder)
-    process = await asyncio.create_subprocess_exec(
+    command = [
         tool, "snapshot", "restore", str(database), "--skip-hash-check", "--name", NAME,
         "--initial-cluster", f"{NAME}={ANY_PORT}", "--initial-advertise-peer-urls", ANY_PORT,
         "--data-dir", str(config.etcd_folder),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={**member_environment(), "ETCDCTL_API": "3"},
-    )  # fmt: skip
+    ]  # fmt: skip
+    said = await env.in_thread(_run, command)
+    if said:
+        raise Conflict(f"{damage}. Its database is damaged too: {tool} says: {said}")
+
+
+def _run(command: list[str]) -> str:
+    """Run a program; what it says of its failure, "" when it succeeds. Blocks."""
+    environment = {**member_environment(), "ETCDCTL_API": "3"}
     try:
-        async with env.timeout(RESTORE_LIMIT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise Conflict(f"{damage}. {tool} did not end within {RESTORE_LIMIT_S:g} s") from None
-    if process.returncode:
-        lines = output.decode("utf-8", "replace").split("\n")
-        said = next((line for line in lines if "rror" in line or "panic" in line), "").strip()[:200]
-        raise Conflict(f"{damage}. Its database is damaged too: {tool} says: {said or f'exit {process.returncode}'}")
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=RESTORE_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nothing within {RESTORE_LIMIT_S:g} s"
+    lines = (done.stdout + done.stderr).decode("utf-8", "replace").split("\n")
+    told = next((line for line in lines if "rror" in line or "panic" in line), "").strip()[:200]
+    return told or f"exit code {done.returncode}" if done.returncode else ""
 
 
-async def _find_keys(client: EtcdClient) -> KeyLayout:
-    """The keys of the only region in it; raises Conflict when there is none."""
-    found = await client.range(REGIONS, end_of(REGIONS), limit=1, keys_only=True)
+async def _find_keys(client: EtcdClient, *, env: Env) -> KeyLayout:
+    """The keys of the only region in it, once etcd answers; raises Conflict when there is none."""
+    deadline = env.monotonic() + ANSWER_LIMIT_S
+    while True:
+        try:
+            found = await client.range(REGIONS, end_of(REGIONS), limit=1, keys_only=True)
+            break
+        except Unavailable:
+            if env.monotonic() > deadline:
+                raise
+            await env.sleep(ANSWER_PAUSE_S)
     if not found.kvs:
         raise Conflict("etcd's files hold no log of Yurt: this server had not begun, or had not joined, a cluster")
     return KeyLayout(found.kvs[0].key.removeprefix(REGIONS).partition(b"/")[0].decode("utf-8", "replace"))

@@ -95,6 +95,7 @@ async def _recover(folder: Path) -> tuple[int | None, RecoveredState]:
 
 async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> RecoveredState:
     """The newest whole snapshot with the entries after it, up to the first one that cannot be read."""
+    from yurt.cli.commands.operator.offline import applied
     from yurt.fsm import apply, snapshot
     from yurt.state import Snapshot
     from yurt.structs.commands import DropStagedPlans
@@ -104,9 +105,7 @@ async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> Rec
     begin, end = state.index, (await reader.head()).index
     try:
         async for entry in reader.read(reader.cursor(state.index)):
-            for index, command in enumerate(entry.commands, entry.first_index):
-                if index > state.index:
-                    state = apply(state, command, index=index).state
+            state = applied(state, entry)
     except YurtError as error:
         damage = damage or str(error)
     return RecoveredState(apply(state, DropStagedPlans(), index=state.index + 1).state, begin, end, damage)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from yurt.cli.terminal.screen import Screen
     from yurt.state import Snapshot
-    from yurt.storage.log import LogState
+    from yurt.storage.log import Entry, LogState
     from yurt.storage.log_recovery import DamagedLog
     from yurt.storage.sqlite import SqliteLog
 
@@ -82,7 +82,7 @@ async def opened(path: Path) -> AsyncIterator[tuple[SqliteLog, LogState]]:
 
 async def state_at(log: SqliteLog, found: LogState, last_index: int) -> Snapshot:
     """The state after the command of an index, 0 for the last one; raises CliError where the log does not have it."""
-    from yurt.fsm import apply, snapshot
+    from yurt.fsm import snapshot
     from yurt.state import Snapshot
 
     if last_index > found.last_index:
@@ -92,9 +92,17 @@ async def state_at(log: SqliteLog, found: LogState, last_index: int) -> Snapshot
         raise CliError(f"The log begins at index {found.first_index}, and no snapshot is of {last_index} or before")
     state = Snapshot.empty() if stored is None else snapshot.decode(stored[1])
     async for entry in log.entries(state.index):
-        for index, command in enumerate(entry.commands, entry.first_index):
-            if index > state.index and (not last_index or index <= last_index):
-                state = apply(state, command, index=index).state
+        state = applied(state, entry, last_index)
+    return state
+
+
+def applied(state: Snapshot, entry: Entry, last_index: int = 0) -> Snapshot:
+    """The state after those commands of an entry that it does not have yet, up to an index (0: all)."""
+    from yurt.fsm import apply
+
+    for index, command in enumerate(entry.commands, entry.first_index):
+        if index > state.index and (not last_index or index <= last_index):
+            state = apply(state, command, index=index).state
     return state
 
 
@@ -214,16 +222,14 @@ def _given_up(acknowledged: int | None, sound: int) -> str:
 
 def sound_state(log: DamagedLog) -> tuple[Snapshot, int]:
     """The state that the newest whole snapshot and the rows after it lead to, and the snapshot's index."""
-    from yurt.fsm import apply, snapshot
+    from yurt.fsm import snapshot
     from yurt.state import Snapshot
 
     stored = log.snapshot()
     state = Snapshot.empty() if stored is None else snapshot.decode(stored[1])
     begin = state.index
     for entry in log.entries(state.index):
-        for index, command in enumerate(entry.commands, entry.first_index):
-            if index > state.index:
-                state = apply(state, command, index=index).state
+        state = applied(state, entry)
     return state, begin
 
 
