@@ -12,6 +12,7 @@ from yurt.readmodels.node_facts import node_facts
 from yurt.structs.commands import AllocUpdate, UpdateAllocsFromClient
 from yurt.structs.status import ClientStatus
 from yurt.testing.authorities import Grants
+from yurt.testing.fakes import eventually
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
 ATTACK = "<script>alert(1)</script>"
@@ -99,6 +100,7 @@ async def test_children_are_found_below_their_parent(api: Api) -> None:
     for _ in range(2):
         await api.put("/v1/job/parent/dispatch", {})
     await api.register("other")
+    await eventually(lambda: all(each.status != "pending" for each in api.server.state.evals.values()))
     children = await columns(api, "/v1/yurt/jobs?fields=ID,ParentID,Kind&parent=parent")
     assert children["ParentID"] == ["parent", "parent"] and children["Kind"] == ["", ""]
     top = await columns(api, "/v1/yurt/jobs?fields=ID,Kind,Status,ChildrenPending&parent=")

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from yurt.cli.commands.operator.log_replay import applied, write_snapshot
 from yurt.cli.errors import CliError, UsageError
 from yurt.sdk.errors import Conflict, YurtError
 
@@ -50,20 +51,6 @@ def recover_cluster(call: Invocation, folder: Path) -> int:
     return 1
 
 
-def write_snapshot(state: Snapshot, path: Path) -> None:
-    """Save a state as `yurt operator snapshot save` does, in a new file; raises OSError."""
-    import os
-
-    from yurt import __version__
-    from yurt.storage.archive import write_archive
-
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        write_archive(state, file, version=__version__)
-        file.flush()
-        os.fsync(descriptor)
-
-
 async def _recover(folder: Path) -> tuple[int | None, RecoveredState]:
     import logging
 
@@ -95,7 +82,6 @@ async def _recover(folder: Path) -> tuple[int | None, RecoveredState]:
 
 async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> RecoveredState:
     """The newest whole snapshot with the entries after it, up to the first one that cannot be read."""
-    from yurt.cli.commands.operator.offline import applied
     from yurt.fsm import apply, snapshot
     from yurt.state import Snapshot
     from yurt.structs.commands import DropStagedPlans

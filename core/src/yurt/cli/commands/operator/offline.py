@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from yurt.cli.commands.operator.log_replay import applied, write_snapshot
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number, switch, text
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from yurt.cli.terminal.screen import Screen
     from yurt.state import Snapshot
-    from yurt.storage.log import Entry, LogState
+    from yurt.storage.log import LogState
     from yurt.storage.log_recovery import DamagedLog
     from yurt.storage.sqlite import SqliteLog
 
@@ -93,16 +94,6 @@ async def state_at(log: SqliteLog, found: LogState, last_index: int) -> Snapshot
     state = Snapshot.empty() if stored is None else snapshot.decode(stored[1])
     async for entry in log.entries(state.index):
         state = applied(state, entry, last_index)
-    return state
-
-
-def applied(state: Snapshot, entry: Entry, last_index: int = 0) -> Snapshot:
-    """The state after those commands of an entry that it does not have yet, up to an index (0: all)."""
-    from yurt.fsm import apply
-
-    for index, command in enumerate(entry.commands, entry.first_index):
-        if index > state.index and (not last_index or index <= last_index):
-            state = apply(state, command, index=index).state
     return state
 
 
@@ -204,8 +195,6 @@ def _recover(log: DamagedLog, screen: Screen, *, is_accepted: bool) -> int:
 
 
 def _save(log: DamagedLog, screen: Screen, output: Path) -> int:
-    from yurt.cli.commands.operator.cluster_recovery import write_snapshot
-
     state, _ = sound_state(log)
     write_snapshot(state, output)
     screen.line(f"The state of index {state.index} is saved in {output}.")
