@@ -16,8 +16,8 @@ from yurt.testing.sim.seeded_bugs import BUGS, changed
 
 SOURCE = Path(yurt.__file__).parent.parent
 QUICK = (
-    "apply-reads-its-own-clock", "completed-batch-runs-again", "dispatch-token-is-forgotten", "names-are-given-twice",
-    "unknown-append-counts-as-stored",
+    "apply-reads-its-own-clock", "completed-batch-runs-again", "dispatch-token-is-forgotten", "event-is-skipped",
+    "lock-is-given-twice", "names-are-given-twice", "revoked-token-is-accepted", "unknown-append-counts-as-stored",
 )  # fmt: skip
 """Found within seconds."""
 FOUND_TODAY = 5
