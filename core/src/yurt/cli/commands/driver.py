@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 from yurt import __version__
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import number, switch, text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -56,6 +56,7 @@ DETAILS = """A Nomad agent starts this command by itself, from a script in its p
 The driver is then configured by the agent's block `plugin "raw_exec" { config { ... } }`, and jobs use it by its name.
 Tasks outlive this command and the agent."""
 PLUGIN = "yurt.testing.driver_report"
+SIMULATION = "yurt.testing.sim.foreign"
 NEEDED = ("pytest", "pytest_asyncio")
 MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL"}
 TAIL_LINES = 25
@@ -309,6 +310,49 @@ def show_sum(call: Invocation, results: list[Json], took_s: float) -> None:
         call.screen.line(f"The driver does what Yurt asks of a driver: {applied} of {len(suite)} rules apply to it.")
 
 
+def simulate(call: Invocation) -> int:
+    """Run seeds in a Python of their own and report; 0 when all were clean."""
+    runs = call.flags.number("runs")
+    if runs < 1 or call.flags.number("seconds") < 1:
+        raise UsageError("-runs and -seconds must be at least 1")
+    words = [sys.executable, "-m", SIMULATION, call.args[0], "--seed", str(call.flags.number("seed"))]
+    words += ["--runs", str(runs), "--seconds", str(call.flags.number("seconds"))]
+    if call.flags.text("faults"):
+        words += ["--faults", call.flags.text("faults")]
+    paths = filter(None, [os.getcwd(), os.path.join(os.getcwd(), "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
+    process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    found: list[Json] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            found.append(json.loads(line))
+            if "error" in found[-1]:
+                raise CliError(found[-1]["error"])
+            if not call.flags.is_on("json"):
+                show_run(call, found[-1])
+    finally:
+        process.kill()
+        process.wait()
+    if not found:
+        raise CliError("The simulation ended before its first run; what it said is above")
+    if call.flags.is_on("json"):
+        call.screen.line(json.dumps(found))
+    return int(any(run["problem"] for run in found))
+
+
+def show_run(call: Invocation, run: Json) -> None:
+    """One run: a line, and for one that failed what it violated, its last lines and how it is repeated."""
+    head = f"seed {run['seed']}: {run['starts']} starts, {run['faults']} faults, {run['virtual_s']:.0f} virtual seconds"
+    if not run["problem"]:
+        call.screen.line(f"ok    {head}")
+        return
+    call.screen.line(f"FAIL  {head}\n")
+    for line in (*run["transcript"], "", run["problem"]):
+        call.screen.line(f"  {line}")
+    call.screen.line(f"\nRepeat it:  yurt driver sim -seed {run['seed']} -runs 1 {call.args[0]}")
+
+
 COMMANDS = (
     CliCommand(
         "driver new",
@@ -343,6 +387,26 @@ driver runs a command as a process that outlives the agent; with -short the same
         usage="NAME",
         takes="one argument: the name of a driver",
         details=DETAILS,
+        is_client=False,
+    ),
+    CliCommand(
+        "driver sim",
+        "Run a driver's code in simulated clusters under faults",
+        simulate,
+        (
+            number("seed", "The first seed; default is 1.", default=1),
+            number("runs", "The number of seeds; default is 5. The first that fails is the last.", default=5),
+            number("seconds", "Virtual seconds of each run under faults; default is 60.", default=60),
+            text("faults", "Only these faults, separated by commas; default is all that a driver may notice."),
+            switch("json", "Print the results as JSON."),
+        ),
+        (1, 1),
+        "<module>:<name>",
+        "one argument: <module>:<name>",
+        details="""
+The object is a yurt.testing.sim.foreign.drivers.SimulatedDriver, in the present folder, its folder src, or installed.
+It makes the driver on a simulated machine. A seed gives the same run each time.
+""",
         is_client=False,
     ),
     CliCommand(

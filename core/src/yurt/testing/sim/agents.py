@@ -24,6 +24,7 @@ from yurt.client.servers.node_token import identified
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.server.config import AclConfig, ServerConfig
 from yurt.server.log.event_buffer import Event
@@ -43,6 +44,7 @@ from yurt.testing.sim.disk import SimDisk
 from yurt.testing.sim.driver import NO_RUN_CHECKS, RunChecks, SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
 from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.foreign.drivers import FaultyDriver, SimulatedDriver
 from yurt.testing.sim.host import NoHeapKeeper, no_networks
 from yurt.testing.sim.http import Answer, SimApi
 from yurt.testing.sim.loop import Process, SimLoop
@@ -70,6 +72,8 @@ class World:
     folder: Path
     seed: int
     has_acl: bool = False
+    driver: SimulatedDriver | None = None
+    """A third party's driver in the place of the simulator's own."""
 
 
 class Directory:
@@ -326,7 +330,7 @@ class ClientAgent:
             identity=identity,
             server=servers.server,
             database=database,
-            drivers={SimDriver.name: SimDriver(self.machine, process)},
+            drivers=self._drivers(process),
             learn_servers=servers.learn,
             find_networks=no_networks,
             describe=self._describe,
@@ -336,6 +340,12 @@ class ClientAgent:
         async with asyncio.TaskGroup() as group:
             group.create_task(servers.run(), name="connection to the servers")
             group.create_task(client.run(ready=asyncio.Event()), name="client")
+
+    def _drivers(self, process: Process) -> dict[str, Driver]:
+        """The simulator's own driver, or the one that is tested."""
+        given = self._world.driver
+        made: Driver = SimDriver(self.machine, process) if given is None else FaultyDriver(given, self.machine, process)
+        return {made.name: made}
 
     def _describe(self, config: ClientConfig, identity: NodeIdentity, attributes: Mapping[str, str]) -> Node:
         """A small machine, the same in every run."""

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -88,13 +88,19 @@ class SimHost:
         self.chance = random.Random(f"host {seed} {name}")
         self.faults = DriverFaults()
         self.runs: dict[str, SimTaskRun] = {}
+        self.notes: dict[str, Any] = {}
+        """What a driver keeps on the host's disk."""
         self._checks = checks
 
     def start(self, request: TaskRequest) -> SimTaskRun:
-        """Begin a run."""
+        """Begin a run of the simulator's own driver."""
         assert request.task_id not in self.runs, f"{request.task_id} is started twice on {self.name}"
         config: SimConfig = request.config
-        handle = TaskHandle(driver=NAME, task_id=request.task_id, pid=1000 + len(self.runs))
+        return self.begin(request, request.task_id, run_s=config.run_s, exit_code=config.exit_code)
+
+    def begin(self, request: TaskRequest, key: str, *, run_s: float, exit_code: int) -> SimTaskRun:
+        """Begin a run under a key; it ends by itself after `run_s` seconds, if any."""
+        handle = TaskHandle(driver=NAME, task_id=key, pid=1000 + len(self.runs))
         run = SimTaskRun(
             alloc_id=request.alloc_id,
             task=request.task_name,
@@ -103,10 +109,10 @@ class SimHost:
             handle=handle,
             started_s=self.loop.time(),
         )
-        self.runs[request.task_id] = run
+        self.runs[key] = run
         self._checks.started(self, run)
-        if config.run_s:
-            self.loop.call_later(config.run_s, self.end, request.task_id, ExitResult(exit_code=config.exit_code))
+        if run_s:
+            self.loop.call_later(run_s, self.end, key, ExitResult(exit_code=exit_code))
         return run
 
     def end(self, task_id: str, result: ExitResult) -> None:

@@ -33,6 +33,7 @@ from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.convergence import problems_of
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.foreign.drivers import SimulatedDriver
 from yurt.testing.sim.histories import SimClients
 from yurt.testing.sim.host import simulated_machine
 from yurt.testing.sim.loop import PROCESS, SimLoop, run_on
@@ -73,12 +74,12 @@ class Report:
 class Cluster:
     """The agents of a run and who acts on them."""
 
-    def __init__(self, plan: Plan, loop: SimLoop, folder: Path) -> None:
+    def __init__(self, plan: Plan, loop: SimLoop, folder: Path, driver: SimulatedDriver | None = None) -> None:
         hosts = tuple(f"10.0.0.{number + 1}" for number in range(plan.servers))
         network = loop.network = SimNetwork(loop, plan.seed)
         self.plan = plan
         self.loop = loop
-        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl)
+        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl, driver)
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
@@ -100,7 +101,7 @@ class Cluster:
         servers, clients = self.servers, self.clients
         self.trimmed = TrimmedLog(self.world.etcd, servers)
         self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
-        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients)
+        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, driver=driver)
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
         if problem := self.readers.got(server, event, is_first):
@@ -211,8 +212,8 @@ class _Errors(logging.Handler):
         self._loop.failures.append(f"{self._loop.time():.6f} {record.getMessage()}: {error!r}\n{place}")
 
 
-def run_plan(plan: Plan) -> Report:
-    """Run a plan; never raises for what the run found."""
+def run_plan(plan: Plan, driver: SimulatedDriver | None = None) -> Report:
+    """Run a plan, perhaps with a third party's driver; never raises for what the run found."""
     loop, begin = SimLoop(plan.seed), time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="yurt-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     errors, logger = _Errors(loop), logging.getLogger("yurt")
@@ -225,7 +226,7 @@ def run_plan(plan: Plan) -> Report:
         with simulated_machine(folder, plan.seed), warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
             warnings.showwarning = lambda message, *_: _warned(loop, str(message))
-            cluster = Cluster(plan, loop, folder)
+            cluster = Cluster(plan, loop, folder, driver)
             try:
                 run_on(loop, cluster.run())
             except BaseExceptionGroup as group:

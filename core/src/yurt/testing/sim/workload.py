@@ -14,6 +14,7 @@ from typing import Any
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.driver import NAME as DRIVER
+from yurt.testing.sim.foreign.drivers import SimulatedDriver
 from yurt.testing.sim.http import Answer
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
@@ -38,7 +39,9 @@ class Users:
         *,
         servers: list[ServerAgent],
         clients: list[ClientAgent],
+        driver: SimulatedDriver | None = None,
     ) -> None:
+        self._driver = driver
         self._plan = plan
         self._transcript = transcript
         self._checks = checks
@@ -127,8 +130,8 @@ class Users:
         ports = [{"Label": "http"}] if chance.random() < 0.7 else []
         task = {
             "Name": "main",
-            "Driver": DRIVER,
-            "Config": config,
+            "Driver": DRIVER if self._driver is None else self._driver.name,
+            "Config": config if self._driver is None else self._driver.config(run_s, config["exit_code"]),
             "Resources": {"CPU": chance.choice((100, 400, 1500)), "MemoryMB": chance.choice((64, 512, 2000))},
             "KillTimeout": 2_000_000_000,
         }

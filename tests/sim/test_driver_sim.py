@@ -1,0 +1,53 @@
+"""`yurt driver sim`: a driver that is right is clean, mistakes of a first try are found, and bad input is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from yurt.sdk.errors import Invalid
+from yurt.testing.sim.foreign.command import load, plan_of
+
+HERE = Path(__file__).parent
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "yurt.cli.main", "driver", "sim", *words]
+    return subprocess.run(command, cwd=HERE, env=os.environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_that_is_right_is_clean() -> None:
+    done = run("-json", "-runs", "1", "-seconds", "20", "simulated_drivers:RIGHT")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = json.loads(done.stdout)
+    assert not found["problem"] and found["starts"] > 5 and found["faults"]
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_that_lets_stopped_tasks_run_is_found() -> None:
+    done = run("-runs", "1", "-seconds", "15", "-faults", "kill-client", "simulated_drivers:LEAKY")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "and the servers want stop" in done.stdout
+    assert "Repeat it:  yurt driver sim -seed 1" in done.stdout
+
+
+def test_an_object_that_is_no_driver_is_told() -> None:
+    done = run("simulated_drivers:HEALTHY")
+    assert done.returncode == 1
+    assert "simulated_drivers:HEALTHY is a str; give a yurt.testing.sim.foreign.drivers.SimulatedDriver" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "reason"), [("x", "names no object"), ("no_such:X", "cannot be loaded")])
+def test_a_name_that_leads_nowhere_is_told(name: str, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason):
+        load(name)
+
+
+def test_unknown_faults_are_told_with_the_known_ones() -> None:
+    with pytest.raises(Invalid, match="there is no fault earthquake; there are: kill-client, power-client"):
+        plan_of(1, active_s=10, faults=("earthquake",))
