@@ -85,6 +85,7 @@ client.max_kill_timeout   The longest `kill_timeout` that a task gets.
 client.max_dynamic_port   The greatest port that the scheduler chooses.
 client.min_dynamic_port   The smallest port that the scheduler chooses.
 client.reserved.cpu       MHz that no task gets.
+client.reserved.cores     Cores that no task may reserve, such as `0,2-3`; their MHz count as reserved.
 client.reserved.memory    MiB of memory that no task gets.
 client.reserved.disk      MiB of disk that no task gets.
 client.reserved.reserved_ports  Ports that no task gets, such as `22,8500-8600`.
@@ -101,6 +102,7 @@ client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_termi
                           before. Where no server answers, all tasks are stopped. systemd is asked for time meanwhile.
 client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
+client.reservable_cores   The cores that tasks with `cores` may get, such as `0-3,8`; otherwise all but the reserved.
 client.users.dynamic_user_min  The first id of the pool of dynamic users.
 client.users.dynamic_user_max  The last one.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.

@@ -39,6 +39,9 @@ from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, Sched
 from yurt.structs.node import DrainSpec, HostNetworkInfo, HostVolumeInfo
 
 log = logging.getLogger(__name__)
+CORE_RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+CORE_MAX = 8191
+"""Linux counts no core beyond."""
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The default and the maximum of a job's greatest priority."""
@@ -269,6 +272,8 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
     reserved = _renamed(
         given.get("reserved", {}), {"cpu": "cpu", "memory": "memory_mb", "disk": "disk_mb", "reserved_ports": "ports"}
     )
+    if given.get("reserved", {}).get("cores"):
+        reserved["cores"] = core_list(given["reserved"]["cores"], setting="client reserved.cores")
     return ClientConfig(
         state_dir=str(client_folder(config, data)),
         alloc_dir=given.get("alloc_dir") or str(data.alloc),
@@ -292,8 +297,21 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         template=template_settings(given.get("template", {})),
         shutdown_drain=shutdown_drain(config),
         users=user_range(given.get("users", {})),
+        reservable_cores=core_list(given.get("reservable_cores", ""), setting="client reservable_cores"),
         **settings,
     )
+
+
+def core_list(text: str, *, setting: str) -> tuple[int, ...]:
+    """Cores as the kernel lists them, "0-3,8"; raises Invalid for anything else."""
+    found: set[int] = set()
+    for part in text.split(",") if text.strip() else ():
+        bounds = CORE_RANGE.fullmatch(part.strip())
+        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds is not None else (1, 0)
+        if not first <= last <= CORE_MAX:
+            raise Invalid(f'{setting}: {part.strip()!r} is not a core or a range of cores; write for example "0-3,8"')
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
 
 
 def user_range(given: Mapping[str, Any]) -> UserRange:

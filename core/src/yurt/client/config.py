@@ -30,12 +30,13 @@ DEFAULT_ENV_DENYLIST = (
 
 
 class Reserved(Value):
-    """Resources that the node reserves for itself: MHz, MiB and ports ("22,8500-8600")."""
+    """Resources that the node reserves for itself: MHz, MiB, ports ("22,8500-8600") and cores."""
 
     cpu: int = 0
     memory_mb: int = 0
     disk_mb: int = 0
     ports: str = ""
+    cores: tuple[int, ...] = ()
 
 
 class AddedHooks(Value):
@@ -76,6 +77,8 @@ class ClientConfig(Value):
     cpu_total_compute: int = 0
     memory_total_mb: int = 0
     disk_total_mb: int = 0
+    reservable_cores: tuple[int, ...] = ()
+    """The cores that tasks with `cores` may get; empty: all that are not reserved."""
     network_interface: str = ""
     network_speed: int = 0
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()

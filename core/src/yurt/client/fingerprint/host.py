@@ -21,12 +21,13 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l":
 
 
 class CpuFacts(NamedTuple):
-    """Cores that this agent may use, MHz of one core, and both together."""
+    """Cores that this agent may use, MHz of one core, and both together; `reservable` can be given to one task each."""
 
     cores: tuple[int, ...]
     mhz: int
     total_mhz: int
     model: str
+    reservable: tuple[int, ...] = ()
 
 
 def cpu_facts(total_override: int) -> CpuFacts:
@@ -34,7 +35,7 @@ def cpu_facts(total_override: int) -> CpuFacts:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = tuple(sorted(affinity(0))) if affinity else tuple(range(os.cpu_count() or 1))
     mhz = _core_mhz()
-    return CpuFacts(cores, mhz, total_override or mhz * len(cores), _cpu_model())
+    return CpuFacts(cores, mhz, total_override or mhz * len(cores), _cpu_model(), cores)
 
 
 def _core_mhz() -> int:
@@ -95,7 +96,7 @@ def host_attributes(cpu: CpuFacts) -> dict[str, str]:
         "cpu.arch": ARCHITECTURES.get(machine, machine),
         "cpu.modelname": cpu.model,
         "cpu.numcores": str(len(cpu.cores)),
-        "cpu.reservablecores": str(len(cpu.cores)),
+        "cpu.reservablecores": str(len(cpu.reservable)),
         "cpu.frequency": str(cpu.mhz),
         "cpu.totalcompute": str(cpu.total_mhz),
         "memory.totalbytes": str(memory_bytes()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from yurt.client.artifacts.confinement import isolation
@@ -41,7 +41,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
     """The node without its drivers; blocking."""
     Path(config.alloc_dir).mkdir(parents=True, exist_ok=True)
     check_volumes(config)
-    cpu = cpu_facts(config.cpu_total_compute)
+    cpu = with_reservable(cpu_facts(config.cpu_total_compute), config)
     disk = shutil.disk_usage(config.alloc_dir)
     attributes = host_attributes(cpu) | dict(plugin_attributes)
     attributes |= {
@@ -78,7 +78,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         meta=static_meta(config.meta),
         attributes=attributes,
         node_resources=replace(resources, node_networks=node_networks(network, named, family=family)),
-        reserved_resources=_reserved(config),
+        reserved_resources=_reserved(config, cpu),
         host_volumes=config.host_volumes,
         host_networks=named,
         node_max_allocs=config.node_max_allocs,
@@ -109,7 +109,9 @@ def _resources(
     config: ClientConfig, cpu: CpuFacts, disk_free: int, networks: tuple[NetworkResource, ...]
 ) -> NodeResources:
     return NodeResources(
-        cpu=NodeCpuResources(cpu_shares=cpu.total_mhz, total_cpu_cores=len(cpu.cores), reservable_cpu_cores=cpu.cores),
+        cpu=NodeCpuResources(
+            cpu_shares=cpu.total_mhz, total_cpu_cores=len(cpu.cores), reservable_cpu_cores=cpu.reservable
+        ),
         memory=NodeMemoryResources(memory_mb=config.memory_total_mb or memory_bytes() // MIB),
         disk=NodeDiskResources(disk_mb=config.disk_total_mb or disk_free // MIB),
         networks=networks,
@@ -119,10 +121,35 @@ def _resources(
     )
 
 
-def _reserved(config: ClientConfig) -> NodeReservedResources:
+def with_reservable(cpu: CpuFacts, config: ClientConfig) -> CpuFacts:
+    """The processor with the cores that the operator lets tasks reserve; raises Invalid for cores that are absent."""
+    for setting, cores in (("reservable_cores", config.reservable_cores), ("reserved.cores", config.reserved.cores)):
+        missing = sorted(set(cores) - set(cpu.cores))
+        if missing:
+            raise Invalid(
+                f"client {setting} names the cores {_listed(missing)}, but this agent may use "
+                f"{_listed(cpu.cores)}; correct the list, or the affinity of the agent"
+            )
+    both = sorted(set(config.reservable_cores) & set(config.reserved.cores))
+    if both:
+        raise Invalid(
+            f"client reservable_cores and reserved.cores both name {_listed(both)}: "
+            "a core is kept from tasks or given to them"
+        )
+    kept = frozenset(config.reserved.cores)
+    return cpu._replace(reservable=config.reservable_cores or tuple(core for core in cpu.cores if core not in kept))
+
+
+def _listed(cores: Iterable[int]) -> str:
+    return ",".join(map(str, cores))
+
+
+def _reserved(config: ClientConfig, cpu: CpuFacts) -> NodeReservedResources:
+    """What the node keeps; the MHz of reserved cores count when they are more than the reserved MHz."""
     reserved = config.reserved
+    of_cores = cpu.total_mhz // max(len(cpu.cores), 1) * len(reserved.cores)
     return NodeReservedResources(
-        cpu=NodeReservedCpuResources(cpu_shares=reserved.cpu),
+        cpu=NodeReservedCpuResources(cpu_shares=max(reserved.cpu, of_cores)),
         memory=NodeReservedMemoryResources(memory_mb=reserved.memory_mb),
         disk=NodeReservedDiskResources(disk_mb=reserved.disk_mb),
         networks=NodeReservedNetworkResources(reserved_host_ports=reserved.ports),
