@@ -130,6 +130,8 @@ async def start_and_read(config: EtcdMemberConfig) -> list[AnyCommand]:
     member, log = EtcdMember(config, env=RealEnv()), log_of(config)
     try:
         async with asyncio.timeout(CASE_LIMIT_S):
+            if not member.has_data:
+                check_has_no_database(Path(config.data_dir))
             await member.start()
             return await while_kept_running(member, read_and_append(log))
     finally:
