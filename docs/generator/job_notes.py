@@ -305,12 +305,12 @@ command           The command.
 args              Its arguments.
 """,
     "TaskSchedule": """
-cron              Start and end.
+cron              Start and end of the hours in which the task runs.
 """,
     "TaskScheduleCron": """
-start             A cron expression.
-end               A cron expression.
-timezone          The time zone of both.
+start             Minute, hour, days, months, weekdays and optionally years, without `,` and `/`: `30 9 * * MON-FRI *`.
+end               Minute and hour of the same day, later than the start: `0 16`.
+timezone          The time zone of both; "Local" is that of the node.
 """,
     "Spread": """
 attribute         The attribute over whose values allocations are distributed.

@@ -13,7 +13,6 @@ from docs.generator.markdown import code, table
 TASK_BLOCKS = {
     "vault": 'vault {\n policies = ["p"]\n}',
     "secret": 'secret "s" {\n provider = "nomad"\n path = "p"\n}',
-    "schedule": 'schedule {\n cron {\n start = "0 8 * * *"\n end = "0 9 * * *"\n }\n}',
     "resources > device": 'resources {\n device "nvidia/gpu" {}\n}',
     "identity with extra_claims": 'identity {\n file = true\n extra_claims = ["c"]\n}',
     "identity of consul": 'identity {\n name = "consul_default"\n aud = ["consul.io"]\n}',

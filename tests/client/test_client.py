@@ -22,7 +22,7 @@ from yurt.structs.status import (
     NODE_INIT,
     NODE_READY,
 )
-from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle
+from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle, TaskSchedule, TaskScheduleCron
 from yurt.testing import factories
 from yurt.testing.client_objects import messages, placed, running, with_task
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
@@ -292,14 +292,36 @@ async def test_users_pause_and_resume_a_task(
     async with run_client() as client:
         alloc = placed(client.node_id)
         await running(server, alloc)
-        await client.calls.pause_task(alloc.id, task="", is_paused=True)
+        await client.calls.pause_task(alloc.id, task="", wish="pause")
         (record,) = await database.allocs()
         assert record.tasks["web"].state.paused == "pause"
         await eventually(lambda: server.last_update(alloc.id).task_states["web"].paused == "pause")
         await eventually(lambda: "Task is paused until it is resumed" in messages(server, alloc))
-        assert await client.calls.is_task_paused(alloc.id, task="web")
-        await client.calls.pause_task(alloc.id, task="web", is_paused=False)
+        assert await client.calls.schedule_state(alloc.id, task="web") == "pause"
+        await client.calls.pause_task(alloc.id, task="web", wish="run")
         await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0", f"{alloc.id}/web/1"])
+
+
+async def test_a_task_runs_in_the_hours_of_its_schedule_unless_a_user_wants_otherwise(
+    run_client, server: FakeServerPort, driver: FakeDriver
+):
+    never = TaskSchedule(cron=TaskScheduleCron(start="0 0 1 1 * 2000", end="0 1", timezone="UTC"))
+    async with run_client() as client:
+        alloc = with_task(placed(client.node_id), schedule=never)
+        server.put_alloc(alloc)
+        await eventually(lambda: any(update.id == alloc.id for update in server.updates))
+        await eventually(lambda: "Task is being paused by its schedule" in messages(server, alloc))
+        assert await client.calls.schedule_state(alloc.id, task="web") == "scheduled_pause"
+        assert driver.host.starts == []
+
+        await client.calls.pause_task(alloc.id, task="web", wish="run")
+        await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0"])
+        assert await client.calls.schedule_state(alloc.id, task="web") == "run"
+
+        await client.calls.pause_task(alloc.id, task="web", wish="scheduled")
+        await eventually(lambda: "Task is paused until it is resumed" in messages(server, alloc))
+        server.put_alloc(replace(alloc, desired_status=DESIRED_STOP))
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
 
 
 async def test_wrong_requests_say_what_is_wrong(run_client, server: FakeServerPort, driver: FakeDriver):

@@ -88,11 +88,11 @@ class FileNode:
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         self.asked.append(("signal", task, signal))
 
-    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        self.asked.append(("pause", task, is_paused))
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+        self.asked.append(("pause", task, wish))
 
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        return ("pause", task, True) in self.asked[-1:]
+    async def schedule_state(self, alloc_id: str, *, task: str) -> str:
+        return "pause" if ("pause", task, "pause") in self.asked[-1:] else "run"
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         return (AllocCheckStatus(id="c1", check="alive", service="web", status="success", status_code=200),)
@@ -206,7 +206,7 @@ async def test_a_task_is_paused_and_resumed(api_with_node: Api, node: FileNode, 
     assert (await api_with_node.put(path, {"Task": "main", "ScheduleState": "pause"})).status == 200
     assert (await api_with_node.get(f"{path}?task=main")).json == {"ScheduleState": "pause"}
     assert (await api_with_node.put(path, {"Task": "main", "ScheduleState": "scheduled"})).status == 200
-    assert node.asked == [("pause", "main", True), ("pause", "main", False)]
+    assert node.asked == [("pause", "main", "pause"), ("pause", "main", "scheduled")]
     wrong = await api_with_node.put(path, {"Task": "main", "ScheduleState": "stop"})
     assert (wrong.status, wrong.text) == (400, "Not a valid task schedule state: use pause, run, scheduled")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.lifecycle import events
@@ -180,6 +181,43 @@ def test_a_run_that_ended_with_the_agent_while_it_was_paused_stays_paused():
     assert driven.actions == [machine.RunSetup(run=4)]
 
 
+SCHEDULED = machine.TaskPolicy(has_schedule=True)
+
+
+def test_a_task_runs_while_the_window_of_its_schedule_is_open():
+    driven = Driven(SCHEDULED).post(machine.Window(is_open=False), machine.Begin())
+
+    assert (driven.machine.phase, driven.machine.state.paused) == (machine.PAUSED, "scheduled_pause")
+    assert driven.actions == [] and driven.messages[-1] == "Pausing: Task is being paused by its schedule"
+    driven.post(machine.Window(is_open=True))
+    assert driven.actions == [machine.RunSetup(run=0)]
+    assert driven.messages[-1] == "Resuming: Task is resumed by its schedule"
+    driven.post(machine.SetupDone(), machine.Started(), machine.Window(is_open=True), machine.Window(is_open=False))
+    assert driven.actions[-1] == machine.StopTask(run=0)
+    assert (stopped(driven, 0).machine.phase, driven.machine.state.restarts) == (machine.PAUSED, 0)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "outside", "inside"),
+    [
+        ([], "scheduled_pause", ""),
+        ([machine.Resume()], "run", "run"),
+        ([machine.Pause()], "pause", "pause"),
+        ([machine.Pause(), machine.FollowSchedule()], "scheduled_pause", ""),
+        ([machine.Resume(), machine.FollowSchedule()], "scheduled_pause", ""),
+        ([machine.Resume(), machine.Pause(), machine.Resume()], "run", "run"),
+    ],
+)
+def test_the_decision_of_a_user_stands_until_it_is_given_back_to_the_schedule(wishes, outside, inside):
+    for is_open, expected in ((False, outside), (True, inside)):
+        driven = Driven(SCHEDULED).post(machine.Begin(), machine.SetupDone(), machine.Started())
+        driven.post(machine.Window(is_open=is_open), *wishes)
+        assert driven.machine.state.paused == expected
+        assert driven.machine.is_paused == expected.endswith("pause")
+        driven.post(machine.Window(is_open=not is_open), machine.Window(is_open=is_open))
+        assert driven.machine.state.paused == expected
+
+
 def test_a_task_that_cannot_be_prepared_fails_with_the_reason():
     failure = events.setup_failure("artifact is not available in this version")
 
@@ -222,6 +260,8 @@ EVENTS = st.one_of(
     st.just(machine.Lost()),
     st.just(machine.Pause()),
     st.just(machine.Resume()),
+    st.just(machine.FollowSchedule()),
+    st.builds(machine.Window, is_open=st.booleans()),
 )
 
 
@@ -240,7 +280,7 @@ def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(post
         if isinstance(event, machine.Started | machine.StartFailed) and before.phase == machine.STARTING:
             in_flight = False
         in_flight = in_flight or bool(starts)
-        assert not (starts and before.state.paused), (event, before)
+        assert not (starts and before.is_paused), (event, before)
         assert driven.machine.state.restarts >= before.state.restarts
         assert (driven.machine.phase == machine.DEAD) == (driven.machine.state.state == TASK_DEAD)
         assert (driven.machine.state.state == TASK_RUNNING) == (

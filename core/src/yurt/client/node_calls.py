@@ -75,13 +75,13 @@ class NodeCalls:
         """Send a signal to one task, or to all when `task` is empty."""
         await self.operations.signal_alloc(alloc_id, task=task, signal=signal)
 
-    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        """Pause a task, or let it run again."""
-        await self.operations.pause_task(alloc_id, task=task, is_paused=is_paused)
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+        """Pause a task, let it run, or let its schedule decide."""
+        await self.operations.pause_task(alloc_id, task=task, wish=wish)
 
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        """Whether a user has paused a task."""
-        return await self.operations.is_task_paused(alloc_id, task=task)
+    async def schedule_state(self, alloc_id: str, *, task: str) -> str:
+        """Whether a task may run: pause, scheduled_pause or run."""
+        return await self.operations.schedule_state(alloc_id, task=task)
 
     def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a task; closing the frames, or the end of the inputs, ends it."""

@@ -183,6 +183,16 @@ def paused() -> TaskEvent:
     return TaskEvent(type="Paused", display_message="Task is paused until it is resumed")
 
 
+def outside_schedule() -> TaskEvent:
+    """The hours of the task's schedule are over, or have not begun."""
+    return TaskEvent(type="Pausing", display_message="Task is being paused by its schedule")
+
+
+def inside_schedule() -> TaskEvent:
+    """The hours of the task's schedule begin."""
+    return TaskEvent(type="Resuming", display_message="Task is resumed by its schedule")
+
+
 def resuming() -> TaskEvent:
     """Record that a user asked to resume the task."""
     return TaskEvent(type="Resuming", display_message="Task is resumed by user request")

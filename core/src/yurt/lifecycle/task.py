@@ -11,9 +11,10 @@ Phases, and what leads on:
 
 The machine never does anything itself: it answers with actions, and the shell feeds back what came of them. A kill
 that arrives while a start is in flight is remembered and carried out when the start has answered, so that no started
-process is forgotten; so is a pause. `state.paused` says that a user has paused the task: the record of an agent that
-ended keeps it. What must never happen: a start after a kill or while paused; two starts in flight; `dead` left without
-a user's wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
+process is forgotten; so is a pause. `state.paused` says who decides whether the task runs: "" its schedule, if it has
+one, which lets it run; "scheduled_pause" its schedule, which holds it; "pause" and "run" a user. The record of an agent
+that ended keeps it. What must never happen: a start after a kill or while paused; two starts in flight; `dead` left
+without a user's wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ DEAD: Final = "dead"
 
 PAUSED_BY_USER: Final = "pause"
 """The value of `state.paused` while a user has paused the task, as the API names it."""
+PAUSED_BY_SCHEDULE: Final = "scheduled_pause"
+RUN_BY_USER: Final = "run"
 LOST_MESSAGE: Final = "the task was not found when the agent restarted"
 
 
@@ -49,6 +52,7 @@ class TaskPolicy(Value):
     restart: RestartPolicy = RestartPolicy()
     restart_on_success: bool = False
     kill_timeout: Duration = Duration(5_000_000_000)
+    has_schedule: bool = False
 
 
 class TaskMachine(Value):
@@ -60,11 +64,17 @@ class TaskMachine(Value):
     run: int = 0
     window: RestartWindow = RestartWindow()
     is_killed: bool = False
+    is_outside_schedule: bool = False
     is_restart_asked: bool = False
     is_from_start: bool = False
     is_found_bad: bool = False
     has_exited: bool = False
     has_stopped: bool = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a user or the schedule keeps the task from running."""
+        return self.state.paused in (PAUSED_BY_USER, PAUSED_BY_SCHEDULE)
 
 
 class Begin(Value):
@@ -137,7 +147,17 @@ class Pause(Value):
 
 
 class Resume(Value):
-    """A user asks to resume the task."""
+    """A user asks to resume the task, whatever its schedule says."""
+
+
+class FollowSchedule(Value):
+    """A user gives the decision back to the schedule of the task; without one, the task runs."""
+
+
+class Window(Value):
+    """The schedule of the task lets it run now, or not."""
+
+    is_open: bool
 
 
 class Recovered(Value):
@@ -160,9 +180,10 @@ class Checkpointed(Value):
     at: UnixNano
 
 
+UserWish = AskRestart | Pause | Resume | FollowSchedule | Window
 AnyTaskEvent = (
-    Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill | AskRestart
-    | Pause | Resume | Recovered | Lost | Note | Checkpointed
+    Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill
+    | UserWish | Recovered | Lost | Note | Checkpointed
 )  # fmt: skip
 
 
@@ -246,7 +267,7 @@ def _check(before: TaskMachine, after: TaskMachine) -> None:
     assert (after.phase == DEAD) == (after.state.state == TASK_DEAD), "the servers see a dead task as dead, at once"
     assert after.phase != RUNNING or after.state.state == TASK_RUNNING, (after.phase, after.state.state)
     assert not (after.is_killed and after.phase in (BACKOFF, PAUSED)), "a killed task does not wait to start again"
-    assert after.phase != PAUSED or after.state.paused, "what is not paused goes on"
+    assert after.phase != PAUSED or after.is_paused, "what is not paused goes on"
     assert after.run >= before.run, "an event of an earlier run never counts for a later one"
     assert not after.has_exited or not after.has_stopped or after.phase != STOPPING, (
         "what has exited and stopped is over"
@@ -260,7 +281,7 @@ def _check_actions(step: TaskStep) -> None:
     assert len(starts) <= 1, (starts, "no two starts are in flight")
     assert not starts or not machine.is_killed, (starts, "nothing starts after a kill")
     assert not starts or starts[0].run == machine.run, (starts[0].run, machine.run)
-    assert not starts or not machine.state.paused, (starts, "nothing starts while it is paused")
+    assert not starts or not machine.is_paused, (starts, "nothing starts while it is paused")
     assert machine.phase != DEAD or all(isinstance(action, DestroyTask) for action in actions), actions
 
 
@@ -291,7 +312,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
             return _setup(machine) if is_due else TaskStep(machine)
         case Kill():
             return _kill(machine, event, now)
-        case AskRestart() | Pause() | Resume():
+        case AskRestart() | Pause() | Resume() | FollowSchedule() | Window():
             return _wished(machine, event, now)
         case Recovered():
             return _recovered(machine, now)
@@ -315,7 +336,7 @@ def _noted(machine: TaskMachine, event: TaskEvent, now: UnixNano) -> TaskMachine
 
 
 def _begin(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    if machine.state.paused:
+    if machine.is_paused:
         return TaskStep(replace(machine, phase=PAUSED))
     return _setup(_noted(machine, events.building_task_directory(), now))
 
@@ -329,7 +350,7 @@ def _setup_done(machine: TaskMachine, now: UnixNano) -> TaskStep:
         return TaskStep(machine)
     if machine.is_killed:
         return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
-    if machine.state.paused:
+    if machine.is_paused:
         return TaskStep(replace(machine, phase=PAUSED))
     return TaskStep(replace(machine, phase=STARTING), (StartTask(run=machine.run),))
 
@@ -357,7 +378,7 @@ def _started(machine: TaskMachine, now: UnixNano) -> TaskStep:
 def _running(machine: TaskMachine, now: UnixNano) -> TaskStep:
     """Watch the run, or stop it at once if that was requested during its start."""
     watch = (WatchTask(run=machine.run),)
-    if machine.is_killed or machine.state.paused:
+    if machine.is_killed or machine.is_paused:
         step = _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
         return TaskStep(step.machine, watch + step.actions)
     return TaskStep(machine, watch)
@@ -387,7 +408,7 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
     destroy = DestroyTask(run=machine.run)
     if machine.is_killed:
         step = _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
-    elif machine.state.paused:
+    elif machine.is_paused:
         step = _held(machine, clock.now)
     elif machine.is_found_bad:
         step = _ended(machine, RestartOutcome(is_success=False), clock)
@@ -444,7 +465,7 @@ def _ended(machine: TaskMachine, outcome: RestartOutcome, clock: Clock) -> TaskS
             machine = _noted(machine, events.not_restarting(choice.reason), clock.now)
         return _dead(machine, clock.now, is_failed=choice.is_failed)
     machine = _next_run(_noted(machine, events.restarting(choice.reason, choice.delay), clock.now), clock.now)
-    if machine.state.paused:
+    if machine.is_paused:
         return TaskStep(replace(machine, phase=PAUSED))
     return TaskStep(replace(machine, phase=BACKOFF), (SetTimer(run=machine.run, delay=choice.delay),))
 
@@ -480,41 +501,63 @@ def _stop(machine: TaskMachine) -> TaskStep:
     return TaskStep(machine, (StopTask(run=machine.run),))
 
 
-def _wished(machine: TaskMachine, wish: AskRestart | Pause | Resume, now: UnixNano) -> TaskStep:
+def _wished(machine: TaskMachine, wish: UserWish, now: UnixNano) -> TaskStep:
     match wish:
         case AskRestart():
             return _ask_restart(machine, wish, now)
         case Pause():
             return _pause(machine, now)
         case Resume():
-            return _resume(machine, now)
+            return _resume(machine, now, RUN_BY_USER if machine.policy.has_schedule else "")
+        case FollowSchedule():
+            if machine.state.paused == RUN_BY_USER:
+                machine = replace(machine, state=replace(machine.state, paused=""))
+            return _hold(machine, now) if machine.is_outside_schedule else _resume(machine, now, "")
+        case Window(is_open=is_open):
+            return _window(machine, is_open=is_open, now=now)
         case _:
             assert_never(wish)
 
 
 def _pause(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    if machine.phase == DEAD or machine.is_killed or machine.state.paused:
+    if machine.phase == DEAD or machine.is_killed or machine.state.paused == PAUSED_BY_USER:
         return TaskStep(machine)
-    machine = _noted(machine, events.pausing(), now)
-    machine = replace(machine, state=replace(machine.state, paused=PAUSED_BY_USER))
-    match machine.phase:
-        case "running":
-            return _stop(machine)
-        case "backoff":
-            return TaskStep(replace(machine, phase=PAUSED))
-        case "waiting" | "setup" | "starting" | "stopping" | "paused" | "dead":
-            # What is under way comes to its end first: the event of that looks at `state.paused`.
-            return TaskStep(machine)
-        case _:
-            assert_never(machine.phase)
+    return _held_by(_noted(machine, events.pausing(), now), PAUSED_BY_USER)
 
 
-def _resume(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    if not machine.state.paused:
+def _hold(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    """The schedule ends the run, or keeps it from beginning."""
+    if machine.phase == DEAD or machine.is_killed or machine.state.paused == PAUSED_BY_SCHEDULE:
         return TaskStep(machine)
-    machine = _noted(machine, events.resuming(), now)
-    machine = replace(machine, state=replace(machine.state, paused=""))
+    return _held_by(_noted(machine, events.outside_schedule(), now), PAUSED_BY_SCHEDULE)
+
+
+def _held_by(machine: TaskMachine, who: str) -> TaskStep:
+    machine = replace(machine, state=replace(machine.state, paused=who))
+    if machine.phase == RUNNING:
+        return _stop(machine)
+    # What else is under way comes to its end first: the event of that looks at `is_paused`.
+    return TaskStep(replace(machine, phase=PAUSED) if machine.phase == BACKOFF else machine)
+
+
+def _resume(machine: TaskMachine, now: UnixNano, who: str) -> TaskStep:
+    """The task may run; `who` decides from now on."""
+    if machine.phase == DEAD or machine.state.paused == who:
+        return TaskStep(machine)
+    if not machine.is_paused:
+        return TaskStep(replace(machine, state=replace(machine.state, paused=who)))
+    is_scheduled = machine.state.paused == PAUSED_BY_SCHEDULE and not who
+    machine = _noted(machine, events.inside_schedule() if is_scheduled else events.resuming(), now)
+    machine = replace(machine, state=replace(machine.state, paused=who))
     return _setup(machine) if machine.phase == PAUSED else TaskStep(machine)
+
+
+def _window(machine: TaskMachine, *, is_open: bool, now: UnixNano) -> TaskStep:
+    """Start or end of the scheduled hours; a user's decision stands."""
+    machine = machine if machine.is_outside_schedule != is_open else replace(machine, is_outside_schedule=not is_open)
+    if machine.state.paused in (PAUSED_BY_USER, RUN_BY_USER):
+        return TaskStep(machine)
+    return _resume(machine, now, "") if is_open else _hold(machine, now)
 
 
 def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskStep:
@@ -551,7 +594,7 @@ def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:
     if machine.phase != WAITING:
         return TaskStep(machine)
     machine = _noted(machine, events.terminated(ExitResult(error=LOST_MESSAGE)), clock.now)
-    if machine.state.paused:
+    if machine.is_paused:
         # The agent ended while it stopped the run: that the run is gone is what the user wanted.
         return _held(machine, clock.now)
     return _ended(machine, RestartOutcome(), clock)

@@ -194,6 +194,13 @@ def matching_days(days: DaysOfMonth, weekdays: DaysOfWeek, month: MonthShape) ->
     return tuple(sorted(by_date if weekdays.fixed is None else by_date | by_week))
 
 
+def days_match(cron: Cron, day: date) -> bool:
+    """Whether the expression selects the day, whatever its time."""
+    if (cron.years is not None and day.year not in cron.years) or day.month not in cron.months:
+        return False
+    return day.day in matching_days(cron.days, cron.weekdays, _shape(day.year, day.month))
+
+
 def parse(expression: str) -> Cron:
     """Read an expression; raises Invalid that names the field."""
     if len(expression) > LENGTH_MAX:

@@ -72,7 +72,6 @@ def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
         ("vault", task.vault),
         ("consul", task.consul),
         ("secret", task.secrets),
-        ("schedule", task.schedule),
     )
     yield from (name for name, value in blocks if value)
     identities = (*task.identities, *((task.identity,) if task.identity else ()))

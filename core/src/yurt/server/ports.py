@@ -106,13 +106,16 @@ class NodePort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        """End a task's run until it is to run again; raises Conflict where it has ended for good."""
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+        """Pause a task, let it run, or let its schedule decide (pause, run, scheduled).
+
+        Raises Conflict where the task has ended for good.
+        """
         ...
 
     @allowed(CallerKind.SERVER)
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        """Whether a user has paused a task."""
+    async def schedule_state(self, alloc_id: str, *, task: str) -> str:
+        """Whether a task may run: pause, scheduled_pause or run."""
         ...
 
     @allowed(CallerKind.SERVER)

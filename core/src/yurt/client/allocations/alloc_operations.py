@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from typing import Final
 
 from yurt.client.allocations import migration
 from yurt.client.allocations.alloc_runner import AllocRunner
@@ -26,6 +27,12 @@ from yurt.structs.status import TASK_DEAD
 
 END_LIMIT_S = 30.0
 """Time limit for an allocation to end before its data is packed."""
+
+_WISHES: Final[Mapping[str, machine.AnyTaskEvent]] = {
+    machine.PAUSED_BY_USER: machine.Pause(),
+    machine.RUN_BY_USER: machine.Resume(),
+    "scheduled": machine.FollowSchedule(),
+}
 
 
 class AllocOperations:
@@ -88,22 +95,25 @@ class AllocOperations:
         for runner in live:
             await runner.signal(signal)
 
-    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        """Pause a task, or resume it; durable once this returns, so that this agent's successor follows it."""
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+        """Pause a task, let it run, or let its schedule decide (`wish` is pause, run or scheduled).
+
+        Durable once this returns, so that this agent's successor follows it.
+        """
         alloc = await self._table.find(alloc_id)
         name = _one_task(alloc, task)
         runner = _tasks_of(alloc).get(name)
         if runner is None or runner.machine.phase == machine.DEAD or runner.machine.is_killed:
             raise Conflict(f"task {name!r} of allocation {alloc_id} has ended, so it can neither be paused nor resumed")
-        runner.post(machine.Pause() if is_paused else machine.Resume())
+        runner.post(_WISHES[wish])
         if isinstance(alloc, AllocRunner):
             await alloc.saver.wait_saved()
 
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        """Whether a user has paused a task."""
+    async def schedule_state(self, alloc_id: str, *, task: str) -> str:
+        """Whether a task may run: pause, scheduled_pause or run."""
         alloc = await self._table.find(alloc_id)
         runner = _tasks_of(alloc).get(_one_task(alloc, task))
-        return runner is not None and bool(runner.machine.state.paused)
+        return (runner.machine.state.paused if runner is not None else "") or machine.RUN_BY_USER
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a running task. Every remote command, including actions, passes through here."""

@@ -83,6 +83,8 @@ class TaskRunner:
         self._group = group
         self._run = RunEnd()
         self._wake = LightEvent()
+        self._dead = LightEvent()
+        self._follow_schedule()
 
     @property
     def task(self) -> Task:
@@ -130,7 +132,9 @@ class TaskRunner:
 
     def update(self, alloc: Allocation) -> None:
         """Take over an allocation that the servers changed in place."""
-        self.alloc = alloc
+        had_schedule, self.alloc = self.task.schedule is not None, alloc
+        if not had_schedule and self.machine.phase != machine.DEAD:
+            self._follow_schedule()
         policy = policy_of(task_spec(alloc, self.name), self._context.config.max_kill_timeout_s)
         self.machine = replace(self.machine, policy=policy)
         if self.machine.phase == machine.RUNNING:  # one that is made ready is shown as it was at its beginning
@@ -158,10 +162,13 @@ class TaskRunner:
         if self._hooks.is_finishing(hooked):
             return
         step = machine.advance(self.machine, event, now=env.now(), chance=env.random())
-        has_changed = step.machine is not self.machine
+        before, self.machine = self.machine, step.machine
+        has_changed = before is not self.machine
         if has_changed:
-            count_change(self._context.metrics, self.machine, step.machine, task_labels(self.alloc, self.name))
-        self.machine = step.machine
+            count_change(self._context.metrics, before, self.machine, task_labels(self.alloc, self.name))
+        _set(self._dead, self.machine.phase == machine.DEAD)
+        if before.phase == machine.DEAD != self.machine.phase:
+            self._follow_schedule()
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
         _set(hooked.running, self.machine.phase == machine.RUNNING and not self.machine.is_killed)
@@ -205,6 +212,13 @@ class TaskRunner:
     ) -> asyncio.Task[None]:
         """Begin supervised work on the task."""
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
+
+    def _follow_schedule(self) -> None:
+        """Let the schedule of the task, if it has one, hold and release it until the task is dead."""
+        if self.task.schedule is not None:
+            from yurt.client.tasks.schedules import follow_schedule
+
+            self.spawn("schedule", follow_schedule(weakref.proxy(self), self._context.env, self._dead))
 
     async def _prepare(self, run: int) -> None:
         """Prepare the next run."""
@@ -324,6 +338,7 @@ def policy_of(spec: TaskSpec, max_kill_timeout_s: float) -> machine.TaskPolicy:
         restart=spec.task.restart_policy,
         restart_on_success=restarts_on_success(spec.task, spec.job.type),
         kill_timeout=Duration(min(spec.task.kill_timeout, round(max_kill_timeout_s * NANOSECONDS))),
+        has_schedule=spec.task.schedule is not None,
     )
 
 

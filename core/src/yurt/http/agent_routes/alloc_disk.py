@@ -18,7 +18,7 @@ from yurt.sdk.value import Value
 
 PAUSE, RUN, SCHEDULED = "pause", "run", "scheduled"
 STATES: Final = (PAUSE, RUN, SCHEDULED)
-"""States that an operator may request. Tasks have no schedules here, so `scheduled` means the same as `run`."""
+"""States that an operator may request; for a task without a schedule, `scheduled` means the same as `run`."""
 
 
 class AllocPauseBody(Value):
@@ -37,17 +37,17 @@ async def snapshot(call: Call) -> web.StreamResponse:
 async def read_pause(call: Call) -> web.Response:
     """GET /v1/client/allocation/:id/pause: of the `task`, which may be omitted for an allocation with one task."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
-    is_paused = await node.is_task_paused(alloc_id, task=call.query.get("task", ""))
-    return json_answer(call, {"ScheduleState": PAUSE if is_paused else RUN})
+    state = await node.schedule_state(alloc_id, task=call.query.get("task", ""))
+    return json_answer(call, {"ScheduleState": state})
 
 
 async def pause(call: Call) -> web.Response:
-    """POST /v1/client/allocation/:id/pause: end the task's run, or begin a new one."""
+    """POST /v1/client/allocation/:id/pause: end the task's run, begin a new one, or let its schedule decide."""
     body = await call.body(AllocPauseBody)
     alloc_id, node = node_of_alloc(call, call.part("id"))
     if body.schedule_state not in STATES:
         raise Refused(400, f"Not a valid task schedule state: use {', '.join(STATES)}")
-    await node.pause_task(alloc_id, task=body.task, is_paused=body.schedule_state == PAUSE)
+    await node.pause_task(alloc_id, task=body.task, wish=body.schedule_state)
     return json_answer(call, {"ScheduleState": body.schedule_state})
 
 

@@ -333,7 +333,7 @@ def _alloc_row(alloc: Allocation) -> dict[str, Any]:
         },
         "FollowupEvalID": alloc.followup_eval_id,
         "Group": alloc.task_group,
-        "HasPausedTask": any(task.paused for task in alloc.task_states.values()),
+        "HasPausedTask": any(task.paused.endswith("pause") for task in alloc.task_states.values()),
         "ID": alloc.id,
         "JobVersion": alloc.job.version if alloc.job is not None else 0,
         "NodeID": alloc.node_id,

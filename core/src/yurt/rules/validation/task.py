@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from yurt.rules.no_effect import constraint_doubts, not_available, task_no_effects
 from yurt.rules.problems import duplicates, escapes, is_open, is_signal, nested
+from yurt.rules.task_schedule import schedule_problems
 from yurt.rules.validation.device import device_problems
 from yurt.rules.validation.identity import identity_doubts, identity_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, restart_problems
@@ -45,6 +46,7 @@ def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
     yield from _lifecycle_problems(task)
     yield from _attachment_problems(task)
     yield from identity_problems(task)
+    yield from schedule_problems(task.schedule)
 
 
 def _basic_problems(group: TaskGroup, task: Task) -> Iterator[str]:

@@ -49,6 +49,7 @@ COMMANDS = (
         "<allocation|job> [<task>]",
         "one or two arguments: <allocation> [<task>]",
         details="A paused task has ended and starts again when it may run; its allocation stays where it is. Restarts "
-        "of the agent keep the pause. Tasks have no schedules here, so scheduled means the same as run.",
+        "of the agent keep the pause. For a task with a schedule block, pause and run override the schedule until "
+        "-state=scheduled; -status prints scheduled_pause outside its hours.",
     ),
 )

@@ -1,0 +1,29 @@
+"""Holds a task outside the hours of its `schedule` block and releases it inside, without asking a server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from yurt.client.timed_waits import wait_or_sleep
+from yurt.lifecycle import task as machine
+from yurt.rules.task_schedule import window_at
+from yurt.runtime.env import Env
+
+if TYPE_CHECKING:
+    from yurt.client.tasks.task_runner import TaskRunner
+
+LONGEST_S: Final = 60.0
+"""The clock is read at least this often, so that one that was set takes effect."""
+
+
+async def follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:
+    """Tell the task at each start and end of its hours, until it is dead or an update takes the schedule away."""
+    while not dead.is_set():
+        schedule = runner.task.schedule
+        if schedule is None:
+            runner.post(machine.Window(is_open=True))
+            return
+        window = window_at(schedule, env.now(), longest_s=LONGEST_S)
+        runner.post(machine.Window(is_open=window.is_open))
+        await wait_or_sleep(env, dead, window.again_s)
