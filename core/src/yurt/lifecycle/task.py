@@ -39,8 +39,7 @@ STOPPING: Final = "stopping"
 PAUSED: Final = "paused"
 DEAD: Final = "dead"
 
-PAUSED_BY_USER: Final = "pause"
-"""The value of `state.paused` while a user has paused the task, as the API names it."""
+PAUSED_BY_USER: Final = "pause"  # these are values of `state.paused`, as the API names them
 PAUSED_BY_SCHEDULE: Final = "scheduled_pause"
 RUN_BY_USER: Final = "run"
 LOST_MESSAGE: Final = "the task was not found when the agent restarted"
@@ -155,7 +154,7 @@ class FollowSchedule(Value):
 
 
 class Window(Value):
-    """The schedule of the task lets it run now, or not."""
+    """Whether the schedule of the task lets it run now."""
 
     is_open: bool
 
