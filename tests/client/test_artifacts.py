@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import hashlib
@@ -500,3 +501,26 @@ async def test_a_task_that_is_stopped_while_it_downloads_ends_at_once_and_leaves
         children = [child for child in psutil.Process().children() if "artifacts.program" in " ".join(child.cmdline())]
         assert children == []
         assert not [name for name in os.listdir(tmp_path / "alloc" / alloc.id) if name.startswith(hook.STAGING)]
+
+
+async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
+    site: Site, dirs: TaskDirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "FIRST_REPORT_S", 0.05)
+    monkeypatch.setattr(hook, "NEXT_REPORT_S", 0.05)
+    site.files["/slow"] = b"x" * (3 << 20)
+    artifact = TaskArtifact(getter_source=f"{site.url}/slow", relative_dest="local/")
+    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if text == f'Downloading artifact "{site.url}/slow": 3.0 MiB downloaded':
+            site.release.set()
+
+    async with asyncio.timeout(30):
+        with pytest.raises(RecoverableError):  # the site ends the answer early
+            await hook.fetch_all(wanted, on_done=lambda _digest: None, tell=tell)
+
+    assert site.release.is_set(), told

@@ -77,6 +77,38 @@ async def test_a_lock_is_acquired_renewed_and_released(api: Api) -> None:
     assert (await put(api)).status == 200
 
 
+@pytest.mark.parametrize(
+    ("state", "operation", "lock", "status", "text"),
+    [
+        ("absent", "lock-renew", "x", 404, "variable not found"),
+        ("absent", "lock-release", "x", 404, "variable not found"),
+        ("unlocked", "lock-renew", "x", 409, ""),
+        ("unlocked", "lock-release", "x", 409, ""),
+        ("locked", "lock-renew", "x", 409, ""),
+        ("locked", "lock-release", "x", 409, ""),
+        ("locked", "lock-acquire", "x", 409, ""),
+        ("locked", "lock-acquire", "", 409, ""),
+        ("locked", "lock-renew", "", 400, "missing lock ID"),
+        ("locked", "lock-release", "", 400, "missing lock ID"),
+        ("locked", "cas=0", "", 409, ""),
+        ("unlocked", "lock-release&lock-renew", "x", 400, "multiple lock operations"),
+        ("unlocked", "lock-release&cas=1", "x", 400, "CAS can't be used with lock operations"),
+    ],
+)
+async def test_a_lock_operation_that_does_not_fit_is_refused(
+    api: Api, state: str, operation: str, lock: str, status: int, text: str
+) -> None:
+    if state != "absent":
+        query = "?lock-acquire" if state == "locked" else ""
+        assert (await api.put(f"{PATH}{query}", {"Items": {"a": "b"}})).status == 200
+
+    answer = await api.put(f"{PATH}?{operation}", {"Lock": {"ID": lock}, "Items": {"a": "c"}})
+
+    assert (answer.status, answer.text if text else "") == (status, text)
+    if status == 409:  # the variable as it is, without the lock's id, which is the holder's secret
+        assert answer.json["Items"] == {"a": "b"} and answer.json.get("Lock", {}).get("ID", "") == ""
+
+
 async def test_a_blocking_read_wakes_for_its_variable_alone(api: Api) -> None:
     first = await put(api)
     index = first.json["ModifyIndex"]

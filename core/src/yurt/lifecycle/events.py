@@ -29,9 +29,10 @@ def received() -> TaskEvent:
     return TaskEvent(type="Received", display_message="Task received by client")
 
 
-def downloading_artifacts() -> TaskEvent:
-    """The task's artifacts are being downloaded."""
-    return TaskEvent(type="Downloading Artifacts", display_message="Client is downloading artifacts")
+def downloading_artifacts(progress: str = "") -> TaskEvent:
+    """The task's artifacts are downloaded; `progress` says how much of one there is."""
+    text = progress or "Client is downloading artifacts"
+    return TaskEvent(type="Downloading Artifacts", display_message=text)
 
 
 def failed_artifact_download(reason: str) -> TaskEvent:

@@ -33,6 +33,12 @@ PROGRAM = ("-I", "-m", "yurt.client.artifacts.program")
 PARALLEL = 3
 UNPACK_LIMIT_S = 1800.0
 STAGING = ".fetch"
+WORK = "work"
+"""The folder below the staging folder in which the process works."""
+FIRST_REPORT_S = 10.0
+NEXT_REPORT_S = 120.0
+"""Seconds until the first and between later reports of a download, as of images: its events push out others."""
+MIB = 1 << 20
 PASSED_ENV = ("PATH", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 log = logging.getLogger(__name__)
@@ -120,13 +126,23 @@ def failure_text(source: str, reason: str) -> str:
     return f'failed to download artifact "{source}": {reason}'
 
 
-async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None]) -> None:
-    """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError."""
+async def fetch_all(
+    fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None], tell: Callable[[str], None] | None = None
+) -> None:
+    """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError.
+
+    `tell` gets the bytes of each download that takes long.
+    """
     slots = asyncio.Semaphore(PARALLEL)
 
     async def one(digest: str, fetch: Fetch) -> None:
         async with slots:
-            await fetch_one(fetch)
+            reporting = group.create_task(_report(fetch, tell)) if tell is not None else None
+            try:
+                await fetch_one(fetch)
+            finally:
+                if reporting is not None:
+                    reporting.cancel()
         on_done(digest)
 
     try:
@@ -135,6 +151,30 @@ async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], No
                 group.create_task(one(digest, fetch))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
+
+
+async def _report(fetch: Fetch, tell: Callable[[str], None]) -> None:
+    """Tell how much has been downloaded, until cancelled."""
+    wait_s = FIRST_REPORT_S
+    while True:
+        await asyncio.sleep(wait_s)
+        size, is_complete = await asyncio.to_thread(_downloaded, os.path.join(fetch.staging, WORK))
+        ending = ", it is unpacked now" if is_complete else ""
+        tell(f'Downloading artifact "{fetch.source.shown}": {size / MIB:.1f} MiB downloaded{ending}')
+        wait_s = NEXT_REPORT_S
+
+
+def _downloaded(folder: str) -> tuple[int, bool]:
+    """The bytes of an artifact that have arrived, and whether it is complete; a repository is a tree of files."""
+    with contextlib.suppress(OSError):
+        size = os.lstat(os.path.join(folder, "file")).st_size
+        return size, any(os.path.lexists(os.path.join(folder, name)) for name in ("tree", "unpacked"))
+    size = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size, False
 
 
 async def fetch_one(fetch: Fetch) -> None:

@@ -38,7 +38,9 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
             missing = {digest: fetch for digest, fetch in wanted.items() if digest not in task.fetched}
             if missing:
                 task.note(events.downloading_artifacts())
-                await finish_unless(task.killed, artifacts.fetch_all(missing, on_done=task.fetched.add))
+                tell = lambda text: task.note(events.downloading_artifacts(text))  # noqa: E731
+                fetching = artifacts.fetch_all(missing, on_done=task.fetched.add, tell=tell)
+                await finish_unless(task.killed, fetching)
         except (Invalid, RecoverableError) as error:
             failure = events.failed_artifact_download(str(error))
             raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
