@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle import task as machine
 from yurt.rules.task_schedule import window_at
 from yurt.runtime.env import Env
-
-if TYPE_CHECKING:
-    from yurt.client.tasks.task_runner import TaskRunner
+from yurt.structs.task import Task
 
 LONGEST_S: Final = 60.0
 """The clock is read at least this often, so that one that was set takes effect."""
 
 
-async def follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:
+class Scheduled(Protocol):
+    """The runner of a task."""
+
+    @property
+    def task(self) -> Task:
+        """The task as the job has it now."""
+        ...
+
+    def post(self, event: machine.AnyTaskEvent) -> None:
+        """Send an event to the task's machine."""
+        ...
+
+
+async def follow_schedule(runner: Scheduled, env: Env, dead: asyncio.Event) -> None:
     """Tell the task at each start and end of its hours, until it is dead or an update takes the schedule away."""
     while not dead.is_set():
         schedule = runner.task.schedule
