@@ -84,7 +84,7 @@ class TaskRunner:
         self._run = RunEnd()
         self._wake = LightEvent()
         self._dead = LightEvent()
-        self._follow_schedule()
+        _follow_schedule(self, context.env, self._dead)
 
     @property
     def task(self) -> Task:
@@ -134,7 +134,7 @@ class TaskRunner:
         """Take over an allocation that the servers changed in place."""
         had_schedule, self.alloc = self.task.schedule is not None, alloc
         if not had_schedule and self.machine.phase != machine.DEAD:
-            self._follow_schedule()
+            _follow_schedule(self, self._context.env, self._dead)
         policy = policy_of(task_spec(alloc, self.name), self._context.config.max_kill_timeout_s)
         self.machine = replace(self.machine, policy=policy)
         if self.machine.phase == machine.RUNNING:  # one that is made ready is shown as it was at its beginning
@@ -168,7 +168,7 @@ class TaskRunner:
             count_change(self._context.metrics, before, self.machine, task_labels(self.alloc, self.name))
         _set(self._dead, self.machine.phase == machine.DEAD)
         if before.phase == machine.DEAD != self.machine.phase:
-            self._follow_schedule()
+            _follow_schedule(self, self._context.env, self._dead)
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
         _set(hooked.running, self.machine.phase == machine.RUNNING and not self.machine.is_killed)
@@ -212,13 +212,6 @@ class TaskRunner:
     ) -> asyncio.Task[None]:
         """Begin supervised work on the task."""
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
-
-    def _follow_schedule(self) -> None:
-        """Let the schedule of the task, if it has one, hold and release it until the task is dead."""
-        if self.task.schedule is not None:
-            from yurt.client.tasks.schedules import follow_schedule
-
-            self.spawn("schedule", follow_schedule(weakref.proxy(self), self._context.env, self._dead))
 
     async def _prepare(self, run: int) -> None:
         """Prepare the next run."""
@@ -303,6 +296,14 @@ class TaskRunner:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.note(events.signaling(signal, reason))
         await self.calls.signal(self.task_id(self.machine.run), signal)
+
+
+def _follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:
+    """Let the schedule of the task, if it has one, hold and release it until the task is dead."""
+    if runner.task.schedule is not None:
+        from yurt.client.tasks.schedules import follow_schedule
+
+        runner.spawn("schedule", follow_schedule(weakref.proxy(runner), env, dead))
 
 
 async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
