@@ -185,14 +185,16 @@ SCHEDULED = machine.TaskPolicy(has_schedule=True)
 
 
 def test_a_task_runs_while_the_window_of_its_schedule_is_open():
-    driven = Driven(SCHEDULED).post(machine.Window(is_open=False), machine.Begin())
+    driven = Driven(SCHEDULED).post(machine.ScheduleEdge(is_open=False), machine.Begin())
 
     assert (driven.machine.phase, driven.machine.state.paused) == (machine.PAUSED, "scheduled_pause")
     assert driven.actions == [] and driven.messages[-1] == "Pausing: Task is being paused by its schedule"
-    driven.post(machine.Window(is_open=True))
+    driven.post(machine.ScheduleEdge(is_open=True))
     assert driven.actions == [machine.RunSetup(run=0)]
     assert driven.messages[-1] == "Resuming: Task is resumed by its schedule"
-    driven.post(machine.SetupDone(), machine.Started(), machine.Window(is_open=True), machine.Window(is_open=False))
+    driven.post(
+        machine.SetupDone(), machine.Started(), machine.ScheduleEdge(is_open=True), machine.ScheduleEdge(is_open=False)
+    )
     assert driven.actions[-1] == machine.StopTask(run=0)
     assert (stopped(driven, 0).machine.phase, driven.machine.state.restarts) == (machine.PAUSED, 0)
 
@@ -211,10 +213,10 @@ def test_a_task_runs_while_the_window_of_its_schedule_is_open():
 def test_the_decision_of_a_user_stands_until_it_is_given_back_to_the_schedule(wishes, outside, inside):
     for is_open, expected in ((False, outside), (True, inside)):
         driven = Driven(SCHEDULED).post(machine.Begin(), machine.SetupDone(), machine.Started())
-        driven.post(machine.Window(is_open=is_open), *wishes)
+        driven.post(machine.ScheduleEdge(is_open=is_open), *wishes)
         assert driven.machine.state.paused == expected
         assert driven.machine.is_paused == expected.endswith("pause")
-        driven.post(machine.Window(is_open=not is_open), machine.Window(is_open=is_open))
+        driven.post(machine.ScheduleEdge(is_open=not is_open), machine.ScheduleEdge(is_open=is_open))
         assert driven.machine.state.paused == expected
 
 
@@ -261,7 +263,7 @@ EVENTS = st.one_of(
     st.just(machine.Pause()),
     st.just(machine.Resume()),
     st.just(machine.FollowSchedule()),
-    st.builds(machine.Window, is_open=st.booleans()),
+    st.builds(machine.ScheduleEdge, is_open=st.booleans()),
 )
 
 

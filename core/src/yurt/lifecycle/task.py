@@ -153,7 +153,7 @@ class FollowSchedule(Value):
     """A user gives the decision back to the schedule of the task; without one, the task runs."""
 
 
-class Window(Value):
+class ScheduleEdge(Value):
     """Whether the schedule of the task lets it run now."""
 
     is_open: bool
@@ -179,7 +179,7 @@ class Checkpointed(Value):
     at: UnixNano
 
 
-UserWish = AskRestart | Pause | Resume | FollowSchedule | Window
+UserWish = AskRestart | Pause | Resume | FollowSchedule | ScheduleEdge
 AnyTaskEvent = (
     Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill
     | UserWish | Recovered | Lost | Note | Checkpointed
@@ -311,7 +311,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
             return _setup(machine) if is_due else TaskStep(machine)
         case Kill():
             return _kill(machine, event, now)
-        case AskRestart() | Pause() | Resume() | FollowSchedule() | Window():
+        case AskRestart() | Pause() | Resume() | FollowSchedule() | ScheduleEdge():
             return _wished(machine, event, now)
         case Recovered():
             return _recovered(machine, now)
@@ -512,7 +512,7 @@ def _wished(machine: TaskMachine, wish: UserWish, now: UnixNano) -> TaskStep:
             if machine.state.paused == RUN_BY_USER:
                 machine = replace(machine, state=replace(machine.state, paused=""))
             return _hold(machine, now) if machine.is_outside_schedule else _resume(machine, now, "")
-        case Window(is_open=is_open):
+        case ScheduleEdge(is_open=is_open):
             return _window(machine, is_open=is_open, now=now)
         case _:
             assert_never(wish)

@@ -35,7 +35,7 @@ class Hours(NamedTuple):
     zone: tzinfo | None
 
 
-class Window(NamedTuple):
+class ScheduleWindow(NamedTuple):
     """Whether the task may run now, and when to look again at the latest."""
 
     is_open: bool
@@ -71,7 +71,7 @@ def hours(schedule: TaskSchedule) -> Hours:
     return Hours(cron, start, _end(schedule.cron), _zone(schedule.cron))
 
 
-def window_at(schedule: TaskSchedule, now: UnixNano, *, longest_s: float) -> Window:
+def window_at(schedule: TaskSchedule, now: UnixNano, *, longest_s: float) -> ScheduleWindow:
     """Whether a task with this schedule may run, and the seconds to the next start or end of today, at most
     `longest_s`."""
     when = hours(schedule)
@@ -80,7 +80,7 @@ def window_at(schedule: TaskSchedule, now: UnixNano, *, longest_s: float) -> Win
     edges = [_instant(today, at, when.zone) for at in (when.start, when.end)]
     is_open = days_match(when.cron, today) and edges[0] <= instant < edges[1]
     ahead = [(edge - instant).total_seconds() for edge in edges if edge > instant]
-    return Window(is_open, min([longest_s, *ahead]))
+    return ScheduleWindow(is_open, min([longest_s, *ahead]))
 
 
 def _instant(day: date, at: time, zone: tzinfo | None) -> datetime:

@@ -33,8 +33,8 @@ async def follow_schedule(runner: Scheduled, env: Env, dead: asyncio.Event) -> N
     while not dead.is_set():
         schedule = runner.task.schedule
         if schedule is None:
-            runner.post(machine.Window(is_open=True))
+            runner.post(machine.ScheduleEdge(is_open=True))
             return
         window = window_at(schedule, env.now(), longest_s=LONGEST_S)
-        runner.post(machine.Window(is_open=window.is_open))
+        runner.post(machine.ScheduleEdge(is_open=window.is_open))
         await wait_or_sleep(env, dead, window.again_s)
