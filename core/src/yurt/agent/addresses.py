@@ -11,9 +11,9 @@ def with_port(address: str, port: int) -> str:
     """`host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address, with the default port where none is given."""
     if address.count(":") > 1 and not address.startswith("["):
         return f"[{address}]:{port}"
-    host, colon, given = address.rpartition(":")
-    if colon and given.isdigit():
-        return f"{host}:{given}"
+    host, colon, own_port = address.rpartition(":")
+    if colon and own_port.isdigit():
+        return f"{host}:{own_port}"
     return f"{address}:{port}"
 
 

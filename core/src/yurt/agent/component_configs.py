@@ -109,7 +109,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
     """The server's settings."""
-    given = config.server
+    block = config.server
     numbers = ("job_max_count", "job_max_priority", "job_default_priority", "job_tracked_versions",
                "event_buffer_size", "max_heartbeats_per_second")  # fmt: skip
     durations = {
@@ -123,35 +123,35 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
         "root_key_gc_interval": "root_key_interval_s", "root_key_gc_threshold": "root_key_s",
         "acl_token_gc_threshold": "acl_token_s",
     }  # fmt: skip
-    settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
-    if "num_schedulers" in given:
-        settings["num_schedulers"] = given["num_schedulers"]
-    if given.get("enabled_schedulers"):
+    settings: dict[str, Any] = {name: block[name] for name in numbers if block.get(name)}
+    if "num_schedulers" in block:
+        settings["num_schedulers"] = block["num_schedulers"]
+    if block.get("enabled_schedulers"):
         from yurt.server.scheduling.scheduling import checked_schedulers
 
-        settings["enabled_schedulers"] = checked_schedulers(tuple(map(str, given["enabled_schedulers"])))
-    settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
+        settings["enabled_schedulers"] = checked_schedulers(tuple(map(str, block["enabled_schedulers"])))
+    settings |= {ours: seconds_of(block[theirs], 0) for theirs, ours in durations.items() if theirs in block}
     settings |= _renamed(
-        given, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
+        block, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
     )
-    if given.get("job_max_source_size"):
-        settings["job_max_source_size"] = bytes_of(given["job_max_source_size"], 0)
+    if block.get("job_max_source_size"):
+        settings["job_max_source_size"] = bytes_of(block["job_max_source_size"], 0)
     return _checked(
         ServerConfig(
             name=f"{config.name}.{config.region}",
             region=config.region,
-            authoritative_region=given.get("authoritative_region", ""),
+            authoritative_region=block.get("authoritative_region", ""),
             datacenter=config.datacenter,
             dev=config.is_dev,
             rpc_addr=config.advertise_rpc,
             data_dir="" if config.is_dev else str(data.server),
             keyring=_key_providers(config.raw.get("keyring", {})),
-            gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
-            oidc_issuer=issuer_of(given.get("oidc_issuer", "")),
+            gc=GcThresholds(**{ours: seconds_of(block[theirs], 0) for theirs, ours in gc.items() if theirs in block}),
+            oidc_issuer=issuer_of(block.get("oidc_issuer", "")),
             acl=acl_config(config.raw.get("acl", {})),
-            introduction=introduction_config(given.get("client_introduction", {})),
-            rejections=rejection_config(given.get("plan_rejection_tracker", {})),
-            scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
+            introduction=introduction_config(block.get("client_introduction", {})),
+            rejections=rejection_config(block.get("plan_rejection_tracker", {})),
+            scheduler_config=scheduler_config(block.get("default_scheduler_config", {})),
             autopilot_config=autopilot_config(config.raw.get("autopilot", {})),
             **settings,
         )
@@ -189,13 +189,13 @@ def _key_providers(blocks: Mapping[str, Any]) -> tuple[KeyProviderConfig, ...]:
     return keyring_configs(blocks)
 
 
-def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
+def introduction_config(block: Mapping[str, Any]) -> IntroductionConfig:
     """How new clients are introduced; raises Invalid for an unknown enforcement level or inconsistent times."""
     usual = IntroductionConfig()
     made = IntroductionConfig(
-        enforcement=given.get("enforcement") or usual.enforcement,
-        default_ttl_s=seconds_of(given.get("default_identity_ttl"), usual.default_ttl_s),
-        max_ttl_s=seconds_of(given.get("max_identity_ttl"), usual.max_ttl_s),
+        enforcement=block.get("enforcement") or usual.enforcement,
+        default_ttl_s=seconds_of(block.get("default_identity_ttl"), usual.default_ttl_s),
+        max_ttl_s=seconds_of(block.get("max_identity_ttl"), usual.max_ttl_s),
     )
     if made.enforcement not in ENFORCEMENTS:
         raise Invalid(f'server client_introduction enforcement: "{made.enforcement}" must be none, warn or strict')
@@ -204,31 +204,31 @@ def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
     return made
 
 
-def acl_config(given: Mapping[str, Any]) -> AclConfig:
+def acl_config(block: Mapping[str, Any]) -> AclConfig:
     """The `acl` block of a configuration that has been checked."""
     usual = AclConfig()
     times = ("token_ttl", "policy_ttl", "role_ttl", "token_min_expiration_ttl", "token_max_expiration_ttl")
     return AclConfig(
-        enabled=given.get("enabled", usual.enabled),
-        replication_token=given.get("replication_token", ""),
-        **{f"{name}_s": seconds_of(given[name], 0) for name in times if name in given},
+        enabled=block.get("enabled", usual.enabled),
+        replication_token=block.get("replication_token", ""),
+        **{f"{name}_s": seconds_of(block[name], 0) for name in times if name in block},
     )
 
 
-def rejection_config(given: Mapping[str, Any]) -> RejectionConfig:
+def rejection_config(block: Mapping[str, Any]) -> RejectionConfig:
     """When a node that refuses plans becomes ineligible."""
     usual = RejectionConfig()
     return RejectionConfig(
-        enabled=given.get("enabled", usual.enabled),
-        threshold=given.get("node_threshold") or usual.threshold,
-        window_s=seconds_of(given.get("node_window"), usual.window_s),
+        enabled=block.get("enabled", usual.enabled),
+        threshold=block.get("node_threshold") or usual.threshold,
+        window_s=seconds_of(block.get("node_window"), usual.window_s),
     )
 
 
-def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:
+def scheduler_config(block: Mapping[str, Any]) -> SchedulerConfiguration:
     """The scheduler's settings at the cluster's first start."""
     preemption = _renamed(
-        given.get("preemption_config", {}),
+        block.get("preemption_config", {}),
         {
             "system_scheduler_enabled": "system_scheduler_enabled",
             "sysbatch_scheduler_enabled": "sys_batch_scheduler_enabled",
@@ -236,28 +236,28 @@ def scheduler_config(given: Mapping[str, Any]) -> SchedulerConfiguration:
             "service_scheduler_enabled": "service_scheduler_enabled",
         },
     )
-    plain = {name: value for name, value in given.items() if name != "preemption_config"}
+    plain = {name: value for name, value in block.items() if name != "preemption_config"}
     return SchedulerConfiguration(preemption_config=PreemptionConfig(**preemption), **plain)
 
 
-def autopilot_config(given: Mapping[str, Any]) -> AutopilotConfiguration:
+def autopilot_config(block: Mapping[str, Any]) -> AutopilotConfiguration:
     """How servers mind themselves at the cluster's first start."""
     same = ("cleanup_dead_servers", "max_trailing_logs", "min_quorum", "disable_upgrade_migration")
     times = ("last_contact_threshold", "server_stabilization_time")
-    settings: dict[str, Any] = {name: given[name] for name in same if name in given}
-    settings |= {name: Duration(parse_duration(given[name])) for name in times if name in given}
+    settings: dict[str, Any] = {name: block[name] for name in same if name in block}
+    settings |= {name: Duration(parse_duration(block[name])) for name in times if name in block}
     return AutopilotConfiguration(**settings)
 
 
 def client_folder(config: AgentConfig, data: AgentDataDir) -> Path:
     """The folder of the client's state; dev mode uses the temporary data directory."""
-    given = config.client.get("state_dir")
-    return Path(given).absolute() if given and not config.is_dev else data.client
+    folder = config.client.get("state_dir")
+    return Path(folder).absolute() if folder and not config.is_dev else data.client
 
 
 def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
     """The client's settings."""
-    given = config.client
+    block = config.client
     same = (
         "node_class", "node_pool", "meta", "options", "gc_max_allocs", "gc_disk_usage_threshold",
         "gc_inode_usage_threshold",
@@ -267,16 +267,16 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         "gc_volumes_on_node_gc",
     )  # fmt: skip
     durations = {"max_kill_timeout": "max_kill_timeout_s", "gc_interval": "gc_interval_s"}
-    settings: dict[str, Any] = {name: given[name] for name in same if name in given}
-    settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
+    settings: dict[str, Any] = {name: block[name] for name in same if name in block}
+    settings |= {ours: seconds_of(block[theirs], 0) for theirs, ours in durations.items() if theirs in block}
     reserved = _renamed(
-        given.get("reserved", {}), {"cpu": "cpu", "memory": "memory_mb", "disk": "disk_mb", "reserved_ports": "ports"}
+        block.get("reserved", {}), {"cpu": "cpu", "memory": "memory_mb", "disk": "disk_mb", "reserved_ports": "ports"}
     )
-    if given.get("reserved", {}).get("cores"):
-        reserved["cores"] = core_list(given["reserved"]["cores"], setting="client reserved.cores")
+    if block.get("reserved", {}).get("cores"):
+        reserved["cores"] = core_list(block["reserved"]["cores"], setting="client reserved.cores")
     return ClientConfig(
         state_dir=str(client_folder(config, data)),
-        alloc_dir=given.get("alloc_dir") or str(data.alloc),
+        alloc_dir=block.get("alloc_dir") or str(data.alloc),
         name=config.name,
         datacenter=config.datacenter,
         region=config.region,
@@ -286,18 +286,18 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         version=__version__,
         reserved=Reserved(**reserved),
         host_networks={
-            name: HostNetworkInfo(name=name, **body) for name, body in given.get("host_network", {}).items()
+            name: HostNetworkInfo(name=name, **body) for name, body in block.get("host_network", {}).items()
         },
-        host_volumes={name: HostVolumeInfo(**body) for name, body in given.get("host_volume", {}).items()},
-        host_volumes_dir=_folder(given.get("host_volumes_dir"), data.alloc.parent / "host_volumes"),
-        host_volume_plugin_dir=_folder(given.get("host_volume_plugin_dir"), data.alloc.parent / "host_volume_plugins"),
-        host_volume_register_dirs=register_dirs(given.get("host_volume_register_dirs", ())),
-        networks=network_settings(given),
-        artifact=artifact_limits(given.get("artifact", {})),
-        template=template_settings(given.get("template", {})),
+        host_volumes={name: HostVolumeInfo(**body) for name, body in block.get("host_volume", {}).items()},
+        host_volumes_dir=_folder(block.get("host_volumes_dir"), data.alloc.parent / "host_volumes"),
+        host_volume_plugin_dir=_folder(block.get("host_volume_plugin_dir"), data.alloc.parent / "host_volume_plugins"),
+        host_volume_register_dirs=register_dirs(block.get("host_volume_register_dirs", ())),
+        networks=network_settings(block),
+        artifact=artifact_limits(block.get("artifact", {})),
+        template=template_settings(block.get("template", {})),
         shutdown_drain=shutdown_drain(config),
-        users=user_range(given.get("users", {})),
-        reservable_cores=core_list(given.get("reservable_cores", ""), setting="client reservable_cores"),
+        users=user_range(block.get("users", {})),
+        reservable_cores=core_list(block.get("reservable_cores", ""), setting="client reservable_cores"),
         **settings,
     )
 
@@ -329,56 +329,56 @@ def user_range(given: Mapping[str, Any]) -> UserRange:
 
 def shutdown_drain(config: AgentConfig) -> DrainSpec | None:
     """The drain of a `drain_on_shutdown` block."""
-    given = config.client.get("drain_on_shutdown")
-    if given is None:
+    block = config.client.get("drain_on_shutdown")
+    if block is None:
         return None
     if not (config.leave_on_interrupt or config.leave_on_terminate):
         log.warning("client.drain_on_shutdown has no effect: set leave_on_interrupt or leave_on_terminate")
-    deadline = -1 if given.get("force") else parse_duration(given.get("deadline", "1h"))
-    return DrainSpec(deadline=Duration(deadline), ignore_system_jobs=bool(given.get("ignore_system_jobs")))
+    deadline = -1 if block.get("force") else parse_duration(block.get("deadline", "1h"))
+    return DrainSpec(deadline=Duration(deadline), ignore_system_jobs=bool(block.get("ignore_system_jobs")))
 
 
-def register_dirs(given: Sequence[str]) -> tuple[str, ...]:
+def register_dirs(folders: Sequence[str]) -> tuple[str, ...]:
     """The folders beneath which host volumes may be registered; raises Invalid for one without its full path."""
-    strange = next((folder for folder in given if not folder.startswith("/") or ".." in folder.split("/")), None)
+    strange = next((folder for folder in folders if not folder.startswith("/") or ".." in folder.split("/")), None)
     if strange is not None:
         raise Invalid(f'client host_volume_register_dirs: "{strange}" must be the full path of a folder')
-    return tuple(given)
+    return tuple(folders)
 
 
-def _folder(given: str | None, usual: Path) -> str:
-    return str(Path(given or usual).absolute())
+def _folder(path: str | None, usual: Path) -> str:
+    return str(Path(path or usual).absolute())
 
 
-def network_settings(given: Mapping[str, Any]) -> NetworkSettings:
+def network_settings(block: Mapping[str, Any]) -> NetworkSettings:
     """The keys of the client block on group networks; raises Invalid for unusable values."""
     same = ("cni_config_dir", "bridge_network_name", "bridge_network_subnet", "bridge_network_subnet_ipv6",
             "bridge_network_hairpin_mode")  # fmt: skip
-    settings: dict[str, Any] = {name.replace("_network", ""): given[name] for name in same if given.get(name)}
-    if given.get("cni_path"):
-        settings["cni_paths"] = tuple(filter(None, given["cni_path"].split(":")))
-    family = given.get("preferred_address_family", "")
+    settings: dict[str, Any] = {name.replace("_network", ""): block[name] for name in same if block.get(name)}
+    if block.get("cni_path"):
+        settings["cni_paths"] = tuple(filter(None, block["cni_path"].split(":")))
+    family = block.get("preferred_address_family", "")
     if family not in ("", "ipv4", "ipv6"):
         raise Invalid(f'client preferred_address_family: "{family}" must be "ipv4" or "ipv6"')
-    is_wide = given.get("bind_wildcard_default_host_network", True) and not given.get("host_network")
+    is_wide = block.get("bind_wildcard_default_host_network", True) and not block.get("host_network")
     made = NetworkSettings(binds_wildcard=is_wide, preferred_family=family, **settings)
     check_settings(made)
     return made
 
 
-def template_settings(given: Mapping[str, Any]) -> TemplateSettings:
+def template_settings(block: Mapping[str, Any]) -> TemplateSettings:
     """The client's `template` block; raises Invalid when the least wait is longer than the longest."""
     usual = TemplateSettings()
-    wait, bounds, retry = given.get("wait", {}), given.get("wait_bounds", {}), given.get("nomad_retry", {})
-    denied = given.get("function_denylist", given.get("function_blacklist"))
+    wait, bounds, retry = block.get("wait", {}), block.get("wait_bounds", {}), block.get("nomad_retry", {})
+    denied = block.get("function_denylist", block.get("function_blacklist"))
     made = TemplateSettings(
         denied_functions=usual.denied_functions if denied is None else tuple(denied),
-        is_sandboxed=not given.get("disable_file_sandbox", False),
+        is_sandboxed=not block.get("disable_file_sandbox", False),
         wait_min_s=seconds_of(wait.get("min"), usual.wait_min_s),
         wait_max_s=seconds_of(wait.get("max"), usual.wait_max_s),
         bound_min_s=seconds_of(bounds.get("min"), usual.bound_min_s),
         bound_max_s=seconds_of(bounds.get("max"), usual.bound_max_s),
-        query_wait_s=seconds_of(given.get("block_query_wait"), usual.query_wait_s),
+        query_wait_s=seconds_of(block.get("block_query_wait"), usual.query_wait_s),
         retry_first_s=seconds_of(retry.get("backoff"), usual.retry_first_s),
         retry_max_s=seconds_of(retry.get("max_backoff"), usual.retry_max_s),
     )
@@ -391,22 +391,22 @@ def template_settings(given: Mapping[str, Any]) -> TemplateSettings:
     return made
 
 
-def artifact_limits(given: Mapping[str, Any]) -> ArtifactLimits:
+def artifact_limits(block: Mapping[str, Any]) -> ArtifactLimits:
     """The limits of the client's `artifact` block."""
     limits = ArtifactLimits()
-    names = str(given.get("set_environment_variables", "")).split(",")
+    names = str(block.get("set_environment_variables", "")).split(",")
     return ArtifactLimits(
-        http_read_timeout_s=seconds_of(given.get("http_read_timeout"), limits.http_read_timeout_s),
-        http_max_bytes=bytes_of(given.get("http_max_size", ""), limits.http_max_bytes),
-        git_timeout_s=seconds_of(given.get("git_timeout"), limits.git_timeout_s),
-        hg_timeout_s=seconds_of(given.get("hg_timeout"), limits.hg_timeout_s),
-        gcs_timeout_s=seconds_of(given.get("gcs_timeout"), limits.gcs_timeout_s),
-        s3_timeout_s=seconds_of(given.get("s3_timeout"), limits.s3_timeout_s),
-        file_count_max=given.get("decompression_file_count_limit", limits.file_count_max),
-        unpacked_bytes_max=bytes_of(given.get("decompression_size_limit", ""), limits.unpacked_bytes_max),
-        is_inspected=not given.get("disable_artifact_inspection", False),
-        is_confined=not given.get("disable_filesystem_isolation", False),
-        extra_paths=tuple(checked_extra_path(str(path)) for path in given.get("filesystem_isolation_extra_paths", ())),
+        http_read_timeout_s=seconds_of(block.get("http_read_timeout"), limits.http_read_timeout_s),
+        http_max_bytes=bytes_of(block.get("http_max_size", ""), limits.http_max_bytes),
+        git_timeout_s=seconds_of(block.get("git_timeout"), limits.git_timeout_s),
+        hg_timeout_s=seconds_of(block.get("hg_timeout"), limits.hg_timeout_s),
+        gcs_timeout_s=seconds_of(block.get("gcs_timeout"), limits.gcs_timeout_s),
+        s3_timeout_s=seconds_of(block.get("s3_timeout"), limits.s3_timeout_s),
+        file_count_max=block.get("decompression_file_count_limit", limits.file_count_max),
+        unpacked_bytes_max=bytes_of(block.get("decompression_size_limit", ""), limits.unpacked_bytes_max),
+        is_inspected=not block.get("disable_artifact_inspection", False),
+        is_confined=not block.get("disable_filesystem_isolation", False),
+        extra_paths=tuple(checked_extra_path(str(path)) for path in block.get("filesystem_isolation_extra_paths", ())),
         env_names=tuple(name.strip() for name in names if name.strip()),
     )
 
@@ -478,9 +478,9 @@ def shown_config(config: AgentConfig) -> dict[str, Any]:
     return shown
 
 
-def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The given values, with defaults for missing ones, in each block that is given."""
-    filled = dict(given)
+def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, with defaults for missing ones, in each block that is given."""
+    filled = dict(values)
     for name, default in defaults.items():
         value = filled.get(name)
         if value is None:
@@ -493,8 +493,8 @@ def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
     """Keys in Go's spelling. In maps with free names, secrets are recognized by name and by value."""
     shown: dict[str, Any] = {}
-    for name, given in data.items():
-        value = BLANK if name in SECRETS and given else given
+    for name, setting in data.items():
+        value = BLANK if name in SECRETS and setting else setting
         if not isinstance(value, Mapping) or name in ("host_volume", "host_network"):
             shown[_go_name(name)] = value
         elif name == "plugin":
@@ -520,5 +520,5 @@ def _go_name(name: str) -> str:
     return special.get(name) or "".join(word.capitalize() for word in name.split("_"))
 
 
-def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {ours: given[theirs] for theirs, ours in names.items() if theirs in given}
+def _renamed(block: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {ours: block[theirs] for theirs, ours in names.items() if theirs in block}

@@ -270,7 +270,7 @@ def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str
     return [f"{place}: {problem.text}" if place else problem.text for place, problem in zip(places, found, strict=True)]
 
 
-def _acl_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
+def _acl_problems(block: Mapping[str, Any]) -> list[ConfigFinding]:
     """Inconsistent times, and an invalid replication token, whose text is not shown."""
     from yurt.structs.acl import SECRET
 
@@ -279,15 +279,15 @@ def _acl_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
     def add(key: str, text: str) -> None:
         found.append(ConfigFinding(("acl", key), text))
 
-    shortest, longest = (given.get(name, USUAL_TOKEN_TIMES[name]) for name in (SHORTEST, LONGEST))
+    shortest, longest = (block.get(name, USUAL_TOKEN_TIMES[name]) for name in (SHORTEST, LONGEST))
     if parse_duration(shortest) <= 0:
         add(SHORTEST, f'acl.{SHORTEST} is "{shortest}"; it must be above 0.')
     if parse_duration(shortest) > parse_duration(longest):
-        defaults = [name for name in (SHORTEST, LONGEST) if name not in given]
+        defaults = [name for name in (SHORTEST, LONGEST) if name not in block]
         note = f" ({defaults[0]} is the default)" if defaults else ""
-        key = SHORTEST if SHORTEST in given else LONGEST
+        key = SHORTEST if SHORTEST in block else LONGEST
         add(key, f'acl.{SHORTEST} is "{shortest}", longer than {LONGEST}, "{longest}"{note}.')
-    if (token := given.get("replication_token")) and not SECRET.fullmatch(token):
+    if (token := block.get("replication_token")) and not SECRET.fullmatch(token):
         add(
             "replication_token",
             "acl.replication_token must be the Secret ID of a management token of the authoritative region, such as "
@@ -349,18 +349,18 @@ def _servers_named(client: Mapping[str, Any]) -> list[str]:
 
 def _plugin_config(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The `config` of a plugin block; a repeated block is merged."""
-    given = body.get("config", {})
+    config = body.get("config", {})
     merged: dict[str, Any] = {}
-    for part in given if isinstance(given, list | tuple) else [given]:
+    for part in config if isinstance(config, list | tuple) else [config]:
         merged = merge(merged, part)
     return merged
 
 
 def _advertised(raw: Mapping[str, Any], kind: str, bound: str, port: int) -> str:
-    given = str(raw.get("advertise", {}).get(kind, ""))
-    if given:
-        has_port = (given.startswith("[") and "]:" in given) or given.count(":") == 1
-        return given if has_port else f"{bracketed(given)}:{port}"
+    address = str(raw.get("advertise", {}).get(kind, ""))
+    if address:
+        has_port = (address.startswith("[") and "]:" in address) or address.count(":") == 1
+        return address if has_port else f"{bracketed(address)}:{port}"
     host = _outward_address() if bound in ("0.0.0.0", "::", "") else bound
     return f"{bracketed(host)}:{port}"
 

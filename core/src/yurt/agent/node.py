@@ -315,7 +315,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
 
             servers = FarServers(config, identity=identity, env=env, tls=tls)
             port = servers.server
-        given = Surroundings(
+        surroundings = Surroundings(
             identity=identity,
             server=port,
             database=database,
@@ -326,7 +326,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             task_api=task_sockets.serve,
         )
         settings = replace(client_config(config, data), template_providers=loaded.providers, added=added_by(loaded))
-        client = Client(settings, env, given)
+        client = Client(settings, env, surroundings)
         if server is not None:
             server.clients.node_ports.attach(identity.node_id, client.calls)
         elif servers is not None:
@@ -393,13 +393,13 @@ def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
 
 def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server: Server | None) -> AuditTrail | None:
     """The audit log of the application's requests, where there is one; raises Invalid."""
-    given = config.raw.get("audit")
-    if not given:
+    block = config.raw.get("audit")
+    if not block:
         return None
     from yurt.agent.blocks.audit import audit_trail
 
     counts = None if server is None else server.metrics
-    trail = audit_trail(given, data.root, app[CONTEXT].env, counts)
+    trail = audit_trail(block, data.root, app[CONTEXT].env, counts)
     if trail is not None:
         add_audit(app, trail)
     return trail

@@ -58,12 +58,12 @@ def tls_settings(config: AgentConfig) -> TlsSettings:
 
 def tls_block(config: AgentConfig) -> TlsSettings:
     """The settings as they are written."""
-    given = config.raw.get("tls", {})
+    block = config.raw.get("tls", {})
     same = ("http", "rpc", "verify_https_client", "ca_file", "cert_file", "key_file")
     return TlsSettings(
-        min_version=given.get("tls_min_version") or "tls12",
-        upgrade=bool(given.get("rpc_upgrade_mode")),
-        **{name: given[name] for name in same if name in given},
+        min_version=block.get("tls_min_version") or "tls12",
+        upgrade=bool(block.get("rpc_upgrade_mode")),
+        **{name: block[name] for name in same if name in block},
     )
 
 

@@ -35,15 +35,15 @@ class Flag(NamedTuple):
 class Flags:
     """The flags of one call; asking for a name that the command does not declare is a bug and raises KeyError."""
 
-    __slots__ = ("_given", "_values")
+    __slots__ = ("_present", "_values")
 
-    def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
+    def __init__(self, values: dict[str, Any], present: frozenset[str]) -> None:
         self._values = values
-        self._given = given
+        self._present = present
 
     def is_given(self, name: str) -> bool:
         """The flag stood on the command line."""
-        return name in self._given
+        return name in self._present
 
     def is_on(self, name: str) -> bool:
         """A switch."""
@@ -105,7 +105,7 @@ def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool 
     """Split a command line into flags and arguments; raises UsageError with one sentence."""
     known = {flag.name: flag for flag in flags}
     values: dict[str, Any] = {flag.name: list(flag.default) if flag.kind == LIST else flag.default for flag in flags}
-    given: set[str] = set()
+    present: set[str] = set()
     arguments: list[str] = []
     rest = list(argv)
     while rest:
@@ -124,9 +124,9 @@ def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool 
         if flag is None:
             shown = [flag.name for flag in flags if flag.has_effect]
             raise UsageError(f"flag provided but not defined: -{name}{did_you_mean(name, shown, prefix='-')}")
-        given.add(name)
+        present.add(name)
         _store(values, flag, _value_of(flag, value, rest))
-    return Flags(values, frozenset(given)), arguments
+    return Flags(values, frozenset(present)), arguments
 
 
 def _split(word: str) -> tuple[str, str | None]:

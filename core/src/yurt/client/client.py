@@ -106,23 +106,23 @@ class Surroundings:
 class Client:
     """Runs the allocations of one node."""
 
-    def __init__(self, config: ClientConfig, env: Env, given: Surroundings) -> None:
+    def __init__(self, config: ClientConfig, env: Env, surroundings: Surroundings) -> None:
         self.config = config
-        self._given = given
+        self._surroundings = surroundings
         self._group = group = asyncio.TaskGroup()
         """All work of the client; `run` enters it, once."""
         self._node = node = LocalNode(
-            Node(id=given.identity.node_id, secret_id=given.identity.secret_id),
+            Node(id=surroundings.identity.node_id, secret_id=surroundings.identity.secret_id),
             visible=partial(without_excluded, config=config),
         )
-        self._node_events = NodeEvents(given.server, env, node=node, group=group)
+        self._node_events = NodeEvents(surroundings.server, env, node=node, group=group)
         self.allocs = AllocTable(env)
-        drivers = DriverTable(given.drivers)
+        drivers = DriverTable(surroundings.drivers)
         self._drivers = DriverManager(drivers, env, node=node, events=self._node_events, group=group)
         holders = DeviceHolders(self.allocs.unfinished_tasks)
         notices = HealthNotices(holders, self._node_events)
-        self.devices = DeviceManager(given.devices, env, node=node, group=group, on_health=notices.report)
-        offers = OfferedNetworks(config.networks, env, node=node, find=given.find_networks)
+        self.devices = DeviceManager(surroundings.devices, env, node=node, group=group, on_health=notices.report)
+        offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
         context = self._context(env, offers, drivers)
         self.csi = context.csi
         follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
@@ -137,44 +137,44 @@ class Client:
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose
         self._standing = standing = NodeRegistration(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
-        token = NodeToken(given.database, env, wake=node.beat_due.set)
-        addresses = ServerAddresses(given.learn_servers)
+        token = NodeToken(surroundings.database, env, wake=node.beat_due.set)
+        addresses = ServerAddresses(surroundings.learn_servers)
         self._connection = ServerConnection(
-            given.server, env, node=node, token=token, standing=standing, servers=addresses
+            surroundings.server, env, node=node, token=token, standing=standing, servers=addresses
         )
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 
     def _context(self, env: Env, offers: OfferedNetworks, drivers: DriverTable) -> ClientContext:
         """Compose what runners of allocations and tasks share."""
-        config, given, node, group = self.config, self._given, self._node, self._group
+        config, surroundings, node, group = self.config, self._surroundings, self._node, self._group
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
         construction = Construction(config.networks, env, makers=makers, folder=folder)
         owner = owner_of(config.state_dir, is_dev=config.dev)
         places = CsiFolders(config.state_dir)
         plugins = CsiPlugins(env, places, drivers, node=node, group=group)
-        volumes = CsiMounts(plugins, places, env, store=given.database, server=given.server, group=group)
+        volumes = CsiMounts(plugins, places, env, store=surroundings.database, server=surroundings.server, group=group)
         return ClientContext(
             config=config,
             env=env,
-            store=given.database,
+            store=surroundings.database,
             drivers=drivers,
             host_env=config.inherited_env(os.environ),
             node=node.current,
-            server=given.server,
+            server=surroundings.server,
             devices=self.devices,
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
-            host_volumes=DynamicHostVolumes(config, given.database, node),
+            host_volumes=DynamicHostVolumes(config, surroundings.database, node),
             templates=TemplateContext(
                 settings=config.template,
                 providers=config.template_providers,
                 region=config.region,
                 env=env,
                 node=node.current,
-                server=given.server,
+                server=surroundings.server,
             ),
-            task_api=given.task_api,
+            task_api=surroundings.task_api,
             users=DynamicUsers(config.users),
         )
 
@@ -190,7 +190,7 @@ class Client:
             usage=usage,
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
             figures=ClientGauges(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),
-            metadata=Metadata(static_meta(config.meta), store=self._given.database, node=node),
+            metadata=Metadata(static_meta(config.meta), store=self._surroundings.database, node=node),
             token=token,
             host_volumes=context.host_volumes,
             is_debug=config.enable_debug,
@@ -273,8 +273,10 @@ class Client:
 
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
-        given = self._given
-        described = await asyncio.to_thread(given.describe, self.config, given.identity, given.plugin_attributes)
+        surroundings = self._surroundings
+        described = await asyncio.to_thread(
+            surroundings.describe, self.config, surroundings.identity, surroundings.plugin_attributes
+        )
         self._node.change(lambda _: described)
         await self.calls.metadata.load()
         async with self._group as group:
@@ -290,7 +292,7 @@ class Client:
 
     async def _follow_allocs(self) -> None:
         await self._standing.registered.wait()
-        damage = self._given.database.damage
+        damage = self._surroundings.database.damage
         if damage:
             self._node_events.emit("Storage", f"Client state damaged: {damage}")
         await self.alloc_service.follow(self._standing.registered_index)
@@ -323,7 +325,7 @@ class Client:
 
         return ShutdownDrain(
             spec,
-            self._given.server,
+            self._surroundings.server,
             env,
             node_id=self.node_id,
             allocs=self.allocs,

@@ -105,8 +105,8 @@ class ClientConfig(Value):
     @property
     def denied_env(self) -> tuple[str, ...]:
         """Agent variables hidden from tasks, by name or pattern; `env.denylist` replaces the default list."""
-        given = option(self.options, "env.denylist")
-        return tuple(name.strip() for name in given.split(",")) if given else self.env_denylist
+        denylist = option(self.options, "env.denylist")
+        return tuple(name.strip() for name in denylist.split(",")) if denylist else self.env_denylist
 
     def inherited_env(self, env: Mapping[str, str]) -> dict[str, str]:
         """The part of the agent's environment that tasks may see."""

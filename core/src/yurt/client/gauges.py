@@ -112,10 +112,10 @@ class ClientGauges:
         for runner in self._allocs.live.values():
             if runner.is_over or runner.alloc.client_status in CLIENT_TERMINAL:
                 continue
-            given = runner.alloc.allocated_resources
-            cpu += sum(task.cpu.cpu_shares for task in given.tasks.values())
-            memory += sum(task.memory.memory_mb for task in given.tasks.values())
-            disk += given.shared.disk_mb
+            resources = runner.alloc.allocated_resources
+            cpu += sum(task.cpu.cpu_shares for task in resources.tasks.values())
+            memory += sum(task.memory.memory_mb for task in resources.tasks.values())
+            disk += resources.shared.disk_mb
         all_, kept = node.node_resources, node.reserved_resources
         for name, used, whole in (
             ("cpu", cpu, all_.cpu.cpu_shares - kept.cpu.cpu_shares),

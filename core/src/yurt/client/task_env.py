@@ -88,13 +88,13 @@ def visible_dirs(dirs: TaskDirs, fs_isolation: str) -> tuple[str, str, str]:
 
 def build_env(inputs: EnvInputs) -> dict[str, str]:
     """The environment of the task."""
-    given = nomad_variables(inputs)
-    lookup = lookup_in(inputs.node, inputs.region, given)
+    variables = nomad_variables(inputs)
+    lookup = lookup_in(inputs.node, inputs.region, variables)
     for key, value in merged_meta(inputs).items():
         shown = replace_references(value, lookup)
-        given[f"NOMAD_META_{clean_key(key)}"] = shown
-        given[f"NOMAD_META_{clean_key(key).upper()}"] = shown
-    env = {**inputs.host_env, **given, **inputs.device_env}
+        variables[f"NOMAD_META_{clean_key(key)}"] = shown
+        variables[f"NOMAD_META_{clean_key(key).upper()}"] = shown
+    env = {**inputs.host_env, **variables, **inputs.device_env}
     lookup = lookup_in(inputs.node, inputs.region, env)
     own = {clean_key(key): replace_references(value, lookup) for key, value in inputs.task.env.items()}
     return {**env, **own, **inputs.template_env, **inputs.device_env}
@@ -142,7 +142,7 @@ def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str]
 def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
     """Every `NOMAD_*` variable but the metadata."""
     alloc, job = inputs.alloc, inputs.job
-    given = {
+    variables = {
         "NOMAD_ALLOC_DIR": inputs.alloc_dir,
         "NOMAD_TASK_DIR": inputs.task_dir,
         "NOMAD_SECRETS_DIR": inputs.secrets_dir,
@@ -160,36 +160,36 @@ def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
         "NOMAD_NAMESPACE": alloc.namespace,
     }
     if job.parent_id:
-        given["NOMAD_JOB_PARENT_ID"] = job.parent_id
+        variables["NOMAD_JOB_PARENT_ID"] = job.parent_id
     if inputs.node.cgroup_parent:
-        given["NOMAD_PARENT_CGROUP"] = inputs.node.cgroup_parent
-    return given | _preemption(inputs) | _limits(alloc, inputs.task.name) | _ports(inputs)
+        variables["NOMAD_PARENT_CGROUP"] = inputs.node.cgroup_parent
+    return variables | _preemption(inputs) | _limits(alloc, inputs.task.name) | _ports(inputs)
 
 
 def _preemption(inputs: EnvInputs) -> dict[str, str]:
     """Where the task saves its work, and what became of the allocations before this one: `YURT_*`."""
-    given, checkpoint = {}, inputs.group.checkpoint
+    variables, checkpoint = {}, inputs.group.checkpoint
     if checkpoint is not None:
         is_own = checkpoint.path.startswith("/")
-        given["YURT_CHECKPOINT_DIR"] = checkpoint.path if is_own else f"{inputs.alloc_dir}/data/{checkpoint.path}"
+        variables["YURT_CHECKPOINT_DIR"] = checkpoint.path if is_own else f"{inputs.alloc_dir}/data/{checkpoint.path}"
     if inputs.group.requeue is not None:
         requeues = requeues_of(inputs.alloc)
-        given["YURT_REQUEUE_COUNT"] = str(requeues)
-        given["YURT_REQUEUE_REASON"] = "preempted" if requeues else ""
-    return given
+        variables["YURT_REQUEUE_COUNT"] = str(requeues)
+        variables["YURT_REQUEUE_REASON"] = "preempted" if requeues else ""
+    return variables
 
 
 def _limits(alloc: Allocation, task: str) -> dict[str, str]:
-    given = alloc.allocated_resources.tasks.get(task, AllocatedTaskResources())
+    resources = alloc.allocated_resources.tasks.get(task, AllocatedTaskResources())
     limits = {}
-    if given.memory.memory_mb:
-        limits["NOMAD_MEMORY_LIMIT"] = str(given.memory.memory_mb)
-    if given.memory.memory_max_mb:
-        limits["NOMAD_MEMORY_MAX_LIMIT"] = str(given.memory.memory_max_mb)
-    if given.cpu.cpu_shares:
-        limits["NOMAD_CPU_LIMIT"] = str(given.cpu.cpu_shares)
-    if given.cpu.reserved_cores:
-        limits["NOMAD_CPU_CORES"] = core_ranges(given.cpu.reserved_cores)
+    if resources.memory.memory_mb:
+        limits["NOMAD_MEMORY_LIMIT"] = str(resources.memory.memory_mb)
+    if resources.memory.memory_max_mb:
+        limits["NOMAD_MEMORY_MAX_LIMIT"] = str(resources.memory.memory_max_mb)
+    if resources.cpu.cpu_shares:
+        limits["NOMAD_CPU_LIMIT"] = str(resources.cpu.cpu_shares)
+    if resources.cpu.reserved_cores:
+        limits["NOMAD_CPU_CORES"] = core_ranges(resources.cpu.reserved_cores)
     return limits
 
 
@@ -231,17 +231,17 @@ def ports_of_task(alloc: Allocation, task: str) -> tuple[PortGiven, ...]:
 def _ports(inputs: EnvInputs) -> dict[str, str]:
     mode = inputs.group.networks[0].mode if inputs.group.networks else ""
     is_namespaced = mode in _NAMESPACED_MODES or mode.startswith("cni/")
-    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for port in allocated_ports(inputs.alloc):
-        given |= _port_variables(clean_key(port.label), port, is_namespaced=is_namespaced)
+        variables |= _port_variables(clean_key(port.label), port, is_namespaced=is_namespaced)
         if inputs.alloc.network_status is not None:
-            given |= _alloc_port_variables(clean_key(port.label), port, inputs.alloc)
+            variables |= _alloc_port_variables(clean_key(port.label), port, inputs.alloc)
     for task in inputs.alloc.allocated_resources.tasks:
         for port in ports_of_task(inputs.alloc, task):
             label = clean_key(port.label)
             name = label if task == inputs.task.name else f"{clean_key(task)}_{label}"
-            given |= _port_variables(name, port, is_namespaced=False)
-    return given
+            variables |= _port_variables(name, port, is_namespaced=False)
+    return variables
 
 
 def _port_variables(label: str, port: PortGiven, *, is_namespaced: bool) -> dict[str, str]:

@@ -121,13 +121,13 @@ class ZygoteClient:
         self._ready = loop.create_future()
         request_read, request_write = os.pipe()
         self._reply_fd, reply_write = os.pipe()
-        given = (request_read, reply_write, self._life_read)
+        child_fds = (request_read, reply_write, self._life_read)
         self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, once
-            [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, given), *self._arguments],
+            [sys.executable, "-I", "-S", "-E", str(PROGRAM), *map(str, child_fds), *self._arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=given,
+            pass_fds=child_fds,
             start_new_session=True,
             cwd="/",
             env={},

@@ -75,8 +75,8 @@ def _far_class(contract: Contract, terms: Terms) -> type[_Far]:
 
 
 def _stream_call(method: PortMethod) -> Callable[..., Any]:
-    def stream(self: _Far, *args: Any, **given: Any) -> AsyncGenerator[Any]:
-        return _stream(method, self.port, self.get_peer, args, given)
+    def stream(self: _Far, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        return _stream(method, self.port, self.get_peer, args, kwargs)
 
     return stream
 
@@ -84,8 +84,8 @@ def _stream_call(method: PortMethod) -> Callable[..., Any]:
 def _call(method: PortMethod, terms: Terms) -> Callable[..., Any]:
     least_s = terms.limits_s.get(method.name, ANSWER_LIMIT_S)
 
-    async def call(self: _Far, *args: Any, **given: Any) -> Any:
-        request = method.pack(args, given)
+    async def call(self: _Far, *args: Any, **kwargs: Any) -> Any:
+        request = method.pack(args, kwargs)
         limit_s = getattr(request, "timeout_s", 0.0) + least_s
         get_next = self.get_peer if terms.repeats else None
         try:
@@ -120,9 +120,9 @@ async def _answer(
 
 
 async def _stream(
-    method: PortMethod, port: str, get_peer: GetPeer, args: tuple[Any, ...], given: dict[str, Any]
+    method: PortMethod, port: str, get_peer: GetPeer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> AsyncGenerator[Any]:
-    named = dict(zip(method.parameters, args, strict=False)) | given
+    named = dict(zip(method.parameters, args, strict=False)) | kwargs
     inputs = named.pop(method.input_name, None) if method.input_name else None
     peer = await get_peer()
     items = peer.stream(port, method, method.pack((), named), inputs)

@@ -103,11 +103,11 @@ class Serving:
             request = decoded(ask.request, method.request)
             # The one place where a call is held against its declaration: here the caller of the connection is known.
             await served.caller.admit(method.needs, request)
-            function, given = getattr(served.target, method.name), method.unpack(request)
+            function, kwargs = getattr(served.target, method.name), method.unpack(request)
             if method.is_stream:
-                await self._give_items(ask.id, method, function, given)
+                await self._give_items(ask.id, method, function, kwargs)
             else:
-                self._sender.post(Answer(ask.id, encoded(await function(**given))))
+                self._sender.post(Answer(ask.id, encoded(await function(**kwargs))))
         except YurtError as error:
             self._refuse(ask, error)
 
@@ -116,10 +116,10 @@ class Serving:
         self._refuse(ask, Unavailable(text, reason=Reason.INTERNAL, is_transient=True))
 
     async def _give_items(
-        self, call_id: int, method: PortMethod, function: Callable[..., Any], given: dict[str, Any]
+        self, call_id: int, method: PortMethod, function: Callable[..., Any], kwargs: dict[str, Any]
     ) -> None:
         if method.input_name:
-            given[method.input_name] = self._streams.receive(call_id, method.input)
+            kwargs[method.input_name] = self._streams.receive(call_id, method.input)
         with suppress(asyncio.CancelledError):
-            async with aclosing(function(**given)) as items:
+            async with aclosing(function(**kwargs)) as items:
                 await self._streams.send(call_id, items)

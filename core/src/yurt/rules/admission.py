@@ -48,9 +48,9 @@ def _add_constraints(group: Data) -> None:
 
 def _is_default_identity(identity: Data | None) -> bool:
     """Whether it equals the default: the API writes it out, and clients send it back."""
-    given = {name: value for name, value in (identity or {}).items() if value}
-    audience = list(given.pop("Audience", ()))
-    return audience == [AUDIENCE] and given in ({}, {"Name": "default"})
+    fields = {name: value for name, value in (identity or {}).items() if value}
+    audience = list(fields.pop("Audience", ()))
+    return audience == [AUDIENCE] and fields in ({}, {"Name": "default"})
 
 
 def _key(constraint: Data) -> tuple[Any, ...]:

@@ -25,16 +25,16 @@ MODE: Final = re.compile(r"0?[0-7]{3}")
 DEFAULT_SINK: Final = "audit"
 
 
-def audit_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
+def audit_problems(block: Mapping[str, Any]) -> list[ConfigFinding]:
     """All problems of the block, each at its value."""
     found = [
         ConfigFinding(("audit", kind, name, key), f'audit {kind} "{name}": {text}')
         for kind, problems in (("sink", _sink_problems), ("filter", _filter_problems))
-        for name, body in given.get(kind, {}).items()
+        for name, body in block.get(kind, {}).items()
         for key, text in problems(body)
     ]
     used: dict[str, str] = {}
-    for name, body in given.get("sink", {}).items():
+    for name, body in block.get("sink", {}).items():
         path = body.get("path") or "(the default)"
         if used.setdefault(path, name) != name:
             text = f'audit: two sinks write to {path}, "{used[path]}" and "{name}"; give each a path of its own.'
@@ -84,23 +84,23 @@ def _filter_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
 
 
-def audit_trail(given: Mapping[str, Any], root: Path, env: Env, counts: AuditCounters | None) -> AuditTrail | None:
+def audit_trail(block: Mapping[str, Any], root: Path, env: Env, counts: AuditCounters | None) -> AuditTrail | None:
     """The audit log with its files opened, None where it is not enabled; raises Invalid for a file that does not open.
 
     `root` is the data directory. Where no sink is named there is one, with everything as it is by default.
     """
-    if not given.get("enabled"):
+    if not block.get("enabled"):
         return None
     from yurt.audit.trail import AuditTrail, NoAuditCounters
 
-    trail = AuditTrail(audit_settings(given, root), env, counts or NoAuditCounters())
+    trail = AuditTrail(audit_settings(block, root), env, counts or NoAuditCounters())
     trail.open()
     return trail
 
 
-def audit_settings(given: Mapping[str, Any], root: Path) -> AuditSettings:
+def audit_settings(block: Mapping[str, Any], root: Path) -> AuditSettings:
     """The settings of a block that has no problems."""
-    sinks = given.get("sink") or {DEFAULT_SINK: {}}
+    sinks = block.get("sink") or {DEFAULT_SINK: {}}
     return AuditSettings(
         sinks=tuple(_sink(name, body, root) for name, body in sinks.items()),
         filters=tuple(
@@ -110,7 +110,7 @@ def audit_settings(given: Mapping[str, Any], root: Path) -> AuditSettings:
                 stages=tuple(body.get("stages", ())),
                 operations=tuple(each.upper() for each in body.get("operations", ())),
             )
-            for name, body in given.get("filter", {}).items()
+            for name, body in block.get("filter", {}).items()
         ),
     )
 

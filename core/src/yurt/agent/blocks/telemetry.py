@@ -14,21 +14,21 @@ SINKS: Final = {"statsd_address": 8125, "statsite_address": 8125, "datadog_addre
 BLOCK: Final = "telemetry"
 
 
-def telemetry_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
+def telemetry_problems(block: Mapping[str, Any]) -> list[ConfigFinding]:
     """Problems of the block's values."""
     found: list[ConfigFinding] = []
 
     def add(key: str, text: str) -> None:
         found.append(ConfigFinding((BLOCK, key), f"{BLOCK}.{text}"))
 
-    for number, rule in enumerate(map(str, given.get("prefix_filter", ()))):
+    for number, rule in enumerate(map(str, block.get("prefix_filter", ()))):
         if rule[:1] not in ("+", "-") or len(rule) < 2:
             add("prefix_filter", f'prefix_filter[{number}]: "{rule}" must begin with + (publish) or - (leave out), '
                 'for example "-nomad.raft".')  # fmt: skip
     for key in SINKS:
-        if (address := given.get(key)) and host_and_port(address, SINKS[key]) is None:
+        if (address := block.get(key)) and host_and_port(address, SINKS[key]) is None:
             add(key, f'{key}: "{address}" is not an address; write host:port, for example "127.0.0.1:8125".')
-    interval = given.get("collection_interval")
+    interval = block.get("collection_interval")
     if interval is not None and parse_duration(interval) <= 0:
         add("collection_interval", f'collection_interval is "{interval}"; it must be above 0, for example "1s".')
     return found

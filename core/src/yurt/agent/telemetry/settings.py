@@ -12,21 +12,21 @@ from yurt.sdk.value import Value
 
 def telemetry_settings(config: AgentConfig) -> TelemetrySettings:
     """The metrics that the agent publishes."""
-    given = config.raw.get(BLOCK, {})
-    host = config.name if given.get("use_node_name") else socket.gethostname()
-    has_host = bool(given.get("use_node_name")) or not given.get("disable_hostname", False)
+    block = config.raw.get(BLOCK, {})
+    host = config.name if block.get("use_node_name") else socket.gethostname()
+    has_host = bool(block.get("use_node_name")) or not block.get("disable_hostname", False)
     return TelemetrySettings(
-        prometheus=bool(given.get("prometheus_metrics")),
+        prometheus=bool(block.get("prometheus_metrics")),
         host=host if has_host else "",
-        publishes_allocations=bool(given.get("publish_allocation_metrics")),
-        publishes_node=bool(given.get("publish_node_metrics")),
-        includes_alloc_meta=bool(given.get("include_alloc_metadata_in_metrics")),
-        meta_keys=tuple(map(str, given.get("allowed_metadata_keys_in_metrics", ()))),
-        prefixes=tuple((rule[1:], rule[0] == "+") for rule in map(str, given.get("prefix_filter", ()))),
-        is_published=bool(given.get("filter_default", True)),
-        has_dispatched_summaries=not given.get("disable_dispatched_job_summary_metrics"),
-        has_quota_utilization=not given.get("disable_quota_utilization_metrics"),
-        has_hook_metrics=not given.get("disable_allocation_hook_metrics"),
+        publishes_allocations=bool(block.get("publish_allocation_metrics")),
+        publishes_node=bool(block.get("publish_node_metrics")),
+        includes_alloc_meta=bool(block.get("include_alloc_metadata_in_metrics")),
+        meta_keys=tuple(map(str, block.get("allowed_metadata_keys_in_metrics", ()))),
+        prefixes=tuple((rule[1:], rule[0] == "+") for rule in map(str, block.get("prefix_filter", ()))),
+        is_published=bool(block.get("filter_default", True)),
+        has_dispatched_summaries=not block.get("disable_dispatched_job_summary_metrics"),
+        has_quota_utilization=not block.get("disable_quota_utilization_metrics"),
+        has_hook_metrics=not block.get("disable_allocation_hook_metrics"),
     )
 
 
@@ -47,9 +47,9 @@ class MetricSinkSettings(Value):
 
 def sink_settings(config: AgentConfig) -> MetricSinkSettings:
     """The sinks of the block."""
-    given = config.raw.get(BLOCK, {})
+    block = config.raw.get(BLOCK, {})
     return MetricSinkSettings(
-        interval_s=seconds_of(given.get("collection_interval"), 1.0),
-        datadog_tags=tuple(map(str, given.get("datadog_tags", ()))),
-        **{key: given.get(key, "") for key in SINKS},
+        interval_s=seconds_of(block.get("collection_interval"), 1.0),
+        datadog_tags=tuple(map(str, block.get("datadog_tags", ()))),
+        **{key: block.get(key, "") for key in SINKS},
     )

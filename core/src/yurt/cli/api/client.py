@@ -201,9 +201,9 @@ class ApiClient:
 
     def _target(self, path: str, query: Query, *, extra: str = "") -> str:
         asked: dict[str, Any] = {}
-        given = {part.split("=")[0] for part in extra.split("&")} if extra else set()
+        present = {part.split("=")[0] for part in extra.split("&")} if extra else set()
         for name, value in (("region", self.connection.region), ("namespace", self.connection.namespace)):
-            if value and name not in given:
+            if value and name not in present:
                 asked[name] = value
         asked |= {
             name: value if isinstance(value, tuple) else _text(value)

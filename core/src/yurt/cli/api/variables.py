@@ -56,9 +56,9 @@ def write(call: Invocation, method: str, path: str, body: Json | None = None, **
 
 def check_index(call: Invocation) -> int | None:
     """The value of `-check-index`."""
-    given = call.flags.text("check-index")
-    if not given:
+    text = call.flags.text("check-index")
+    if not text:
         return None
-    if not given.isdigit():
-        raise UsageError(f'Invalid -check-index value "{given}": it is not a whole number')
-    return int(given)
+    if not text.isdigit():
+        raise UsageError(f'Invalid -check-index value "{text}": it is not a whole number')
+    return int(text)

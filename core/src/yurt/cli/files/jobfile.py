@@ -151,12 +151,12 @@ def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
 
 def _file_access(call: Invocation) -> str:
     """What file functions of a job file may read: one of FILE_ACCESS."""
-    given = call.flags.text("file-access")
-    wanted = given or os.environ.get("YURT_FILE_ACCESS") or FILE_ACCESS[0]
-    if wanted not in FILE_ACCESS:
-        where = "-file-access" if given else "YURT_FILE_ACCESS"
-        raise CliError(f'{where} is one of {", ".join(FILE_ACCESS)}, not "{wanted}"')
-    return wanted
+    flag = call.flags.text("file-access")
+    access = flag or os.environ.get("YURT_FILE_ACCESS") or FILE_ACCESS[0]
+    if access not in FILE_ACCESS:
+        where = "-file-access" if flag else "YURT_FILE_ACCESS"
+        raise CliError(f'{where} is one of {", ".join(FILE_ACCESS)}, not "{access}"')
+    return access
 
 
 def rendered(error: JobspecError, sources: dict[str, str]) -> str:

@@ -42,8 +42,8 @@ def held_by(alloc: Json) -> Iterator[str]:
 
 def show_allocated(call: Invocation, alloc: Json, task: str) -> None:
     """The devices that a task was given, and of a share how much."""
-    given = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).get(task) or {}
-    rows = [[group_name(device), each.partition(MARK)[0], share_text(device)] for device in given.get("Devices") or ()
+    devices = (((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).get(task) or {}).get("Devices")
+    rows = [[group_name(device), each.partition(MARK)[0], share_text(device)] for device in devices or ()
             for each in device.get("DeviceIDs") or ()]  # fmt: skip
     if rows:
         call.screen.title("Task Devices:")

@@ -11,8 +11,8 @@ from yurt.structs.alloc import AllocatedTaskResources, Allocation
 
 def claim_of(alloc: Allocation, task_name: str) -> DeviceClaim:
     """The devices that the scheduler assigned to a task."""
-    given = alloc.allocated_resources.tasks.get(task_name, AllocatedTaskResources())
-    return DeviceClaim(alloc_id=alloc.id, task_name=task_name, devices=tuple(map(claimed, given.devices)))
+    resources = alloc.allocated_resources.tasks.get(task_name, AllocatedTaskResources())
+    return DeviceClaim(alloc_id=alloc.id, task_name=task_name, devices=tuple(map(claimed, resources.devices)))
 
 
 def reachable(reservation: Reservation, driver: Driver) -> Reservation:

@@ -71,16 +71,16 @@ def attribute(value: AttributeValue, unit: str = "") -> Attribute:
             return Attribute(string_val=value, unit=unit)
 
 
-def claimed(given: AllocatedDeviceResource) -> ClaimedDevices:
+def claimed(device: AllocatedDeviceResource) -> ClaimedDevices:
     """The devices assigned to a task, by device id."""
     return ClaimedDevices(
-        vendor=given.vendor,
-        type=given.type,
-        name=given.name,
-        ids=tuple(device_of(each) for each in given.device_ids),
-        share=given.share,
-        memory_mb=given.memory_mb,
-        compute=given.compute,
+        vendor=device.vendor,
+        type=device.type,
+        name=device.name,
+        ids=tuple(device_of(each) for each in device.device_ids),
+        share=device.share,
+        memory_mb=device.memory_mb,
+        compute=device.compute,
     )
 
 

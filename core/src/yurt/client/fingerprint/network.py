@@ -63,10 +63,10 @@ def _addresses(family: str = "") -> dict[str, list[str]]:
     return found
 
 
-def host_networks(wanted: Mapping[str, HostNetworkInfo], *, family: str = "") -> dict[str, HostNetworkInfo]:
+def host_networks(networks: Mapping[str, HostNetworkInfo], *, family: str = "") -> dict[str, HostNetworkInfo]:
     """The host networks in which this machine has an address, with that address as CIDR."""
     found: dict[str, HostNetworkInfo] = {}
-    for name, network in wanted.items():
+    for name, network in networks.items():
         address = _address_in(network, name, _addresses(family))
         if address is None:
             log.warning('host_network "%s" is not offered: no address of this machine is in it', name)
@@ -78,17 +78,17 @@ def host_networks(wanted: Mapping[str, HostNetworkInfo], *, family: str = "") ->
 def _address_in(network: HostNetworkInfo, name: str, addresses: dict[str, list[str]]) -> tuple[str, str] | None:
     """Interface and CIDR address of a network given by range, interface, or both."""
     try:
-        given = ipaddress.ip_network(network.cidr, strict=False) if network.cidr else None
+        cidr = ipaddress.ip_network(network.cidr, strict=False) if network.cidr else None
     except ValueError as error:
         raise Invalid(f'client host_network "{name}": cidr: {error}') from None
-    if given is None and not network.interface:
+    if cidr is None and not network.interface:
         raise Invalid(f'client host_network "{name}" needs a cidr or an interface')
     for interface, texts in addresses.items():
         if network.interface and interface != network.interface:
             continue
         for text in texts:
-            if given is None or ipaddress.ip_address(text) in given:
-                return interface, f"{text}/{given.prefixlen if given is not None else (128 if ':' in text else 32)}"
+            if cidr is None or ipaddress.ip_address(text) in cidr:
+                return interface, f"{text}/{cidr.prefixlen if cidr is not None else (128 if ':' in text else 32)}"
     return None
 
 

@@ -69,17 +69,17 @@ def request_of(task: ClientTask, node: Node) -> TaskRequest:
     return with_additions(request, task.given)
 
 
-def with_additions(request: TaskRequest, given: Additions) -> TaskRequest:
+def with_additions(request: TaskRequest, additions: Additions) -> TaskRequest:
     """The request with all that hooks give, its environment and configuration apart."""
     return replace(
         request,
-        resources=replace(request.resources, memory_nodes=given.memory_nodes),
-        logs=given.logs or LogRotation(),
-        network_namespace=given.network_namespace,
-        mounts=given.mounts,
-        devices=given.devices,
-        cdi_devices=given.cdi_devices,
-        engine_devices=given.engine_devices,
+        resources=replace(request.resources, memory_nodes=additions.memory_nodes),
+        logs=additions.logs or LogRotation(),
+        network_namespace=additions.network_namespace,
+        mounts=additions.mounts,
+        devices=additions.devices,
+        cdi_devices=additions.cdi_devices,
+        engine_devices=additions.engine_devices,
     )
 
 
@@ -91,11 +91,11 @@ def name_servers_of(group: TaskGroup) -> NameServers | None:
 
 def resources_of(spec: TaskSpec, node: Node) -> TaskResources:
     """The resources that the scheduler granted to the task."""
-    given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
+    resources = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
     return TaskResources(
-        cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,
+        cpu_shares=resources.cpu.cpu_shares or spec.task.resources.cpu,
         node_cpu_shares=node.node_resources.cpu.cpu_shares,
-        reserved_cores=given.cpu.reserved_cores,
-        memory_mb=given.memory.memory_mb or spec.task.resources.memory_mb,
-        memory_max_mb=given.memory.memory_max_mb,
+        reserved_cores=resources.cpu.reserved_cores,
+        memory_mb=resources.memory.memory_mb or spec.task.resources.memory_mb,
+        memory_max_mb=resources.memory.memory_max_mb,
     )

@@ -75,12 +75,12 @@ def read_config(data: bytes, file: str) -> NetworkConfig:
     )
 
 
-def _is_plugin(given: Any) -> bool:
+def _is_plugin(value: Any) -> bool:
     """Whether a value is a plugin: an object with a program's name and well-formed parts."""
-    if not isinstance(given, dict) or not _is_file_name(given.get("type")):
+    if not isinstance(value, dict) or not _is_file_name(value.get("type")):
         return False
-    parts = [given.get(part) for part in ("ipam", "capabilities", "runtimeConfig")]
-    inner = given.get("ipam") or {}
+    parts = [value.get(part) for part in ("ipam", "capabilities", "runtimeConfig")]
+    inner = value.get("ipam") or {}
     return all(part is None or isinstance(part, dict) for part in parts) and _is_file_name(inner.get("type", "none"))
 
 

@@ -94,17 +94,17 @@ class Mkdir:
             raise Invalid(f"mkdir: {path} cannot be removed: {error.strerror}") from None
 
 
-def mkdir_parameters(given: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
+def mkdir_parameters(parameters: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
     """The mode and the owner of a folder; -1 leaves an id as it is. Raises Invalid."""
-    strange = sorted(set(given) - {"mode", "uid", "gid"})
+    strange = sorted(set(parameters) - {"mode", "uid", "gid"})
     if strange:
         raise Invalid(f'mkdir: unknown parameter "{strange[0]}"; it has mode, uid and gid')
-    mode = given.get("mode", DEFAULT_MODE)
+    mode = parameters.get("mode", DEFAULT_MODE)
     if not re.fullmatch(r"[0-7]{3,4}", mode):
         raise Invalid(f'mkdir: mode = "{mode}" must be octal, such as "0755"')
     owner = []
     for name in ("uid", "gid"):
-        text = given.get(name, "-1")
+        text = parameters.get(name, "-1")
         if not re.fullmatch(r"-1|[0-9]{1,10}", text) or int(text) > OWNER_MAX:
             raise Invalid(f'mkdir: {name} = "{text}" must be a number, or -1')
         owner.append(int(text))

@@ -88,9 +88,9 @@ def first_in(ids: Iterable[int], ranges: tuple[range, ...]) -> int | None:
     return next((each for each in ids if any(each in span for span in ranges)), None)
 
 
-def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
+def capability_names(values: Iterable[str], *, option: str) -> frozenset[str]:
     """Capabilities in canonical form, such as `net_raw`; `all` stands for all of them; raises DriverError."""
-    names = {name.strip().lower().removeprefix("cap_") for name in given}
+    names = {name.strip().lower().removeprefix("cap_") for name in values}
     unknown = sorted(names - CAPABILITIES - {ALL})
     if unknown:
         raise DriverError(f"{option}: {', '.join(unknown)} is no Linux capability; see `man 7 capabilities`")
@@ -110,8 +110,8 @@ def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[s
             f"cap_add: this client does not allow {', '.join(refused)}; drop it from the job, or add it to allow_caps "
             "in the driver's plugin configuration of this client"
         )
-    given = (may & frozenset(DEFAULT_CAPABILITIES) - dropped) | added
-    return LinuxCapabilities(of_root=kernel_names(given), of_others=kernel_names(added))
+    effective = (may & frozenset(DEFAULT_CAPABILITIES) - dropped) | added
+    return LinuxCapabilities(of_root=kernel_names(effective), of_others=kernel_names(added))
 
 
 def kernel_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -290,9 +290,9 @@ def bind_mount(bind: Bind, is_recursive: bool = True) -> dict[str, Any]:
 
 def namespaces(spec: ContainerSpec) -> list[dict[str, str]]:
     """The namespaces that the task does not share with the host."""
-    given = [{"type": "mount"}, {"type": "uts"}]
-    given += [{"type": "pid"}] if spec.pid_mode != HOST else []
-    given += [{"type": "ipc"}] if spec.ipc_mode != HOST else []
-    given += [{"type": "user"}] if spec.id_map is not None else []
+    private = [{"type": "mount"}, {"type": "uts"}]
+    private += [{"type": "pid"}] if spec.pid_mode != HOST else []
+    private += [{"type": "ipc"}] if spec.ipc_mode != HOST else []
+    private += [{"type": "user"}] if spec.id_map is not None else []
     joined = spec.process.network_namespace
-    return given + ([{"type": "network", "path": joined}] if joined else [])
+    return private + ([{"type": "network", "path": joined}] if joined else [])

@@ -42,9 +42,9 @@ async def set_configuration(call: Call) -> web.Response:
     for name in DURATIONS:
         if isinstance(body.get(name), str):
             body[name] = _nanoseconds(name, body[name])
-    given, _ = decode_value(body, AutopilotConfiguration, name="AutopilotConfiguration")
-    _check(given)
-    config = replace(given, create_index=0, modify_index=0)
+    requested, _ = decode_value(body, AutopilotConfiguration, name="AutopilotConfiguration")
+    _check(requested)
+    config = replace(requested, create_index=0, modify_index=0)
     check_index = number(call.query, "cas")
     done = await call.operations.system.set_autopilot_config(config, check_index=check_index)
     return json_answer(call, done.is_updated, index=done.index)

@@ -93,9 +93,9 @@ async def _put(call: Call, namespace: str, body: VariableBody) -> Shown:
 
 
 async def _acquire(call: Call, namespace: str, body: VariableBody) -> Shown:
-    given = body.lock or LockView()
-    lock = checked_lock(_duration(given.ttl), _duration(given.lock_delay))
-    return await call.operations.variables.acquire(namespace, body.path, replace(lock, id=given.id), body.items)
+    request = body.lock or LockView()
+    lock = checked_lock(_duration(request.ttl), _duration(request.lock_delay))
+    return await call.operations.variables.acquire(namespace, body.path, replace(lock, id=request.id), body.items)
 
 
 async def _renew(call: Call, namespace: str, body: VariableBody) -> Shown:

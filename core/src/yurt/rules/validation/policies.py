@@ -130,8 +130,8 @@ def restart_problems(policy: RestartPolicy) -> Iterator[str]:
     if policy.attempts == 0 and policy.mode != "fail":
         yield f'Restart policy "{policy.mode[:64]}" with 0 attempts is ambiguous: use mode "fail" or more attempts'
     if policy.interval < RESTART_INTERVAL_MIN:
-        least, given = seconds_text(RESTART_INTERVAL_MIN), seconds_text(policy.interval)
-        yield f"Interval can not be less than {least} (got {given})"
+        least, interval = seconds_text(RESTART_INTERVAL_MIN), seconds_text(policy.interval)
+        yield f"Interval can not be less than {least} (got {interval})"
     elif policy.attempts * policy.delay > policy.interval:
         yield (
             f"Nomad can't restart the TaskGroup {policy.attempts} times in an interval of "
@@ -165,8 +165,8 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
 
 def _reschedule_interval_problems(policy: ReschedulePolicy) -> Iterator[str]:
     if policy.interval < RESCHEDULE_INTERVAL_MIN:
-        least, given = seconds_text(RESCHEDULE_INTERVAL_MIN), seconds_text(policy.interval)
-        yield f"Interval cannot be less than {least} (got {given})"
+        least, interval = seconds_text(RESCHEDULE_INTERVAL_MIN), seconds_text(policy.interval)
+        yield f"Interval cannot be less than {least} (got {interval})"
         return
     needed = _reschedule_time(policy)
     if needed > policy.interval:

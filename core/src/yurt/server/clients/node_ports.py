@@ -122,15 +122,15 @@ def found_port(find: Find) -> NodePort:
 def _call(method: PortMethod, find: Find) -> Callable[..., Any]:
     if method.is_stream:
 
-        async def stream(self: object, *args: Any, **given: Any) -> AsyncGenerator[Any]:
-            items = getattr(await find(), method.name)(*args, **given)
+        async def stream(self: object, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+            items = getattr(await find(), method.name)(*args, **kwargs)
             async with aclosing(items):
                 async for item in items:
                     yield item
 
         return stream
 
-    async def call(self: object, *args: Any, **given: Any) -> Any:
-        return await getattr(await find(), method.name)(*args, **given)
+    async def call(self: object, *args: Any, **kwargs: Any) -> Any:
+        return await getattr(await find(), method.name)(*args, **kwargs)
 
     return call

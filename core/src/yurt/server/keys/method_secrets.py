@@ -65,12 +65,12 @@ def sealed_method_again(keyring: Keyring, method: ACLAuthMethod, key_id: str) ->
 
 def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
     """A new version with stored secrets in place of masked ones; raises Invalid when none is stored."""
-    given = secrets_of(method)
-    if REDACTED not in given:
+    own = secrets_of(method)
+    if REDACTED not in own:
         return method
     stored = MethodSecrets() if known is None else opened_secrets(keyring, known)
-    merged = MethodSecrets(*(old if new == REDACTED else new for new, old in zip(given, stored, strict=True)))
-    for name, new, found in zip(("OIDCClientSecret", "PemKey"), given, merged, strict=True):
+    merged = MethodSecrets(*(old if new == REDACTED else new for new, old in zip(own, stored, strict=True)))
+    for name, new, found in zip(("OIDCClientSecret", "PemKey"), own, merged, strict=True):
         if new and not found:
             raise Invalid(
                 f'auth method 0 invalid: invalid config: {name} is "{REDACTED}", and none is stored: write it'

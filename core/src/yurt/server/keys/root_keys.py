@@ -91,10 +91,10 @@ class RootKeys:
     async def _give(self, key: RootKey) -> None:
         """Distribute a key to a majority of servers before its use; raises Unavailable when fewer have it."""
         peers, names = self._peers, self._peers.names
-        given = await asyncio.gather(*(self._give_to(name, key) for name in names))
-        count, needed = 1 + sum(given), peers.voters // 2 + 1
+        results = await asyncio.gather(*(self._give_to(name, key) for name in names))
+        count, needed = 1 + sum(results), peers.voters // 2 + 1
         if count < needed:
-            holders = [name for name, has_taken in zip(names, given, strict=True) if has_taken]
+            holders = [name for name, has_taken in zip(names, results, strict=True) if has_taken]
             await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
             await asyncio.to_thread(self.keyring.remove, key.key_id)
             raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")

@@ -90,11 +90,11 @@ class TransitProvider:
         return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT_S, context=self._tls())
 
     def _tls(self) -> ssl.SSLContext:
-        given = self._settings
+        settings = self._settings
         try:
-            context = ssl.create_default_context(cafile=given.get("tls_ca_cert") or None)
-            if certificate := given.get("tls_client_cert", ""):
-                context.load_cert_chain(certificate, given.get("tls_client_key") or None)
+            context = ssl.create_default_context(cafile=settings.get("tls_ca_cert") or None)
+            if certificate := settings.get("tls_client_cert", ""):
+                context.load_cert_chain(certificate, settings.get("tls_client_key") or None)
         except (OSError, ssl.SSLError) as error:
             raise Invalid(f"{self._where}: a certificate or key file cannot be used: {error}") from None
         return context

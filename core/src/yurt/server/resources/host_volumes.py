@@ -115,8 +115,8 @@ class HostVolumes:
     def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
         known = self.find(state, asked.namespace, asked.id)
         for field in ("name", "plugin_id", "node_id", "node_pool", "host_path"):
-            given = getattr(asked, field)
-            if given and given != getattr(known, field):
+            value = getattr(asked, field)
+            if value and value != getattr(known, field):
                 raise Invalid(f"{field} of host volume {known.id} cannot be changed; delete it and make another")
         return known
 
