@@ -24,6 +24,7 @@ import pytest
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import ExitResult, TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
 from yurt.sdk.value import replace
@@ -521,6 +522,6 @@ async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
 
     async with asyncio.timeout(30):
         with pytest.raises(RecoverableError):  # the site ends the answer early
-            await hook.fetch_all(wanted, on_done=lambda _digest: None, tell=tell)
+            await hook.fetch_all(wanted, on_done=lambda _digest: None, progress=hook.ProgressReport(RealEnv(), tell))
 
     assert site.release.is_set(), told

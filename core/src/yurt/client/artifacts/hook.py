@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from yurt.client.artifacts.sources import parse_source, shown_url
 from yurt.client.files.safe_files import Owners
 from yurt.client.files.users import ids_of
 from yurt.client.task_env import replace_in, replace_references
+from yurt.runtime.env import Env
 from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
@@ -127,17 +129,17 @@ def failure_text(source: str, reason: str) -> str:
 
 
 async def fetch_all(
-    fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None], tell: Callable[[str], None] | None = None
+    fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None], progress: ProgressReport | None = None
 ) -> None:
     """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError.
 
-    `tell` gets the bytes of each download that takes long.
+    `progress` tells the bytes of each download that takes long.
     """
     slots = asyncio.Semaphore(PARALLEL)
 
     async def one(digest: str, fetch: Fetch) -> None:
         async with slots:
-            reporting = group.create_task(_report(fetch, tell)) if tell is not None else None
+            reporting = group.create_task(progress.follow(fetch)) if progress is not None else None
             try:
                 await fetch_one(fetch)
             finally:
@@ -153,15 +155,21 @@ async def fetch_all(
         raise failures.exceptions[0] from None
 
 
-async def _report(fetch: Fetch, tell: Callable[[str], None]) -> None:
-    """Tell how much has been downloaded, until cancelled."""
-    wait_s = FIRST_REPORT_S
-    while True:
-        await asyncio.sleep(wait_s)
-        size, is_complete = await asyncio.to_thread(_downloaded, os.path.join(fetch.staging, WORK))
-        ending = ", it is unpacked now" if is_complete else ""
-        tell(f'Downloading artifact "{fetch.source.shown}": {size / MIB:.1f} MiB downloaded{ending}')
-        wait_s = NEXT_REPORT_S
+class ProgressReport(NamedTuple):
+    """Where the progress of downloads is told."""
+
+    env: Env
+    tell: Callable[[str], None]
+
+    async def follow(self, fetch: Fetch) -> None:
+        """Tell how much of an artifact has been downloaded, until cancelled."""
+        wait_s = FIRST_REPORT_S
+        while True:
+            await self.env.sleep(wait_s)
+            size, is_complete = await self.env.in_thread(_downloaded, os.path.join(fetch.staging, WORK))
+            ending = ", it is unpacked now" if is_complete else ""
+            self.tell(f'Downloading artifact "{fetch.source.shown}": {size / MIB:.1f} MiB downloaded{ending}')
+            wait_s = NEXT_REPORT_S
 
 
 def _downloaded(folder: str) -> tuple[int, bool]:

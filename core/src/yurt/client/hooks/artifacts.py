@@ -9,6 +9,7 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
+from yurt.runtime.env import Env
 from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.hooks import TaskHookOf
@@ -19,10 +20,11 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
 
     name = "artifacts"
 
-    def __init__(self, limits: ArtifactLimits, added: Mapping[str, ArtifactGetter]) -> None:
+    def __init__(self, limits: ArtifactLimits, added: Mapping[str, ArtifactGetter], env: Env) -> None:
         """`added` are the getters of packages."""
         self._limits = limits
         self._added = added
+        self._env = env
 
     async def prepare(self, task: ClientTask) -> None:
         """Download missing artifacts."""
@@ -38,8 +40,10 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
             missing = {digest: fetch for digest, fetch in wanted.items() if digest not in task.fetched}
             if missing:
                 task.note(events.downloading_artifacts())
-                tell = lambda text: task.note(events.downloading_artifacts(text))  # noqa: E731
-                fetching = artifacts.fetch_all(missing, on_done=task.fetched.add, tell=tell)
+                progress = artifacts.ProgressReport(
+                    self._env, lambda text: task.note(events.downloading_artifacts(text))
+                )
+                fetching = artifacts.fetch_all(missing, on_done=task.fetched.add, progress=progress)
                 await finish_unless(task.killed, fetching)
         except (Invalid, RecoverableError) as error:
             failure = events.failed_artifact_download(str(error))

@@ -49,7 +49,7 @@ class ClientHooks:
             configuration,
             VolumesHook(context.host_volumes, context.node),
             CheckpointHook(context.env),
-            ArtifactsHook(context.config.artifact, added.getters),
+            ArtifactsHook(context.config.artifact, added.getters, context.env),
             TemplatesHook(context.templates),
         ]
         of_allocs: list[AllocHookOf[ClientAlloc]] = [
