@@ -134,3 +134,16 @@ def test_an_evaluation_names_the_deployment_of_its_version_also_one_that_has_end
     assert _evaluated(state)[1].outcome.evaluation.deployment_id == latest.id
     stopped = _with(state, c.RegisterJob(job=replace(_job("0"), stop=True)))
     assert _evaluated(stopped)[1].outcome.evaluation.deployment_id == ""
+
+
+def test_a_deployment_ends_although_a_node_that_came_later_has_no_room() -> None:
+    """Found by the simulator, seed 739950: the new node was waited for, and no deadline bounded that."""
+    state = _with(Snapshot.empty(), c.RegisterNode(node=factories.node()), c.RegisterJob(job=_job("0", canary=0)))
+    state, _ = _evaluated(state)
+    resources = factories.node().node_resources
+    small = factories.node(node_resources=replace(resources, cpu=replace(resources.cpu, cpu_shares=1)))
+    state, made = _evaluated(_healthy(_with(state, c.RegisterNode(node=small))))
+
+    assert [each.status for each in made.plan.deployment_updates] == ["successful"]
+    assert [each.node_id for each in made.outcome.created] == [small.id]
+    assert _versions(state) == {0: 1}

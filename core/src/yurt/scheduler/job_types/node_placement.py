@@ -26,12 +26,17 @@ class GroupTargets(NamedTuple):
 
 
 class NodePlacement:
-    """Places the requests of a system job; `failed_nodes` lists for each node the groups without capacity there."""
+    """Places the requests of a system job.
+
+    `failed_nodes` lists for each node the groups without capacity there; `failed_fresh` counts for each group those of
+    its new allocations, which replace nothing, that found none.
+    """
 
     def __init__(
         self, view: ClusterView, draft: PlanDraft, limits: LimitCheck, counts: Mapping[str, dict[str, int]]
     ) -> None:
         self.failed_nodes: dict[str, set[str]] = {}
+        self.failed_fresh: dict[str, int] = {}
         self._view = view
         self._draft = draft
         self._limits = limits
@@ -60,6 +65,8 @@ class NodePlacement:
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
                 view.restore(replaced)
+            elif not request.is_canary:
+                self.failed_fresh[request.group] = self.failed_fresh.get(request.group, 0) + 1
             self._fail(request.group, view.rows.ids[row], found)
             return
         if self._limits.current:

@@ -71,7 +71,7 @@ class SystemAttempt:
             placement = NodePlacement(self.view, draft, self._limits, counts)
             placement.place_all(targets)
             diff.follow_up()
-            rollout.end(is_busy=any(each[key] for each in counts.values() for key in BUSY))
+            rollout.end(is_busy=_is_busy(counts, placement.failed_fresh))
             self.placers, self.done, self.failed_nodes = diff.placers, diff.done, placement.failed_nodes
         plan = draft.as_plan(_desired(counts))
         return plan, self._outcome(plan)
@@ -113,6 +113,19 @@ class SystemAttempt:
             deployment_id=deployment.id if deployment is not None else self._version_deployment_id,
         )
         return Outcome(evaluation=ended, created=tuple(created))
+
+
+def _is_busy(counts: Counts, failed_fresh: Mapping[str, int]) -> bool:
+    """Whether a deployment still has something to do.
+
+    A new node without room is not waited for: nothing bounds that wait, since the deadline of a deployment is that of
+    the nodes which it began with, and those are healthy.
+    """
+    return any(
+        each[key] > (failed_fresh.get(name, 0) if key == "place" else 0)
+        for name, each in counts.items()
+        for key in BUSY
+    )
 
 
 def _desired(counts: Counts) -> dict[str, DesiredUpdates]:
