@@ -49,7 +49,9 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[
     found += [
         f"the deployment of {each.job_id} has not ended"
         for each in state.deployments.values()
-        if each.status == status.DEPLOYMENT_RUNNING and not _waits_for_promotion(each)
+        if each.status == status.DEPLOYMENT_RUNNING
+        and not _waits_for_promotion(each)
+        and not _waits_for_room(state, each)
     ]
     return found + _problems_of_hosts(state, clients)
 
@@ -82,6 +84,15 @@ def _is_halted(state: Snapshot, job: Job) -> bool:
         return False
     is_waiting = deployment.status == status.DEPLOYMENT_RUNNING and _waits_for_promotion(deployment)
     return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
+
+
+def _waits_for_room(state: Snapshot, deployment: Deployment) -> bool:
+    """Whether nothing of some group was ever placed: a deadline begins with the first placement, as in Nomad."""
+    key = (deployment.namespace, deployment.job_id)
+    is_blocked = any(each.status == status.EVAL_BLOCKED for each in state.evals.where("job", key))
+    return is_blocked and any(
+        not group.placed_allocs and not group.require_progress_by for group in deployment.task_groups.values()
+    )
 
 
 def _waits_for_promotion(deployment: Deployment) -> bool:
