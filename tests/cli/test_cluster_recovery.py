@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from yurt.fsm import apply, snapshot
 from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Unavailable
 from yurt.state import Snapshot
 from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.member_files.bolt_file import applied_index
 from yurt.storage.etcd.member_process import EtcdMember
@@ -71,6 +73,36 @@ async def lead_and_die(data_dir: Path, scratch: Path) -> None:
         if log is not None:
             await log.close()
         await member.stop()
+
+
+async def change_etcd(data_dir: Path, *, trims_to: int = 0, head: bytes = b"", other: bytes = b"") -> None:
+    """Change what a stopped member holds."""
+    with tempfile.TemporaryDirectory(prefix="etcd-", ignore_cleanup_errors=True) as made:
+        (config,) = member_configs(1, Path(made))
+        shutil.move(data_dir / "server" / "etcd" / "data", Path(config.data_dir) / "data")
+        member, client = EtcdMember(config, env=RealEnv()), EtcdClient((config.client_endpoint,))
+        await member.start()
+        await eventually_answers(client)
+        keys = KeyLayout("global")
+        if trims_to:
+            await client.delete(keys.entry(1), keys.entry(trims_to))
+        if head:
+            await client.put(keys.head, head)
+        if other:
+            await client.put(other, b"1")
+        await client.close()
+        await member.stop()
+        shutil.move(Path(config.data_dir) / "data", data_dir / "server" / "etcd" / "data")
+
+
+async def eventually_answers(client: EtcdClient) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.range(b"a")
+                return
+            except Unavailable:
+                await asyncio.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +181,34 @@ def test_what_the_server_knew_and_etcd_lacks_is_named(run: Any, data_dir: Path) 
 
     commit_index.create(data_dir / "server" / "log", commit_index.Mark(index=25))
     _, out, _ = run("operator", "raft", "recover", str(data_dir))
-    assert facts(out)["given up"] == "5 commands that this server knew, 21 to 25, and what others knew after it"
+    assert facts(out)["given up"] == "5 commands that this server knew, 21 to 25, and what followed"
+
+
+def test_nothing_is_saved_where_nothing_can_be_recovered(run: Any, data_dir: Path, tmp_path: Path) -> None:
+    shutil.rmtree(data_dir / "server" / "log" / "snapshots")
+    asyncio.run(change_etcd(data_dir, trims_to=3))
+    file = tmp_path / "state.snap"
+    code, out, err = run("operator", "raft", "recover", "-output", str(file), str(data_dir))
+    assert (code, out) == (1, "") and not file.exists()
+    assert "nothing can be recovered: there is no whole snapshot, and the command log begins at index 3" in err
+
+
+def test_the_snapshot_is_saved_where_the_end_of_the_log_cannot_be_read(
+    run: Any, data_dir: Path, tmp_path: Path
+) -> None:
+    asyncio.run(change_etcd(data_dir, head=b"x"))
+    file = tmp_path / "state.snap"
+    code, out, err = run("operator", "raft", "recover", "-output", str(file), str(data_dir))
+    assert (code, err) == (0, "")
+    assert "the end of the log in etcd can not be read" in facts(out)["damage"]
+    assert facts(out)["sound up to"] == str(SNAPSHOT_AT)
+    assert namespaces(run, file) == {f"n{number}" for number in range(1, SNAPSHOT_AT + 1)}
+
+
+def test_a_second_region_is_refused(run: Any, data_dir: Path) -> None:
+    asyncio.run(change_etcd(data_dir, other=b"/yurt/glob\xe1l/log/00000000000000000001"))
+    code, out, err = run("operator", "raft", "recover", str(data_dir))
+    assert (code, out) == (1, "") and "keys of more than one region" in err
 
 
 def test_a_loss_is_accepted_only_by_a_new_cluster(run: Any, data_dir: Path, tmp_path: Path) -> None:

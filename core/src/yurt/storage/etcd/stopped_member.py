@@ -1,7 +1,8 @@
 """Reads the log of a stopped server out of the files of its etcd member.
 
 Only etcd reads its files, and a member alone answers nothing while its cluster needs a majority. So etcd runs on a copy
-of the files, as the only member of a cluster (`--force-new-cluster`). Where its raft log is damaged, `etcdutl` (or
+of the files, as the only member of a cluster (`--force-new-cluster`); it then drops what this member did not know to be
+agreed. Where its raft log is damaged, `etcdutl` (or
 etcdctl before 3.6) first makes a member of the database alone, which holds all that was applied. The server's own files
 stay as they are.
 """
@@ -61,7 +62,11 @@ async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[Stoppe
         except DamagedMember as error:
             damage = _on_the_original(error, folder, member_folder)
             await _restore_database(config, damage, env=env)
-            await member.start()
+            try:
+                await member.start()
+            except DamagedMember as second:
+                found = _on_the_original(second, folder, member_folder)
+                raise Conflict(f"{damage}. What is in its database cannot be used either: {found}") from None
         client = EtcdClient((config.client_endpoint,))
         stack.push_async_callback(client.close)
         keys = await _find_keys(client, env=env)
@@ -126,16 +131,25 @@ def _run(command: list[str]) -> str:
 
 
 async def _find_keys(client: EtcdClient, *, env: Env) -> KeyLayout:
-    """The keys of the only region in it, once etcd answers; raises Conflict when there is none."""
+    """The keys of the only region in it, once etcd answers; raises Conflict when there is none, or more than one."""
+    first = await _first_key(client, REGIONS, env=env)
+    if not first:
+        raise Conflict("etcd's files hold no log of Yurt: this server had not begun, or had not joined, a cluster")
+    region = first.removeprefix(REGIONS).partition(b"/")[0]
+    other = await _first_key(client, end_of(REGIONS + region + b"/"), env=env)
+    if other:
+        raise Conflict(f"etcd's files hold keys of more than one region, damaged ones perhaps: {first!r}, {other!r}")
+    return KeyLayout(region.decode("utf-8", "replace"))
+
+
+async def _first_key(client: EtcdClient, start: bytes, *, env: Env) -> bytes:
+    """The first of Yurt's keys from `start` on, b"" for none; asks again while etcd does not answer yet."""
     deadline = env.monotonic() + ANSWER_LIMIT_S
     while True:
         try:
-            found = await client.range(REGIONS, end_of(REGIONS), limit=1, keys_only=True)
-            break
+            found = await client.range(start, end_of(REGIONS), limit=1, keys_only=True)
+            return bytes(found.kvs[0].key) if found.kvs else b""
         except Unavailable:
             if env.monotonic() > deadline:
                 raise
             await env.sleep(ANSWER_PAUSE_S)
-    if not found.kvs:
-        raise Conflict("etcd's files hold no log of Yurt: this server had not begun, or had not joined, a cluster")
-    return KeyLayout(found.kvs[0].key.removeprefix(REGIONS).partition(b"/")[0].decode("utf-8", "replace"))

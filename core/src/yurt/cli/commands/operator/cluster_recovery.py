@@ -88,12 +88,15 @@ async def _replay(folder: ServerFolder, reader: EntryReader, damage: str) -> Rec
 
     stored = folder.load_snapshot()
     state = Snapshot.empty() if stored is None else snapshot.decode(stored[1])
-    begin, end = state.index, (await reader.head()).index
+    begin, end = state.index, 0
     try:
+        end = (await reader.head()).index
         async for entry in reader.read(reader.cursor(state.index)):
             state = applied(state, entry)
     except YurtError as error:
         damage = damage or str(error)
+    if not state.index:
+        raise Conflict(f"nothing can be recovered: there is no whole snapshot, and {damage or 'the log is empty'}")
     return RecoveredState(apply(state, DropStagedPlans(), index=state.index + 1).state, begin, end, damage)
 
 
@@ -110,5 +113,5 @@ def _print(screen: Screen, folder: Path, known: int | None, found: RecoveredStat
 
 def _given_up(known: int | None, sound: int) -> str:
     if known is not None and known > sound:
-        return f"{known - sound} commands that this server knew, {sound + 1} to {known}, and what others knew after it"
-    return f"what the cluster acknowledged after index {sound} without this server, if anything"
+        return f"{known - sound} commands that this server knew, {sound + 1} to {known}, and what followed"
+    return f"what followed index {sound}, if anything: another server that is left may have more, try each of them"
