@@ -40,6 +40,9 @@ def put_token(replica: Replica, **changes: object) -> None:
     replica.apply(c.CreateACLToken(token=replace(token, **changes)))
 
 
+MANY = frozenset(f"n{number}" for number in range(64))
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -171,3 +174,26 @@ def test_the_number_of_remembered_scopes_is_bounded(
         assert authority.allows(ACTOR, READ, Scope(namespace=f"n{number}"))
     known = [authority.has_allowed(ACTOR, READ, Scope(namespace=f"n{number}")) for number in range(9)]
     assert known[-1] and sum(known) <= 3
+
+
+def test_remembered_names_of_namespaces_count_in_the_bound(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.acl.authority.ANSWERS_MAX", 4)
+    put_token(replica, policies=("ops",))
+    assert authority.allows(ACTOR, READ, PROD)
+    assert authority.namespaces_allowed(ACTOR, READ, MANY) == MANY
+    assert authority.has_allowed(ACTOR, READ, PROD)
+    assert authority.allows(ACTOR, READ, Scope(namespace="dev"))
+    assert not authority.has_allowed(ACTOR, READ, PROD), "64 names fill the bound, so all was forgotten"
+
+
+def test_other_names_of_the_same_question_take_the_place_of_the_first_in_the_bound(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.acl.authority.ANSWERS_MAX", 8)
+    put_token(replica, policies=("ops",))
+    assert authority.allows(ACTOR, READ, PROD)
+    for names in (MANY, MANY | NAMES, MANY, MANY | NAMES):
+        assert authority.namespaces_allowed(ACTOR, READ, names) == names
+    assert authority.has_allowed(ACTOR, READ, PROD)

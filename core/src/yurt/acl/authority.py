@@ -19,6 +19,8 @@ from yurt.structs.acl import hash_of_secret
 
 ANSWERS_MAX: Final = 16_384
 """Answers that are remembered; then all are forgotten."""
+NAMES_PER_SCOPE: Final = 16
+"""Remembered names of namespaces that take about as much memory as one remembered scope."""
 
 
 class HasState(Protocol):
@@ -88,7 +90,7 @@ class AclAuthority:
         self._recent: _Answers | None = None
         """Those that were looked up last: a list asks three times in a row."""
         self._scopes = 0
-        """The number of remembered scopes."""
+        """The number of remembered scopes; each `NAMES_PER_SCOPE` remembered names count as one."""
         self._tables: tuple[object, ...] = (None, None, None)
         """The tokens, roles and policies that the answers follow from."""
         self._answered_in: Snapshot | None = None
@@ -219,6 +221,7 @@ class AclAuthority:
         found = resolved.rights.namespaces_allowed(need, names)
         answers = self._answers_for(actor.caller, need, resolved)
         if answers is not None:
+            self._scopes += len(found) // NAMES_PER_SCOPE - len(answers.allowed) // NAMES_PER_SCOPE
             answers.names, answers.allowed = names, found
         return found
 
