@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.client.files.dynamic_users import DynamicUsers
+from yurt.client.files.dynamic_users import DynamicUsers, ids_of_processes, is_of_host
 from yurt.client.files.link_owners import TaskUser, link_owners
 from yurt.client.files.users import UserRange, ids_of
 from yurt.executor.process_context import look_up_user
@@ -36,7 +36,7 @@ def nobody(_uid: int) -> bool:
 
 
 def pool(first: int = FIRST, last: int = LAST) -> DynamicUsers:
-    return DynamicUsers(UserRange(first=first, last=last), is_known=nobody)
+    return DynamicUsers(UserRange(first=first, last=last), is_known=nobody, in_use=frozenset)
 
 
 @given(STEPS)
@@ -64,12 +64,59 @@ def records_of(mine: dict[tuple[str, str], int]) -> list[AllocRecord]:
 
 
 def test_an_id_is_used_again_as_late_as_possible_and_never_one_of_the_host() -> None:
-    users = DynamicUsers(UserRange(first=1, last=4), is_known=lambda uid: uid == 2)
+    users = DynamicUsers(UserRange(first=1, last=4), is_known=lambda uid: uid == 2, in_use=frozenset)
     assert users.take("a", "t") == 1
     users.release("a")
     assert [users.take(alloc, "t") for alloc in "bcd"] == [3, 4, 1]
     with pytest.raises(RecoverableError, match="ids from 1 to 4 are taken"):
         users.take("e", "t")
+
+
+def test_an_id_that_a_process_has_is_left_out_and_processes_are_read_once_a_take() -> None:
+    scans = []
+
+    def in_use() -> frozenset[int]:
+        scans.append(1)
+        return frozenset({1, 3})
+
+    users = DynamicUsers(UserRange(first=1, last=4), is_known=nobody, in_use=in_use)
+    assert [users.take("a", "t"), users.take("a", "t"), users.take("b", "t")] == [2, 2, 4]
+    assert len(scans) == 2
+    with pytest.raises(RecoverableError, match="by tasks or processes"):
+        users.take("c", "t")
+
+
+def test_the_ids_of_processes_are_those_of_their_status_files(tmp_path: Path) -> None:
+    for name, text in (("7", "Name:\tx\nUid:\t1\t2\t2\t2\nGid:\t3\t3\t3\t3\nGroups:\t4 5 \n"), ("self", "Uid:\t9\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "status").write_text(text)
+    (tmp_path / "8").mkdir()
+    assert ids_of_processes(str(tmp_path)) == {1, 2, 3, 4, 5}
+    assert ids_of_processes(str(tmp_path / "none")) == frozenset()
+    if os.path.isdir("/proc/self"):
+        assert {os.getuid(), os.getgid()} <= ids_of_processes()
+
+
+def test_an_id_of_a_group_of_the_host_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(known: int) -> Callable[[int], int]:
+        return lambda number: {known: number}[number]
+
+    monkeypatch.setattr("pwd.getpwuid", look_up(1))
+    monkeypatch.setattr("grp.getgrgid", look_up(2))
+    assert [is_of_host(number) for number in (1, 2, 3)] == [True, True, False]
+
+
+def test_the_host_is_asked_outside_of_the_lock_and_a_taken_id_is_not_given_twice() -> None:
+    inner: list[int] = []
+
+    def is_known(_uid: int) -> bool:
+        if not inner:
+            inner.append(0)
+            inner[0] = users.take("b", "t")
+        return False
+
+    users = DynamicUsers(UserRange(first=1, last=3), is_known=is_known, in_use=frozenset)
+    assert (users.take("a", "t"), inner) == (2, [1])
 
 
 @needs_root
@@ -97,10 +144,16 @@ def test_the_capability_passes_through_the_protocol_of_plugins() -> None:
         assert capabilities_of(capabilities_message(given_)).dynamic_users is given_.dynamic_users
 
 
-def test_a_dynamic_user_does_not_make_the_agents_files_the_tasks() -> None:
+def test_a_dynamic_user_does_not_make_the_agents_files_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = FakeDriver()
     driver.capabilities = replace(driver.capabilities, dynamic_users=True)
-    assert link_owners([TaskUser(name="t", driver="fake")], {"fake": driver}) == frozenset()
+    tasks = [TaskUser(name="t", driver="fake")]
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert link_owners(tasks, {"fake": driver}) == frozenset()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert link_owners(tasks, {"fake": driver}) == frozenset({1000}), (
+        "such an agent gives no users: its own is the task's"
+    )
 
 
 @pytest.fixture

@@ -6,15 +6,18 @@
 
 An id goes back with the directory and not with the task's end: its files, secrets among them, stay until then, and the
 next task with that id could read them. Ids are taken in turn, so that one is used again as late as possible. An id that
-the host's table of users has is left out. Blocking, and safe to call from several threads.
+the host's tables of users and groups have is left out, and one that a process has, which may have outlived its task or
+belong to somebody else's range. Blocking, and safe to call from several threads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import grp
 import os
 import pwd
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from typing import Final
 
@@ -25,24 +28,42 @@ from yurt.storage.client_db import AllocRecord
 
 OWNED_FOLDERS: Final = ("private", "secrets")
 """The folders of a task that belong to its user."""
+ID_LINES: Final = (b"Uid:", b"Gid:", b"Groups:")
 
 
 def is_of_host(uid: int) -> bool:
-    """Whether the host's table of users has an id."""
+    """Whether the host's table of users or that of groups has an id. A task gets the id as its group, too."""
+    for look_up in (pwd.getpwuid, grp.getgrgid):
+        with contextlib.suppress(KeyError):
+            look_up(uid)
+            return True
+    return False
+
+
+def ids_of_processes(folder: str = "/proc") -> frozenset[int]:
+    """The ids of users and groups that processes have; none where the system has no such folder."""
+    found: set[int] = set()
     try:
-        pwd.getpwuid(uid)
-    except KeyError:
-        return False
-    return True
+        names = [name for name in os.listdir(folder) if name.isdigit()]
+    except OSError:
+        return frozenset()
+    for name in names:
+        # A process that ends meanwhile has no file, or one that fails to be read (ESRCH).
+        with contextlib.suppress(OSError), open(f"{folder}/{name}/status", "rb") as file:
+            found.update(int(text) for line in file if line.startswith(ID_LINES) for text in line.split()[1:])
+    return frozenset(found)
 
 
 class DynamicUsers:
     """Gives each task an id of its own."""
 
-    def __init__(self, ids: UserRange, *, is_known: Callable[[int], bool] = is_of_host) -> None:
-        """`is_known` says which ids the host has for others."""
+    def __init__(
+        self, ids: UserRange, *, is_known: Callable[[int], bool] = is_of_host,
+        in_use: Callable[[], Collection[int]] = ids_of_processes,
+    ) -> None:  # fmt: skip
+        """`is_known` says which ids the host has for others, `in_use` which ids processes have."""
         self._ids = ids
-        self._is_known = is_known
+        self._is_known, self._in_use = is_known, in_use
         self._lock = threading.Lock()
         self._taken: dict[tuple[str, str], int] = {}
         self._next = ids.first
@@ -60,18 +81,31 @@ class DynamicUsers:
         ids = self._ids
         with self._lock:
             known = self._taken.get((alloc_id, task))
-            if known is not None:
-                return known
-            taken = set(self._taken.values())
-            for uid in chain(range(self._next, ids.last + 1), range(ids.first, self._next)):
-                if uid not in taken and not self._is_known(uid):
-                    self._taken[alloc_id, task] = uid
-                    self._next = uid + 1 if uid < ids.last else ids.first
-                    return uid
+            taken, start = set(self._taken.values()), self._next
+        if known is not None:
+            return known
+        # The host's tables may be asked over a network (LDAP), so not under the lock.
+        taken.update(self._in_use())
+        for uid in chain(range(start, ids.last + 1), range(ids.first, start)):
+            if uid not in taken and not self._is_known(uid) and (given := self._assign(alloc_id, task, uid)):
+                return given
         raise RecoverableError(
-            f"all user ids from {ids.first} to {ids.last} are taken (client users.dynamic_user_min, dynamic_user_max); "
+            f"all user ids from {ids.first} to {ids.last} are taken, by tasks or processes "
+            "(client users.dynamic_user_min, dynamic_user_max); "
             "`system gc` removes directories of ended allocations, which keep theirs"
         )
+
+    def _assign(self, alloc_id: str, task: str, uid: int) -> int:
+        """Give the task an id, or the one that another thread gave it; 0 if another task has the id by now."""
+        with self._lock:
+            known = self._taken.get((alloc_id, task))
+            if known is not None:
+                return known
+            if uid in self._taken.values():
+                return 0
+            self._taken[alloc_id, task] = uid
+            self._next = uid + 1 if uid < self._ids.last else self._ids.first
+            return uid
 
     def restore(self, records: Iterable[AllocRecord], lost: Iterable[str], alloc_dir: str) -> None:
         """Count the ids as taken that an earlier agent gave.

@@ -59,12 +59,17 @@ def link_owners(tasks: Collection[TaskUser], drivers: Mapping[str, Driver]) -> O
 
 
 def _is_dynamic(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:
-    """Whether the task may run as a dynamic user, who may own no such file: the agent's user is not the task's."""
+    """Whether the task runs as a dynamic user, who may own no such file: the agent's user is not the task's.
+
+    Only an agent that is root gives such users; under another one the task runs as the agent's user.
+    """
+    if task.user or os.geteuid() != 0:
+        return False
     try:
         driver = drivers.get(task.driver)
     except NotFound:
         driver = None
-    return not task.user and driver is not None and driver.capabilities.dynamic_users
+    return driver is not None and driver.capabilities.dynamic_users
 
 
 def _sees_host(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:
