@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.sources import parse_source
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
@@ -87,6 +88,49 @@ async def test_a_repository_arrives_at_its_revision(
 ) -> None:
     got = await fetch(dirs, f"hg::{address}", **options)
     assert (got / "file").read_text() == content
+
+
+def first_hash(work: Path) -> str:
+    words = ["hg", "log", "-r", "0", "-T", "{node}"]
+    return subprocess.run(words, cwd=work, env=PLAIN, check=True, capture_output=True, text=True).stdout
+
+
+@needs_hg
+@pytest.mark.parametrize("length", [12, 40])
+async def test_a_hash_is_looked_up_and_compared(dirs: TaskDirs, address: str, work: Path, length: int) -> None:
+    got = await fetch(dirs, f"hg::{address}", rev=first_hash(work)[:length])
+    assert (got / "file").read_text() == "one"
+
+
+@needs_hg
+async def test_a_name_that_looks_like_a_hash_is_not_taken_for_it(dirs: TaskDirs, tmp_path: Path, work: Path) -> None:
+    other = tmp_path / "other"
+    hg(tmp_path, "clone", str(work), "other")
+    hg(other, "tag", "-r", "tip", "abcdefabcdef", "-d", "9 0")
+    with served(other) as address, pytest.raises(Invalid, match="does not have this hash"):
+        await fetch(dirs, f"hg::{address}", rev="abcdefabcdef")
+
+
+@needs_hg
+async def test_a_name_with_a_minus_is_no_difference_of_revisions(dirs: TaskDirs, address: str) -> None:
+    with pytest.raises(RecoverableError, match="unknown revision"):
+        await fetch(dirs, f"hg::{address}", rev="tip-v1")
+
+
+@pytest.mark.parametrize("rev", ["tip:0", "max(all())", "v1+tip", "a b", "!v1", "v1^", "v1%tip", "-R", "{v1}", "'v1'"])
+def test_expressions_of_revisions_are_refused(rev: str) -> None:
+    with pytest.raises(Invalid, match="not a revision"):
+        parse_source("hg::https://h.example/r", {"rev": rev})
+
+
+@pytest.mark.parametrize("rev", ["tip", "v1.2.3", "feature/x-1", "0123456789ab", "user@work"])
+def test_names_and_hashes_are_taken(rev: str) -> None:
+    assert parse_source("hg::https://h.example/r", {"rev": rev}).ref == rev
+
+
+def test_a_revision_in_the_address_is_refused() -> None:
+    with pytest.raises(Invalid, match="name the revision by `rev`"):
+        parse_source("hg::https://h.example/r#0123456789ab")
 
 
 @needs_hg

@@ -109,7 +109,7 @@ def test_mercurial_repositories_are_named_by_their_getter(text: str):
         ("hg::bundle:/srv/repo", {}, "not the address of a repository"),
         ("hg::/srv/repo", {}, "not the address of a repository"),
         ("hg::https:///repo", {}, "names no host"),
-        ("hg::https://host/x", {"rev": "--config=alias.clone=!touch x"}, "not a branch, tag or commit"),
+        ("hg::https://host/x", {"rev": "--config=alias.clone=!touch x"}, "is not a revision"),
         ("hg::https://host/x", {"depth": "1"}, "whole history"),
         ("hg::https://host/x", {"checksum": SHA256}, "commit as `rev`"),
         ("ftp://host/x", {}, 'cannot be downloaded by "ftp"'),

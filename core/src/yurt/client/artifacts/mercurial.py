@@ -3,13 +3,18 @@
 hg and ssh act for the job, so they use nothing of the agent's user: no configuration, extension, key or saved password
 (see `repository`). An empty HGRCPATH means that no file of settings is read. Subrepositories are refused: a repository
 could name folders of the host and other programs by them.
+
+The server is asked for the whole repository, and the revision is looked up in the copy: a server that looked up a hash
+could answer with another revision. What is checked out is then compared with the hash.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import time
 from typing import Final
 
 from yurt.client.artifacts.fetching import Fetch
@@ -20,26 +25,40 @@ SETTINGS: Final = (
     "subrepos.allowed=false",
     "ui.interactive=false",
     "ui.timeout=30",
+    "ui.clonebundles=false",
     "share.pool=",
     "progress.disable=true",
 )
+_HASH = re.compile(r"[0-9a-fA-F]{12,40}")
+"""A hash of a revision, whole or as `hg id` shows it. Shorter ones cannot be told from names."""
 
 
 def clone(fetch: Fetch, path: str) -> None:
     """Clone into a new folder, at the requested revision."""
     if shutil.which("hg") is None:
         raise Invalid("hg is not on the PATH of the agent; install it (apt install mercurial) to fetch hg:: artifacts")
+    rev, deadline = fetch.source.ref, time.monotonic() + fetch.limits.hg_timeout_s
+    _hg(fetch, deadline, "clone", *(("--noupdate",) if rev else ()), "--", fetch.source.url, path)
+    if not rev:
+        return
+    # In quotes, a name with a minus that the repository lacks is not read as a difference of two others.
+    _hg(fetch, deadline, "-R", path, "update", "--clean", "--rev", f'"{rev}"')
+    node = _hg(fetch, deadline, "-R", path, "log", "-r", ".", "-T", "{node}")
+    if _HASH.fullmatch(rev) and not node.startswith(rev.lower()):
+        raise Invalid(f"{fetch.source.shown} has {rev} as the name of {node}, which does not have this hash")
+
+
+def _hg(fetch: Fetch, deadline: float, *words: str) -> str:
+    """The output of a command; raises RecoverableError when it fails or is not done by the deadline."""
     source = fetch.source
-    revision = ("--updaterev", source.ref) if source.ref else ()
     try:
         done = subprocess.run(
-            ["hg", "--noninteractive", *_settings(fetch), "clone", *revision, "--", source.url, path],
+            ["hg", "--noninteractive", *_settings(fetch), *words],
             env=_environment(fetch),
             cwd=fetch.staging,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=fetch.limits.hg_timeout_s,
+            capture_output=True,
+            timeout=max(0.0, deadline - time.monotonic()),
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -49,6 +68,7 @@ def clone(fetch: Fetch, path: str) -> None:
     if done.returncode:
         said = done.stderr.decode(errors="replace").replace(source.url, source.shown).strip()
         raise RecoverableError(f"hg could not fetch {source.shown}: {said[-ERROR_CHARACTERS:]}")
+    return done.stdout.decode(errors="replace").strip()
 
 
 def _settings(fetch: Fetch) -> list[str]:

@@ -49,6 +49,8 @@ _S3_DEFAULT_REGION: Final = "us-east-1"
 _GOOGLE_PATH: Final = "/storage/v1/"
 _GOOGLE_DETECTED: Final = "www.googleapis.com/storage/v1/"
 _GOOGLE_STORAGE: Final = "storage.googleapis.com"
+_REVISION = re.compile(r"^[A-Za-z0-9_.@][A-Za-z0-9_.@/-]*$")
+"""The name or hash of a Mercurial revision. Expressions of revisions need other characters."""
 _COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
 
 
@@ -333,10 +335,18 @@ def _repository_source(source: ArtifactSource, parameters: Mapping[str, str]) ->
         name = "ref" if source.getter == GIT else "rev"
         raise Invalid(f"a repository has no checksum; give the commit as `{name}` instead")
     ref, depth = parameters.get("ref" if source.getter == GIT else "rev", ""), parameters.get("depth", "0") or "0"
+    is_hg = source.getter == HG
+    if is_hg and "#" in source.url:
+        raise Invalid(f"the address of {source.shown} has a '#'; name the revision by `rev`")
+    if ref and is_hg and not _REVISION.fullmatch(ref):
+        raise Invalid(
+            f"{ref[:64]!r} is not a revision: write a hash, or a branch, bookmark or tag of letters, digits and ./_@-; "
+            "expressions of revisions are not taken"
+        )
     if ref and not _COMMIT.match(ref):
         raise Invalid(f"{ref[:64]!r} is not a branch, tag or commit")
     if not depth.isdigit():
         raise Invalid(f"`depth` is a number of commits, not {depth[:16]!r}")
-    if int(depth) and source.getter == HG:
+    if int(depth) and is_hg:
         raise Invalid("Mercurial clones the whole history; leave `depth` out")
     return replace(source, ref=ref, depth=int(depth), ssh_key=parameters.get("sshkey", ""))
