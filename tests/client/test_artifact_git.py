@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook
+from yurt.client.artifacts import hook, repository
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.artifacts.repository import NO_KEY, SSH
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
@@ -159,3 +159,24 @@ async def test_ssh_itself_runs_in_a_confined_download(dirs: TaskDirs) -> None:
     wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
     with pytest.raises(RecoverableError, match="Connection refused"):
         await hook.fetch_all(wanted, on_done=lambda _digest: None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_OAUTH_ACCESS_TOKEN",
+        "GCE_METADATA_HOST", "AZURE_CLIENT_ID", "VAULT_ADDR", "NOMAD_TOKEN", "MY_SERVICE_PASSWORD", "app_secret",
+        "GIT_ASKPASS", "NPM_CONFIG__AUTH", "DEPLOY_KEY",
+    ],
+)  # fmt: skip
+def test_programs_see_no_secret_of_the_operator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "x")
+    assert name not in repository.kept_environment()
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LANG", "https_proxy", "NO_PROXY", "SSL_CERT_FILE", "TMPDIR", "LD_LIBRARY_PATH"]
+)
+def test_programs_see_what_they_need(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "x")
+    assert repository.kept_environment()[name] == "x"

@@ -29,6 +29,12 @@ SSH: Final = " ".join(("ssh -F /dev/null", *(f"-o {option}" for option in SSH_OP
 NO_KEY: Final = "-o IdentityFile=none"
 KEPT_FROM_PROGRAMS: Final = ("GIT_", "HG", "SSH_", "XDG_", "GCM_", "DISPLAY", "PYTHON")
 """Beginnings of variables that would lead git, hg or ssh to something of the agent's user."""
+SECRETS_OF_OPERATOR: Final = (
+    "AWS_", "GOOGLE_", "GCE_", "GCLOUD_", "CLOUDSDK_", "AZURE_", "ARM_", "ALICLOUD_", "VAULT_", "CONSUL_", "NOMAD_",
+    "YURT_", "DOCKER_", "KUBE", "GITHUB_", "GITLAB_", "NETRC",
+)  # fmt: skip
+"""Beginnings of variables with credentials for other services, which downloads by http may see and programs not."""
+SECRET_WORDS: Final = ("TOKEN", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "APIKEY", "_KEY", "_AUTH", "COOKIE")
 SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -95,8 +101,13 @@ def _environment(fetch: Fetch) -> dict[str, str]:
 
 
 def kept_environment() -> dict[str, str]:
-    """This process's variables without those that lead a program to something of the agent's user."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(KEPT_FROM_PROGRAMS)}
+    """This process's variables without those that lead a program to something of the agent's user, and secrets."""
+    return {name: value for name, value in os.environ.items() if not _is_kept_back(name.upper())}
+
+
+def _is_kept_back(name: str) -> bool:
+    is_secret = name.startswith(SECRETS_OF_OPERATOR) or any(word in name for word in SECRET_WORDS)
+    return is_secret or name.startswith(KEPT_FROM_PROGRAMS)
 
 
 def ssh_command(fetch: Fetch) -> str:
