@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import base64
 import http.server
+import io
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -38,6 +41,7 @@ class Store(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self.server_address[1]}"
         self.requests: list[tuple[str, str]] = []
+        self.headers: list[dict[str, str]] = []
         self.forms: list[dict[str, list[str]]] = []
 
 
@@ -49,6 +53,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         authorization = self.headers.get("Authorization", "")
         self.server.requests.append((self.path, authorization))
+        self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
         if self.path == google.METADATA_PATH:
             self._answer(b'{"access_token": "good"}', flavor=self.headers["Metadata-Flavor"])
         elif self.path.startswith("/storage/v1/b/public/o/dir%2Ftool?alt=media"):
@@ -90,16 +95,18 @@ def store() -> Iterator[Store]:
 def trusted(monkeypatch: pytest.MonkeyPatch, store: Store) -> Store:
     """The store counts as one of Google's, and its address as the metadata address."""
     monkeypatch.setattr(google, "is_trusted", lambda _url: True)
-    monkeypatch.setattr(downloads, "is_trusted", lambda _url: True)
     for name in (google.TOKEN_VARIABLE, google.FILE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(google.METADATA_VARIABLE, store.address)
     return store
 
 
-def download(tmp_path: Path, source: str) -> bytes:
+def download(tmp_path: Path, source: str, headers: dict[str, str] | None = None, *, is_insecure: bool = False) -> bytes:
     """Download in this process."""
-    fetch = Fetch(source=parse_source(source), root="", own="", destination="", staging=str(tmp_path))
+    fetch = Fetch(
+        source=parse_source(source), root="", own="", destination="", staging=str(tmp_path),
+        headers=headers or {}, is_insecure=is_insecure,
+    )  # fmt: skip
     downloads.download(google.with_credentials(fetch), str(tmp_path / "file"))
     return (tmp_path / "file").read_bytes()
 
@@ -158,11 +165,69 @@ def test_no_other_host_sees_a_token(store: Store, tmp_path: Path, monkeypatch: p
     assert [authorization for _path, authorization in store.requests] == [""]
 
 
+HOSTILE = {"Host": "other.example", "X-Goog-User-Project": "p", "X-HTTP-Method-Override": "DELETE"}
+
+
+@pytest.mark.parametrize("is_operators", [True, False])
+def test_no_header_of_the_job_goes_with_a_token(
+    trusted: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_operators: bool
+) -> None:
+    if is_operators:
+        monkeypatch.setenv(google.TOKEN_VARIABLE, "good")
+    assert download(tmp_path, f"gcs::http://{trusted.address}/storage/v1/private/tool", HOSTILE) == b"for one"
+    sent = trusted.headers[-1]
+    assert sent["authorization"] == "Bearer good" and sent["host"] == trusted.address
+    assert not {"x-goog-user-project", "x-http-method-override"} & sent.keys()
+
+
+def test_an_insecure_artifact_is_asked_for_without_credentials(
+    trusted: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(google.TOKEN_VARIABLE, "good")
+    monkeypatch.setenv(google.FILE_VARIABLE, str(tmp_path / "not-even-read"))
+    with pytest.raises(RecoverableError, match=r"answered 401.*asked for without the credentials of the node"):
+        download(tmp_path, f"gcs::http://{trusted.address}/storage/v1/private/tool", is_insecure=True)
+    assert [authorization for _path, authorization in trusted.requests] == [""]
+    assert download(tmp_path, f"gcs::http://{trusted.address}/storage/v1/public/dir/tool", is_insecure=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "is_kept"),
+    [
+        ("https://h.example/y", True),
+        ("https://h.example:443/y", True),
+        ("http://h.example/y", False),
+        ("http://h.example:443/y", False),
+        ("https://h.example:8443/y", False),
+        ("https://other.example/y", False),
+    ],
+)
+def test_a_redirect_keeps_authorization_on_the_same_scheme_host_and_port(target: str, is_kept: bool) -> None:
+    request = urllib.request.Request("https://h.example/x", headers={"Authorization": "Basic x"})
+    following = downloads.Redirects().redirect_request(request, io.BytesIO(), 302, "Found", HTTPMessage(), target)
+    assert following is not None and following.has_header("Authorization") is is_kept
+
+
+def test_no_redirect_gets_a_token() -> None:
+    request = downloads.request_with_token("https://user@h.example/x", "good")
+    assert request.get_header("Authorization") == "Bearer good"
+    following = downloads.Redirects().redirect_request(
+        request, io.BytesIO(), 302, "Found", HTTPMessage(), "https://h.example/y"
+    )
+    assert following is not None and not following.has_header("Authorization")
+
+
 @pytest.mark.parametrize(
     ("url", "is_trusted"),
     [
         ("https://storage.googleapis.com/storage/v1/b/b/o/k", True),
-        ("https://x.p.googleapis.com/k", True),
+        ("https://www.googleapis.com:443/k", True),
+        ("https://storage-x.p.googleapis.com/k", True),
+        ("https://x.p.googleapis.com/k", False),
+        ("https://storage.y.p.googleapis.com/k", False),
+        ("https://pubsub.googleapis.com/k", False),
+        ("https://storage.googleapis.com:8443/k", False),
+        ("https://storage.googleapis.com:x/k", False),
         ("http://storage.googleapis.com/k", False),
         ("https://evilgoogleapis.com/k", False),
         ("https://storage.googleapis.com.example.org/k", False),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from yurt.client.artifacts import hook
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.fetching import ArtifactLimits, Fetch
+from yurt.client.artifacts.http import request_of
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import S3, S3Access, parse_source
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
@@ -136,3 +137,25 @@ async def test_a_wrong_key_is_told_without_the_key(tmp_path: Path, store: Store)
         await fetch(tmp_path, f"s3::http://{store.address}/bucket/my key", **options)
     assert "wrong-one" not in str(caught.value)
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(("is_insecure", "is_signed"), [(False, True), (True, False)])
+def test_keys_of_the_operator_go_without_headers_of_the_job_and_to_verified_servers(
+    monkeypatch: pytest.MonkeyPatch, is_insecure: bool, is_signed: bool
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    source = parse_source("s3::https://store.example/bucket/key")
+    fetch = Fetch(
+        source=source, root="", own="", destination="", staging="", headers={"X-Mine": "1"}, is_insecure=is_insecure
+    )
+    request = request_of(source.url, fetch)
+    assert request.has_header("Authorization") is is_signed
+    assert request.has_header("X-mine") is not is_signed
+
+
+def test_keys_of_the_job_go_with_its_headers() -> None:
+    source = parse_source(f"s3::https://store.example/b/k?aws_access_key_id={KEY}&aws_access_key_secret={SECRET}")
+    fetch = Fetch(source=source, root="", own="", destination="", staging="", headers={"X-Mine": "1"})
+    request = request_of(source.url, fetch)
+    assert request.has_header("Authorization") and request.has_header("X-mine")

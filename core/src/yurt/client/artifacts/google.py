@@ -6,7 +6,8 @@ GOOGLE_OAUTH_ACCESS_TOKEN, or the file that GOOGLE_APPLICATION_CREDENTIALS names
 read it, and when that is refused, with the token of the machine's service account, which Google's metadata address
 gives to any process of a virtual machine there.
 
-A job chooses the host of its objects. So tokens go to Google's own hosts only, and never by plain http.
+A job chooses the host of its objects. So tokens go to Google's hosts of storage only, by https with a verified
+certificate: an `insecure` artifact is asked for as the public may. No header of the job goes with a token.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import ssl
 import time
 import urllib.error
@@ -41,14 +43,17 @@ TOKEN_ADDRESS: Final = "https://oauth2.googleapis.com/token"
 GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 FILE_BYTES_MAX: Final = 64 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024
-GOOGLE_DOMAIN: Final = ".googleapis.com"
+HOSTS: Final = ("storage.googleapis.com", "www.googleapis.com")
+PRIVATE_HOST: Final = re.compile(r"storage-[a-z0-9-]+\.p\.googleapis\.com")
+"""The private address of Google's storage in a network of the operator's (Private Service Connect)."""
+HTTPS_PORT: Final = 443
 REFUSED: Final = (401, 403)
 
 
 def with_credentials(fetch: Fetch) -> Fetch:
     """The fetch with the text of the operator's credentials file, which the confined worker cannot read itself."""
     path = os.environ.get(FILE_VARIABLE, "")
-    if fetch.source.google is None or not path:
+    if fetch.source.google is None or not path or not may_have_token(fetch):
         return fetch
     try:
         with open(path, encoding="utf-8") as file:
@@ -70,15 +75,26 @@ def _signing() -> Any:
 
 
 def is_trusted(url: str) -> bool:
-    """Whether tokens may be sent to an address: one of Google's hosts, by https."""
+    """Whether tokens may be sent to an address: one of Google's hosts of storage, by https at its usual port."""
     parts = urlsplit(url)
-    return parts.scheme == "https" and (parts.hostname or "").endswith(GOOGLE_DOMAIN)
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    is_google = host in HOSTS or PRIVATE_HOST.fullmatch(host) is not None
+    return is_google and parts.scheme == "https" and port in (None, HTTPS_PORT)
+
+
+def may_have_token(fetch: Fetch) -> bool:
+    """Whether tokens may be sent to a source: a trusted address that proves by its certificate to be it."""
+    return not fetch.is_insecure and is_trusted(fetch.source.url)
 
 
 def operators_token(fetch: Fetch, made: urllib.request.OpenerDirector) -> str:
     """An access token from the operator's settings; empty when there are none or the address is not Google's."""
     access = fetch.source.google
-    if access is None or not is_trusted(fetch.source.url):
+    if access is None or not may_have_token(fetch):
         return ""
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given or not access.credentials:

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from yurt.client.artifacts.fetching import Fetch, time_limit
-from yurt.client.artifacts.google import REFUSED, is_trusted, metadata_token, operators_token
+from yurt.client.artifacts.google import REFUSED, may_have_token, metadata_token, operators_token
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import Checksum, S3Access, digest_of, shown_url
 from yurt.sdk.errors import Invalid, RecoverableError
@@ -27,12 +27,17 @@ CHUNK_BYTES: Final = 256 * 1024
 REDIRECTS_MAX: Final = 10
 IDLE_LIMIT_S: Final = 60.0
 SUMS_BYTES_MAX: Final = 1024 * 1024
-PRIVATE_HEADERS: Final = ("authorization", "www-authenticate", "cookie", "cookie2", "x-amz-security-token")
+PRIVATE_HEADERS: Final = (
+    "authorization", "proxy-authorization", "www-authenticate", "cookie", "cookie2", "x-amz-security-token",
+)  # fmt: skip
+AGENT: Final = {"User-Agent": "yurt"}
+PORTS: Final = {"http": 80, "https": 443}
+NO_CREDENTIALS: Final = "; the artifact is `insecure`, so it was asked for without the credentials of the node"
 _SUM_LINE = re.compile(r"^(?:(\w+) \((.+)\) = ([0-9A-Fa-f]+)|([0-9A-Fa-f]+)(?:\s+\*?(.+))?)$")
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a few redirects, only to http and https, and sends no credentials to other hosts."""
+    """Follows a few redirects, only to http and https, and sends credentials to the same scheme, host and port only."""
 
     max_redirections = REDIRECTS_MAX
 
@@ -44,10 +49,20 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         if target.scheme not in ("http", "https"):
             raise Invalid(f"{shown_url(req.full_url)} redirects to {target.scheme}, which is not followed")
         following = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if following is not None and target.netloc != urlsplit(req.full_url).netloc:
+        if following is not None and _origin(newurl) != _origin(req.full_url):
             for name in [name for name in following.headers if name.lower() in PRIVATE_HEADERS]:
                 following.remove_header(name)
         return following
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL: where credentials for it belong."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise Invalid(f"{shown_url(url)} has a port that is not a number up to 65535") from None
+    return parts.scheme, parts.hostname or "", port or PORTS.get(parts.scheme, 0)
 
 
 def opener(*, is_insecure: bool) -> urllib.request.OpenerDirector:
@@ -70,24 +85,43 @@ def opener(*, is_insecure: bool) -> urllib.request.OpenerDirector:
 
 
 def request_of(url: str, fetch: Fetch) -> urllib.request.Request:
-    """A request with the task's headers; user and password of the URL become a header."""
+    """A request with the task's headers; user and password of the URL become a header.
+
+    With keys of the operator it has no header of the task: such a header could turn the request into another one.
+    """
     parts = urlsplit(url)
     credentials, at, host = parts.netloc.rpartition("@")
-    headers = {"User-Agent": "yurt", **fetch.headers}
+    bare = urlunsplit(parts._replace(netloc=host))
+    headers = {**AGENT, **fetch.headers}
     if url == fetch.source.url and fetch.source.s3 is not None:
-        headers |= _s3_headers(urlunsplit(parts._replace(netloc=host)), fetch.source.s3)
+        access = _s3_access(fetch)
+        own = AGENT if access.key_id != fetch.source.s3.key_id else headers
+        headers = {**own, **(_s3_headers(bare, access) if access.key_id else {})}
     elif at:
         headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-    return urllib.request.Request(urlunsplit(parts._replace(netloc=host)), headers=headers)
+    return urllib.request.Request(bare, headers=headers)
+
+
+def request_with_token(url: str, token: str) -> urllib.request.Request:
+    """A request with a token of the operator or the machine, and nothing of the task's; no redirect gets the token."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    request = urllib.request.Request(urlunsplit(parts._replace(netloc=host)), headers=AGENT)
+    request.add_unredirected_header("Authorization", f"Bearer {token}")
+    return request
+
+
+def _s3_access(fetch: Fetch) -> S3Access:
+    """The job's keys; without them the operator's, unless the server is not verified; else none, for public objects."""
+    access = fetch.source.s3 or S3Access()
+    key_id, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if access.key_id or fetch.is_insecure or not key_id or not secret:
+        return access
+    return replace(access, key_id=key_id, secret=secret, token=os.environ.get("AWS_SESSION_TOKEN", ""))
 
 
 def _s3_headers(url: str, access: S3Access) -> dict[str, str]:
-    """The signature headers of a request; none without a key, which is enough for public objects."""
-    if not access.key_id:
-        key_id, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
-        if not key_id or not secret:
-            return {}
-        access = replace(access, key_id=key_id, secret=secret, token=os.environ.get("AWS_SESSION_TOKEN", ""))
+    """The signature headers of a request."""
     now = datetime.datetime.fromtimestamp(time.time(), datetime.UTC)  # noqa: TID251 - the store's clock judges it
     return signed_headers(url, access, now)
 
@@ -102,7 +136,8 @@ def download(fetch: Fetch, path: str) -> None:
         with _answer(made, fetch) as answer, open(path, "xb") as file:
             _copy(answer, file, fetch, hashing)
     except urllib.error.HTTPError as error:
-        raise RecoverableError(f"{source.shown} answered {error.code} {error.reason}") from None
+        hint = NO_CREDENTIALS if _lacks_credentials(fetch, error.code) else ""
+        raise RecoverableError(f"{source.shown} answered {error.code} {error.reason}{hint}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error
         raise RecoverableError(f"{source.shown} cannot be read: {reason or type(error).__name__}") from None
@@ -113,6 +148,13 @@ def download(fetch: Fetch, path: str) -> None:
         )
 
 
+def _lacks_credentials(fetch: Fetch, code: int) -> bool:
+    """Whether a source was refused that is asked without the operator's credentials since it is `insecure`."""
+    source = fetch.source
+    is_store = source.google is not None or (source.s3 is not None and not source.s3.key_id)
+    return fetch.is_insecure and is_store and code in REFUSED
+
+
 def _answer(made: urllib.request.OpenerDirector, fetch: Fetch) -> Any:
     """The answer of the source; one of Google's is asked again with the machine's token when it is refused."""
     url = fetch.source.url
@@ -120,7 +162,7 @@ def _answer(made: urllib.request.OpenerDirector, fetch: Fetch) -> Any:
     try:
         return _open(made, url, fetch, token=token)
     except urllib.error.HTTPError as error:
-        may_ask = fetch.source.google is not None and not token and error.code in REFUSED and is_trusted(url)
+        may_ask = fetch.source.google is not None and not token and error.code in REFUSED and may_have_token(fetch)
         found = metadata_token() if may_ask else ""
         if not found:
             raise
@@ -129,9 +171,7 @@ def _answer(made: urllib.request.OpenerDirector, fetch: Fetch) -> Any:
 
 
 def _open(made: urllib.request.OpenerDirector, url: str, fetch: Fetch, *, token: str = "") -> Any:
-    request = request_of(url, fetch)
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
+    request = request_with_token(url, token) if token else request_of(url, fetch)
     answer = made.open(request, timeout=min(IDLE_LIMIT_S, time_limit(fetch)[0]))
     if answer is None:
         raise Invalid(f"{shown_url(url)} cannot be opened: use http or https")
