@@ -324,6 +324,51 @@ async def test_a_task_runs_in_the_hours_of_its_schedule_unless_a_user_wants_othe
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
 
 
+NEVER = TaskSchedule(cron=TaskScheduleCron(start="0 0 1 1 * 2000", end="0 1", timezone="UTC"))
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+async def test_a_task_that_is_taken_up_outside_of_its_hours_does_not_run(
+    run_client, server: FakeServerPort, driver: FakeDriver, database: ClientDatabase, *, is_found: bool
+):
+    """The first agent ran it within its hours; they end while no agent runs."""
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+    if not is_found:
+        del driver.host.tasks[f"{alloc.id}/web/0"]
+    later = with_task(alloc, schedule=NEVER)
+    await database.put_alloc(later)
+    server.put_alloc(later)
+    async with run_client(with_driver=FakeDriver(driver.host)):
+        await eventually(lambda: "Task is being paused by its schedule" in messages(server, alloc))
+        await eventually(lambda: "Task is paused until it is resumed" in messages(server, alloc))
+        assert driver.host.starts == [f"{alloc.id}/web/0"]
+
+
+async def test_a_task_whose_schedule_is_gone_after_a_restart_of_the_agent_runs(
+    run_client, server: FakeServerPort, driver: FakeDriver, database: ClientDatabase
+):
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        server.put_alloc(with_task(alloc, schedule=NEVER))
+        await eventually(lambda: any(update.id == alloc.id for update in server.updates))
+        await eventually(lambda: "Task is being paused by its schedule" in messages(server, alloc))
+    await database.put_alloc(alloc)
+    server.put_alloc(alloc)
+    async with run_client(with_driver=FakeDriver(driver.host)):
+        await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0"])
+
+
+async def test_a_schedule_that_the_node_cannot_read_is_told(run_client, server: FakeServerPort):
+    odd = TaskSchedule(cron=TaskScheduleCron(start="0 0 * * * *", end="59 23", timezone="No/Where"))
+    async with run_client() as client:
+        alloc = with_task(placed(client.node_id), schedule=odd)
+        server.put_alloc(alloc)
+        await eventually(lambda: any(update.id == alloc.id for update in server.updates))
+        await eventually(lambda: any("cannot follow the schedule" in text for text in messages(server, alloc)))
+
+
 async def test_wrong_requests_say_what_is_wrong(run_client, server: FakeServerPort, driver: FakeDriver):
     async with run_client() as client:
         alloc = placed(client.node_id, job=batch())

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final, Protocol
 
 from yurt.client.timed_waits import wait_or_sleep
+from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.rules.task_schedule import window_at
 from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid
 from yurt.structs.task import Task
 
 LONGEST_S: Final = 60.0
 """The clock is read at least this often, so that one that was set takes effect."""
+UNREADABLE: Final = "this node cannot follow the schedule of the task, which runs at any time"
 
 
 class Scheduled(Protocol):
@@ -28,6 +32,17 @@ class Scheduled(Protocol):
         ...
 
 
+def post_present(runner: Scheduled, env: Env) -> None:
+    """Tell a task of an earlier agent what holds now, before it is decided whether it goes on; as `follow_schedule`."""
+    schedule = runner.task.schedule
+    if schedule is None:
+        runner.post(machine.ScheduleEdge(is_open=True))
+        return
+    with contextlib.suppress(Invalid):  # the follower tells it
+        window = window_at(schedule, env.now(), longest_s=LONGEST_S)
+        runner.post(machine.ScheduleEdge(is_open=window.is_open))
+
+
 async def follow_schedule(runner: Scheduled, env: Env, dead: asyncio.Event) -> None:
     """Tell the task at each start and end of its hours, until it is dead or an update takes the schedule away."""
     while not dead.is_set():
@@ -35,6 +50,10 @@ async def follow_schedule(runner: Scheduled, env: Env, dead: asyncio.Event) -> N
         if schedule is None:
             runner.post(machine.ScheduleEdge(is_open=True))
             return
-        window = window_at(schedule, env.now(), longest_s=LONGEST_S)
+        try:
+            window = window_at(schedule, env.now(), longest_s=LONGEST_S)
+        except Invalid as error:
+            runner.post(machine.Note(event=events.driver_message(f"{UNREADABLE}: {error}")))
+            return
         runner.post(machine.ScheduleEdge(is_open=window.is_open))
         await wait_or_sleep(env, dead, window.again_s)

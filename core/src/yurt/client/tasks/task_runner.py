@@ -146,6 +146,10 @@ class TaskRunner:
         self.handle = record.handle
         self.hooked.fetched = set(record.fetched)
         self.hooked.begin(self.alloc, record.run)
+        if self.task.schedule is not None or self.machine.state.paused == machine.PAUSED_BY_SCHEDULE:
+            from yurt.client.tasks.schedules import post_present
+
+            post_present(self, self._context.env)
 
     def recovered(self) -> None:
         """The driver has found the run that an earlier agent started."""
