@@ -331,14 +331,19 @@ def simulate(call: Invocation) -> int:
                 raise CliError(found[-1]["error"])
             if not call.flags.is_on("json"):
                 show_run(call, found[-1])
+        process.wait()
     finally:
         process.kill()
         process.wait()
-    if not found:
-        raise CliError("The simulation ended before its first run; what it said is above")
+    has_failed = any(run["problem"] for run in found)
+    if len(found) < runs and not has_failed:
+        raise CliError(
+            f"The simulation ended with status {process.returncode} after {len(found)} of {runs} runs; what it said is "
+            "above"
+        )
     if call.flags.is_on("json"):
         call.screen.line(json.dumps(found))
-    return int(any(run["problem"] for run in found))
+    return int(has_failed)
 
 
 def show_run(call: Invocation, run: Json) -> None:
@@ -350,7 +355,10 @@ def show_run(call: Invocation, run: Json) -> None:
     call.screen.line(f"FAIL  {head}\n")
     for line in (*run["transcript"], "", run["problem"]):
         call.screen.line(f"  {line}")
-    call.screen.line(f"\nRepeat it:  yurt driver sim -seed {run['seed']} -runs 1 {call.args[0]}")
+    words = ["yurt driver sim -seed", str(run["seed"]), "-runs 1 -seconds", str(call.flags.number("seconds"))]
+    if call.flags.text("faults"):
+        words += ["-faults", call.flags.text("faults")]
+    call.screen.line(f"\nRepeat it:  {' '.join((*words, call.args[0]))}")
 
 
 COMMANDS = (

@@ -112,8 +112,12 @@ class SimHost:
         self.runs[key] = run
         self._checks.started(self, run)
         if run_s:
-            self.loop.call_later(run_s, self.end, key, ExitResult(exit_code=exit_code))
+            self.loop.call_later(run_s, self._end_by_itself, key, run, ExitResult(exit_code=exit_code))
         return run
+
+    def _end_by_itself(self, key: str, run: SimTaskRun, result: ExitResult) -> None:
+        if self.runs.get(key) is run:  # else it was removed, and another may have its key
+            self.end(key, result)
 
     def end(self, task_id: str, result: ExitResult) -> None:
         """A run ends, by itself or because it was stopped; nothing happens when it has ended."""

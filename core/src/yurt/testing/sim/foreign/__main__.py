@@ -23,6 +23,8 @@ def main() -> int:
     given = parser.parse_args()
     faults = tuple(filter(None, given.faults.split(",")))
     is_clean = True
+    # What the driver prints is for people: the lines of results have the pipe for themselves.
+    results, sys.stdout = sys.stdout, sys.stderr
     try:
         seeds = range(given.seed, given.seed + given.runs)
         for report in reports(load(given.driver), seeds, active_s=given.seconds, faults=faults):
@@ -37,10 +39,12 @@ def main() -> int:
                 "cpu_s": round(report.cpu_s, 1),
                 "transcript": [] if is_clean else report.transcript[-TRANSCRIPT_LINES:],
             }
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line), file=results, flush=True)
     except Invalid as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        print(json.dumps({"error": str(error)}), file=results, flush=True)
         return 2
+    finally:
+        sys.stdout = results
     return 0 if is_clean else 1
 
 
