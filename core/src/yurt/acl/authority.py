@@ -45,7 +45,7 @@ class NewestState:
 
 
 class _Answers:
-    """What was found for a token and a need. It holds while the tables are the same and the token has not expired."""
+    """The answers for one token and one need, valid while the tables are the same and the token has not expired."""
 
     __slots__ = ("allowed", "caller", "everywhere", "names", "need", "scopes", "until")
 
@@ -84,7 +84,7 @@ class AclAuthority:
         self._age_max_s = age_max_s
         self._resolver = Resolver()
         self._answers: dict[tuple[int, int], _Answers] = {}
-        """What was found for tokens, by the `id()` of caller and need. A browser's session, a workload and a node are
+        """The answers for tokens, by the `id()` of caller and need. A browser's session, a workload and a node are
         resolved for each decision: their rights follow from more than these tables and the token's expiry.
         """
         self._recent: _Answers | None = None
@@ -139,7 +139,7 @@ class AclAuthority:
         return known is not None and scope in known.scopes
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
-        """What was found before, if it holds by the newest state and at this time."""
+        """The remembered answers, if they are valid in the newest state and at this time."""
         state = self._source.state
         if state is not self._answered_in:
             self._follow_tables(state)
@@ -154,7 +154,7 @@ class AclAuthority:
         return None if is_over else found
 
     def _answers_for(self, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
-        """Where to keep what was found in the newest state; None where it must not be kept."""
+        """The entry that remembers answers of the newest state; None where none may be remembered."""
         if resolved.token is None or not isinstance(caller, ShownToken) or caller.session_id:
             return None
         self._follow_tables(self._source.state)

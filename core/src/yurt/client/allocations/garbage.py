@@ -27,7 +27,7 @@ class GarbageCollector:
     def __init__(
         self, config: ClientConfig, env: Env, allocs: AllocTable, *, on_removed: Callable[[str], None]
     ) -> None:
-        """`on_removed` is told the allocation of each directory that was removed."""
+        """`on_removed` is called with the allocation of each directory that was removed."""
         self._config = config
         self._env = env
         self._allocs = allocs
