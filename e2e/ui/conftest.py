@@ -113,7 +113,7 @@ JOBS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     with running_agent(
         tmp_path_factory.mktemp("ui"), extra={"ui": {"enabled": True, "label": {"text": "tests"}}}
@@ -128,8 +128,9 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
         yield agent
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """A browser for one module: while Playwright runs, its event loop keeps asynchronous tests of other modules out."""
     with sync_playwright() as started:
         browser = launched(started)
         yield browser
@@ -142,9 +143,9 @@ def launched(started: Playwright) -> Browser:
     return started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def context(agent: Agent, chromium: Browser) -> Iterator[BrowserContext]:
-    """One profile for all tests: the files of the pages come from its cache, as they do for operators."""
+    """One profile for all tests of a module: the files of the pages come from its cache, as they do for operators."""
     made = new_context(chromium, agent.address)
     yield made
     made.close()
