@@ -47,10 +47,12 @@ ui-shots: setup ## pictures of all pages of the web UI, in three widths and two 
 failed: setup ## the tests that failed in the last `make test` or `make e2e`, once more and one after the other
 	$(RUN) python .ci/failed.py
 
+UNBOUNDED := --timeout=0 --override-ini=faulthandler_timeout=0
+
 nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests; hours
-	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
-	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/testing/test_histories.py tests/http/test_races.py
-	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
+	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
+	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/testing/test_histories.py tests/http/test_races.py
+	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
 
 SIM_HOURS = $(or $(HOURS),0.5)
 sim: setup ## whole clusters on virtual time under faults, seeds that have not run yet; HOURS of CPU time, docs/sim-ledger.md keeps the record
