@@ -222,6 +222,10 @@ telemetry.statsd_address       `host:port` of a statsd to which [metrics](../how
 telemetry.statsite_address     `host:port` of a statsite, by TCP.
 telemetry.datadog_address      `host:port` of a DogStatsD, by UDP.
 telemetry.datadog_tags         Tags of all metrics that go there, such as `env:prod`.
+telemetry.otlp.endpoint        The URL of a collector that takes [traces](../howto/trace-the-start-of-tasks.md) over
+  OTLP/HTTP, with its path; the leader sends them. Needs `pip install 'yurt[otlp]'`.
+telemetry.otlp.ca_file         Certificates in PEM form that the collector's is checked with, instead of the system's.
+telemetry.otlp.sample_ratio    The share of traces that is sent, from 0 to 1; 1 if not given.
 telemetry.disable_hostname     Metrics do not have the label `host`.
 telemetry.use_node_name        The label `host` is the agent's name instead of the host's.
 telemetry.publish_node_metrics  CPU, memory, disks and uptime of the host are published.

@@ -44,6 +44,8 @@ raft.state.leader         Times that this server became the leader.
 client.introduction.violation  New nodes without a valid introduction token.
 audit.lines               Lines of the audit log that were written, counted for each sink.
 audit.failed              Lines of the audit log that could not be written.
+agent.traces.sent         Spans that the collector of traces took.
+agent.traces.dropped      Spans that it did not take in time, or that were too many.
 replication.pulled        Answers of the authoritative region, changed or not.
 replication.failed        Failures to get one, or to copy it.
 """)

@@ -159,6 +159,7 @@ TELEMETRY = block(
     disable_rpc_rate_metrics_labels="bool -",
     allowed_metadata_keys_in_metrics="list", prefix_filter="list", datadog_tags="list",
     statsite_address="string", statsd_address="string", datadog_address="string",
+    otlp=block(endpoint="string", ca_file="string", sample_ratio="float"),
     **absent("circonus_api_token", "circonus_submission_url", type="string"),
     **accepted(
         "circonus_api_app", "circonus_api_url", "circonus_submission_interval", "circonus_check_id",

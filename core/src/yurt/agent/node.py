@@ -29,7 +29,7 @@ from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.plugin_context import plugin_context
 from yurt.agent.reload import PluginReloader
-from yurt.agent.telemetry.settings import sink_settings
+from yurt.agent.telemetry.settings import sink_settings, trace_settings
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
 from yurt.client.config import AddedHooks
@@ -357,7 +357,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         links=links,
         http=HttpEdge(runner, http_context(tls), http_limits(config), task_sockets, trail),
         plugins=AgentPlugins(plugins, binaries, [each for each in loaded.statuses if each.state == FAILED]),
-        beside=_pushes(config, app),
+        beside={**_pushes(config, app), **_traces(config, app)},
     )
 
 
@@ -376,6 +376,16 @@ def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
         view = partial(_whole_view, server)
         source = source._replace(facts=server.facts, view=view, cluster=app[CLUSTER])
     return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
+
+
+def _traces(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+    """The task that exports traces, if a collector is configured."""
+    settings, context = trace_settings(config), app[CONTEXT]
+    if settings is None or context.server is None:
+        return {}
+    from yurt.agent.telemetry.traces import run_traces
+
+    return {"traces": partial(run_traces, settings, context.server, context.env)}
 
 
 def _whole_view(server: HttpBackend) -> View:

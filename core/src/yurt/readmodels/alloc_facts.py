@@ -78,14 +78,20 @@ def reason(alloc: Allocation) -> str:
 def telling_event(alloc: Allocation) -> TaskEvent | None:
     """The newest event that explains a task's failure, or the newest of all."""
     failed = deciding_task(alloc)
-    events = alloc.task_states[failed].events if failed else ()
-    return next((event for event in reversed(events) if _tells_failure(event)), None) or last_event(alloc)
+    return (failure_event(alloc.task_states[failed]) if failed else None) or last_event(alloc)
 
 
-def _tells_failure(event: TaskEvent) -> bool:
+def failure_event(state: TaskState) -> TaskEvent | None:
+    """The newest event that explains the failure of a task: its cause, else what gave the task up."""
+    newest_first = state.events[::-1]
+    cause = next((event for event in newest_first if _is_cause(event)), None)
+    return cause or next((event for event in newest_first if event.fails_task), None)
+
+
+def _is_cause(event: TaskEvent) -> bool:
     return bool(
         event.driver_error or event.setup_error or event.download_error or event.validation_error
-        or event.exit_code or event.signal or event.fails_task
+        or event.exit_code or event.signal
     )  # fmt: skip
 
 

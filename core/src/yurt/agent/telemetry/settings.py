@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 
-from yurt.agent.blocks.telemetry import BLOCK, SINKS
+from yurt.agent.blocks.telemetry import BLOCK, OTLP, SINKS
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.http.telemetry import TelemetrySettings
-from yurt.sdk.value import Value
+from yurt.sdk.value import StrMap, Value
 
 
 def telemetry_settings(config: AgentConfig) -> TelemetrySettings:
@@ -52,4 +53,36 @@ def sink_settings(config: AgentConfig) -> MetricSinkSettings:
         interval_s=seconds_of(block.get("collection_interval"), 1.0),
         datadog_tags=tuple(map(str, block.get("datadog_tags", ()))),
         **{key: block.get(key, "") for key in SINKS},
+    )
+
+
+class TraceSettings(Value):
+    """The collector to which traces are exported."""
+
+    endpoint: str
+    """The URL that takes spans over OTLP/HTTP, with its path: `http://127.0.0.1:4318/v1/traces`."""
+    resource: StrMap
+    """OpenTelemetry's attributes of this agent."""
+    ca_file: str = ""
+    sample_ratio: float = 1.0
+    """The share of traces that is exported, 0 to 1."""
+
+
+def trace_settings(config: AgentConfig) -> TraceSettings | None:
+    """The block's `otlp` block; None without one, and for an agent without a server, where no log is."""
+    block = config.raw.get(BLOCK, {}).get(OTLP)
+    if not block or not config.is_server:
+        return None
+    return TraceSettings(
+        endpoint=block["endpoint"],
+        resource={
+            "service.name": "yurt",
+            "service.version": version("yurt"),
+            "service.instance.id": config.name,
+            "host.name": socket.gethostname(),
+            "yurt.region": config.region,
+            "yurt.datacenter": config.datacenter,
+        },
+        ca_file=block.get("ca_file", ""),
+        sample_ratio=float(block.get("sample_ratio", 1.0)),
     )
