@@ -7,7 +7,7 @@ import socket
 import pytest
 from yurt.agent.blocks.telemetry import host_and_port, telemetry_problems
 from yurt.agent.config import make_config
-from yurt.agent.telemetry.settings import sink_settings, telemetry_settings
+from yurt.agent.telemetry.settings import sink_settings, telemetry_settings, trace_settings
 
 
 def test_the_block_becomes_settings() -> None:
@@ -77,3 +77,25 @@ def test_all_mistakes_are_told_at_once() -> None:
 )
 def test_addresses_of_sinks(text: str, expected: tuple[str, int] | None) -> None:
     assert host_and_port(text, 8125) == expected
+
+
+def test_the_collector_of_traces() -> None:
+    block = {"endpoint": "http://127.0.0.1:4318/v1/traces", "sample_ratio": 0.5}
+    assert telemetry_problems({"otlp": block}) == []
+    made = trace_settings(make_config({"name": "n1", "telemetry": {"otlp": block}}, {}, is_dev=True))
+    assert made is not None and (made.endpoint, made.sample_ratio) == (block["endpoint"], 0.5)
+    assert made.resource["service.instance.id"] == "n1"
+    assert trace_settings(make_config({}, {}, is_dev=True)) is None
+
+
+def test_all_mistakes_about_the_collector_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.agent.blocks.telemetry.EXPORTER", "opentelemetry.no_such_exporter")
+    found = telemetry_problems({"otlp": {"endpoint": "collector:4318", "ca_file": "/none.pem", "sample_ratio": 3.0}})
+    assert [problem.path[1:] for problem in found] == [
+        ("otlp", "endpoint"),
+        ("otlp", "sample_ratio"),
+        ("otlp", "ca_file"),
+        ("otlp",),
+    ]
+    assert "pip install 'yurt[otlp]'" in found[-1].text and "/v1/traces" in found[0].text
+    assert "needs an endpoint" in telemetry_problems({"otlp": {}})[0].text

@@ -16,7 +16,7 @@ SINKS: Final = {"statsd_address": 8125, "statsite_address": 8125, "datadog_addre
 BLOCK: Final = "telemetry"
 OTLP: Final = "otlp"
 """The block of the collector of traces."""
-EXPORTER: Final = "opentelemetry.exporter"
+EXPORTER: Final = "opentelemetry.exporter.otlp.proto.http"
 
 
 def telemetry_problems(block: Mapping[str, Any]) -> list[ConfigFinding]:
