@@ -30,11 +30,11 @@ NAMES = (
 def main() -> None:
     """Run them one after another; words after the first that are no names belong to the one benchmark before them."""
     words = sys.argv[1:] or list(NAMES)
-    wanted = words if all(word in NAMES for word in words) else words[:1]
-    if wanted[0] not in NAMES:
-        sys.exit(f"no benchmark {wanted[0]}; there are: {', '.join(NAMES)}")
-    options = words[len(wanted) :]
-    for name in wanted:
+    expected = words if all(word in NAMES for word in words) else words[:1]
+    if expected[0] not in NAMES:
+        sys.exit(f"no benchmark {expected[0]}; there are: {', '.join(NAMES)}")
+    options = words[len(expected) :]
+    for name in expected:
         sys.argv = [f"bench {name}", *options]
         importlib.import_module(f"bench.{name}").main()
 

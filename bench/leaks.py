@@ -44,7 +44,7 @@ def main() -> None:
 
 def measure_lives() -> None:
     """Lives over all drivers."""
-    wanted = int(os.environ.get("BENCH_LEAKS_LIVES", str(LIVES)))
+    expected = int(os.environ.get("BENCH_LEAKS_LIVES", str(LIVES)))
     with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
         engines = started(folder, stack)
@@ -55,14 +55,14 @@ def measure_lives() -> None:
             drivers = wait_for("the drivers", lambda: found_drivers(agent, tuple(plugins)), 60.0)
             lives = Lives(agent, drivers, networks=has_bridge(agent))
             print(f"drivers: {', '.join(drivers)}; {'with' if lives.networks else 'without'} networks of groups")
-            counted = [live(lives, min(WARM_UP, wanted)), live(lives, wanted), live(lives, wanted)]
+            counted = [live(lives, min(WARM_UP, expected)), live(lives, expected), live(lives, expected)]
             left = {f"containers of {kind}": len(engine.containers()) for kind, engine in engines.items()}
             if isinstance(podman := engines.get("podman"), PodmanEngine):
                 left["monitors of podman"] = len(podman.monitors())
         finally:
             stop_jobs(agent)
             agent.interrupt(60)
-    report(counted, left, wanted)
+    report(counted, left, expected)
 
 
 def started(folder: Path, stack: ExitStack) -> dict[str, Engine]:
@@ -98,10 +98,10 @@ def found_drivers(agent: Agent, engines: Sequence[str]) -> list[str]:
     return found if set(engines) <= set(found) else []
 
 
-def live(lives: Lives, wanted: int) -> Holdings:
+def live(lives: Lives, expected: int) -> Holdings:
     """At least so many lives; what the agent holds when all has settled."""
     done, began = 0, time.monotonic()
-    while done < wanted:
+    while done < expected:
         done += lives.round(EACH)
     print(f"{done} lives in {time.monotonic() - began:.0f} s")
     limit = time.monotonic() + SETTLE_S
@@ -113,7 +113,7 @@ def live(lives: Lives, wanted: int) -> Holdings:
     return found
 
 
-def report(counted: list[Holdings], left: dict[str, int], wanted: int) -> None:
+def report(counted: list[Holdings], left: dict[str, int], expected: int) -> None:
     """The three counts side by side; what has grown is marked."""
     before, first, second = counted
     rows = []
@@ -130,7 +130,7 @@ def report(counted: list[Holdings], left: dict[str, int], wanted: int) -> None:
     rows.append(
         Row("memory (anonymous PSS)", "", memory + ("  LEAK" if is_leak else ""), f"+{allowed:.0f} MB, then +1 MB")
     )
-    print_table(f"after the warm-up, after {wanted} lives, after {wanted} more", rows)
+    print_table(f"after the warm-up, after {expected} lives, after {expected} more", rows)
 
 
 if __name__ == "__main__":

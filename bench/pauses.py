@@ -126,9 +126,9 @@ async def measure(state: Snapshot, kind: Kind) -> Measured:
 
 def runs(kinds: Iterable[Kind], sizes: Sizes) -> Iterator[tuple[Kind, Measured]]:
     """All kinds, those of one world together: only one is in memory at a time."""
-    wanted = list(kinds)
+    expected = list(kinds)
     for name, make in WORLDS.items():
-        of_world = [kind for kind in wanted if kind.world == name]
+        of_world = [kind for kind in expected if kind.world == name]
         if not of_world:
             continue
         state = make(sizes)

@@ -259,7 +259,7 @@ def standing_etcd(folder: Path) -> Iterator[str]:
 
 def test_three_servers_form_a_cluster_and_each_takes_writes(cluster: RealCluster) -> None:
     leader = cluster.wait_leader()
-    wanted = {*namespaces(leader), "by-srv1", "by-srv2", "by-srv3"}
+    expected = {*namespaces(leader), "by-srv1", "by-srv2", "by-srv3"}
     cluster.wait_statuses(dict.fromkeys(NAMES, "alive"))
     # A new cluster on a slow machine may change its leader once more.
     wait_for("all servers to name one leader", lambda: len(named_leaders(cluster)) == 1)
@@ -273,8 +273,8 @@ def test_three_servers_form_a_cluster_and_each_takes_writes(cluster: RealCluster
         shown = each.cli("server", "members").stdout
         assert shown.count("alive") == 3, shown
     for each in cluster.servers:
-        assert namespaces(each) == wanted
-        wait_for(f"the namespaces on {each.name} itself", lambda s=each: namespaces(s, stale=True) == wanted)
+        assert namespaces(each) == expected
+        wait_for(f"the namespaces on {each.name} itself", lambda s=each: namespaces(s, stale=True) == expected)
 
     def tolerance() -> tuple[int, int]:
         health = leader.get("/v1/operator/autopilot/health")

@@ -44,9 +44,9 @@ def test_a_server_that_alone_has_kept_its_data_says_how_to_begin_anew_and_that_w
             each.kill()
             each.lose_disk()
             each.spawn()
-        wanted = f"only {left.full_name} has data of the cluster, and 2 of 3 servers must have it"
+        expected = f"only {left.full_name} has data of the cluster, and 2 of 3 servers must have it"
         for each in cluster.servers:
-            wait_for("advice", lambda each=each: wanted in each.log_text(), 60)  # type: ignore[misc]
+            wait_for("advice", lambda each=each: expected in each.log_text(), 60)  # type: ignore[misc]
         assert "yurt operator snapshot save -stale FILE" in left.log_text()
         file = str(tmp_path / "state.snap")
         saved = left.cli("operator", "snapshot", "save", "-stale", file)
@@ -105,15 +105,15 @@ def test_what_is_followed_goes_on_through_another_server(tmp_path: Path) -> None
         asked.kill()
         try:
             _, said = readers[0].communicate(timeout=90)
-            wanted = cluster.servers[1].cli("alloc", "fs", alloc["ID"], name).stdout
-            wait_for("the whole file", lambda: len(shown[1].read_bytes()) >= len(wanted))
+            expected = cluster.servers[1].cli("alloc", "fs", alloc["ID"], name).stdout
+            wait_for("the whole file", lambda: len(shown[1].read_bytes()) >= len(expected))
         finally:
             for reader in readers:
                 reader.kill()
         _, told = readers[1].communicate(timeout=10)
         assert readers[0].returncode == 0
         assert shown[0].read_text() == "".join(f"line {number:0900}\n" for number in range(2000))
-        assert shown[1].read_text() == wanted
+        assert shown[1].read_text() == expected
         for words in (said, told):
             assert "Following goes on where an agent answers" in words, words
             assert "Following again, through http://" in words and asked.at("http") not in words.split("again")[1]

@@ -80,12 +80,12 @@ def test_the_list_of_plugins_names_hooks_and_service_providers(agent: Agent) -> 
 
 
 def test_the_command_the_getter_and_the_log_engine_of_the_package_are_used(agent: Agent, tmp_path: Path) -> None:
-    wanted = job("fetched")
-    task = wanted["TaskGroups"][0]["Tasks"][0]
+    expected = job("fetched")
+    task = expected["TaskGroups"][0]["Tasks"][0]
     task["Artifacts"] = [{"GetterSource": "depot::hello.txt"}]
     task["Config"] = {"command": "/bin/sh", "args": ["-c", "cat local/hello.txt; exec sleep 600"]}
-    wanted["Constraints"] = [{"LTarget": "${attr.artifact.getter.depot}", "Operand": "=", "RTarget": "true"}]
-    register(agent, wanted)
+    expected["Constraints"] = [{"LTarget": "${attr.artifact.getter.depot}", "Operand": "=", "RTarget": "true"}]
+    register(agent, expected)
     (alloc,) = agent.running("fetched", 1)
     output = wait_for("the output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout)
     assert output == "hello from the depot\n"
@@ -100,10 +100,10 @@ def test_the_command_the_getter_and_the_log_engine_of_the_package_are_used(agent
 
 
 def test_a_task_reads_the_attributes_of_the_fingerprint(agent: Agent) -> None:
-    wanted = job("placed")
-    wanted["Constraints"] = [{"LTarget": "${attr.rack.row}", "Operand": "=", "RTarget": "7"}]
-    wanted["TaskGroups"][0]["Tasks"][0]["Env"] = {"SITE": "${attr.rack.row}"}
-    register(agent, wanted)
+    expected = job("placed")
+    expected["Constraints"] = [{"LTarget": "${attr.rack.row}", "Operand": "=", "RTarget": "7"}]
+    expected["TaskGroups"][0]["Tasks"][0]["Env"] = {"SITE": "${attr.rack.row}"}
+    register(agent, expected)
     (alloc,) = agent.running("placed", 1)
     wait_for("the output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout)
     assert agent.cli("alloc", "logs", alloc["ID"]).stdout == "7\n"

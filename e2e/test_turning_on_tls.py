@@ -68,8 +68,8 @@ async def members_at(endpoint: str) -> set[str]:
 
 def wait_all_by_tls(cluster: RealCluster) -> None:
     """Wait until etcd's members reach each other by TLS only."""
-    wanted = {f"https://{each.at('etcd')}" for each in cluster.servers}
-    wait_for("peer URLs by TLS", lambda: peer_urls(cluster.servers[0]) == wanted, LIMIT_S)
+    expected = {f"https://{each.at('etcd')}" for each in cluster.servers}
+    wait_for("peer URLs by TLS", lambda: peer_urls(cluster.servers[0]) == expected, LIMIT_S)
     for each in cluster.servers:
         # The last member's address is told before its etcd starts anew with TLS.
         wait_for(f"{each.name} refuses plain text", partial(refuses_plain_text, each), LIMIT_S)

@@ -71,11 +71,11 @@ def main() -> None:
             print(json.dumps({"load": work.name, "gpus": work.gpus, "policies": found}))
 
 
-def compare(work: trace.Load, wanted: list[str]) -> Iterator[tuple[str, Figures]]:
+def compare(work: trace.Load, expected: list[str]) -> Iterator[tuple[str, Figures]]:
     """The figures of each policy of which the name has one of these parts; of all without any."""
     private = private_ends(work)
     for name, make in policies(len(work.tenants)).items():
-        if not wanted or any(part in name for part in wanted):
+        if not expected or any(part in name for part in expected):
             yield name, figures(work, Simulation(work.jobs, work.gpus, make()).run(), private)
 
 

@@ -67,9 +67,9 @@ def with_run(text: str, run: Row) -> str:
 
 def code_of(target: str) -> str:
     """A digest of what a target exercises: the packages that guide it, and the target itself."""
-    wanted = TARGETS[target]
-    hasher = hashlib.blake2b((FOLDER / f"{wanted.module}.py").read_bytes(), digest_size=6)
-    for path in (each for name in wanted.instrumented for each in sources_of(name)):
+    expected = TARGETS[target]
+    hasher = hashlib.blake2b((FOLDER / f"{expected.module}.py").read_bytes(), digest_size=6)
+    for path in (each for name in expected.instrumented for each in sources_of(name)):
         hasher.update(path.relative_to(SOURCE).as_posix().encode() + path.read_bytes())
     return hasher.hexdigest()
 

@@ -139,11 +139,11 @@ def lines_and_tokens(text: str) -> None:
     for is_lenient in (False, True):
         found = lines.read_body(text, is_lenient=is_lenient)
         try:
-            wanted = parse_tokens(SourceText(NAME, text), is_lenient=is_lenient)
+            expected = parse_tokens(SourceText(NAME, text), is_lenient=is_lenient)
         except JobspecError as error:
             assert found is None, error
         else:
-            assert repr(found) == repr(wanted)
+            assert repr(found) == repr(expected)
 
 
 def told(error: JobspecError, text: str) -> None:

@@ -71,9 +71,9 @@ def test_a_job_file_of_the_corpus(case: dict[str, Any], tmp_path: Path) -> None:
     base = CORPUS / case["group"] / case["name"]
     gold = Path(f"{base}.json")
     if gold.exists():
-        wanted = json.loads(gold.read_text())
+        expected = json.loads(gold.read_text())
         skipped = case["nondeterministic"]
-        assert without(pruned(run(case, tmp_path)), skipped) == without(pruned(wanted.get("Job", wanted)), skipped)
+        assert without(pruned(run(case, tmp_path)), skipped) == without(pruned(expected.get("Job", expected)), skipped)
         return
     with pytest.raises(JobspecError) as caught:
         run(case, tmp_path)
@@ -101,8 +101,8 @@ def test_a_parsed_job_has_every_field_that_is_unset(tmp_path: Path) -> None:
             continue
         job = run(case, tmp_path)
         for found, gold in ((job, ".json"), (canonicalize_job(job), ".canon.json")):
-            wanted = json.loads(Path(f"{base}{gold}").read_text())
-            assert key_paths(with_unset_fields(found)) == key_paths(wanted.get("Job", wanted)), (case["id"], gold)
+            expected = json.loads(Path(f"{base}{gold}").read_text())
+            assert key_paths(with_unset_fields(found)) == key_paths(expected.get("Job", expected)), (case["id"], gold)
 
 
 def test_formatting_the_corpus_is_idempotent() -> None:
@@ -118,8 +118,8 @@ def test_every_job_of_the_corpus_survives_writing_and_reading() -> None:
     bases = [f"{CORPUS / case['group'] / case['name']}" for case in cases()]
     golds = [Path(base + end) for base in bases for end in (".json", ".canon.json")]
     for gold in (gold for gold in golds if gold.exists()):
-        wanted = json.loads(gold.read_text())
-        job = wanted.get("Job", wanted)
+        expected = json.loads(gold.read_text())
+        job = expected.get("Job", expected)
         written = write_job(job)
         back = parse_job(written.text, filename="written.hcl")
         if gold.name.endswith(".canon.json"):

@@ -111,9 +111,9 @@ def outcome(case: dict[str, Any]) -> tuple[Any, list[tuple[int, int]]]:
 def test_an_expression_of_the_corpus(case: dict[str, Any]) -> None:
     value, places = outcome(case)
 
-    wanted = {(item["range"][0], item["range"][1]) for item in case["diagnostics"]}
-    assert set(places) == wanted
-    if not wanted:
+    expected = {(item["range"][0], item["range"][1]) for item in case["diagnostics"]}
+    assert set(places) == expected
+    if not expected:
         want = case["want"]
         assert type_of(value) == type_from(want["type"])
         assert equal(value, value_from(want["type"], want["value"]))

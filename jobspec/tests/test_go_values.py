@@ -52,8 +52,8 @@ def test_a_function_gives_what_was_recorded(function: str) -> None:
     wrong = []
     for row in rows:
         kind = "value" if "value" in row else "error"
-        wanted = parsed(row["value"]) if kind == "value" else row["error"]
-        if outcome(row["source"]) != (kind, wanted):
+        expected = parsed(row["value"]) if kind == "value" else row["error"]
+        if outcome(row["source"]) != (kind, expected):
             wrong.append((row, outcome(row["source"])))
 
     assert wrong == []

@@ -71,10 +71,10 @@ def by_tokens(text: str, *, is_lenient: bool = False) -> Body | None:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_lines_say_is_read_without_the_lexer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = by_tokens(KNOWN[name])
+    expected = by_tokens(KNOWN[name])
     monkeypatch.delattr(lines, "tokenize_item")
 
-    assert lines.read_body(KNOWN[name], is_lenient=False) == wanted is not None
+    assert lines.read_body(KNOWN[name], is_lenient=False) == expected is not None
 
 
 @pytest.mark.parametrize("name", OTHER)

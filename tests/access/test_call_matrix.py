@@ -26,12 +26,12 @@ async def test_every_peer_makes_the_calls_that_the_file_says() -> None:
 def test_a_call_is_carried_out_for_the_kinds_of_callers_that_it_declares(name: str) -> None:
     (needs,) = [call.method.needs for _, _, call in calls() if call.name == name]
     # Whoever is known may do what a stranger may; the kinds of two ports are proven on connections of their own.
-    wanted = {PROVEN[kind] for kind in needs.callers}
+    expected = {PROVEN[kind] for kind in needs.callers}
     found = set(MADE["calls"][name])
     # A call that names no node is not about one.
     about_another = {"node, about another node"} if name == "ApiPort.ask" else set()
-    assert found - AS.keys() == wanted | about_another
-    assert {peer for peer in AS if peer in found} == {peer for peer, kind in AS.items() if kind in wanted}
+    assert found - AS.keys() == expected | about_another
+    assert {peer for peer in AS if peer in found} == {peer for peer, kind in AS.items() if kind in expected}
 
 
 def test_whoever_is_not_what_it_says_makes_no_call() -> None:

@@ -101,12 +101,12 @@ async def test_the_token_of_the_caller_counts_and_not_that_of_the_forwarder(
         None, None, AgentInfo(version="0.1.0", name="c", acl_enabled=True), servers=FORWARDERS[forwarder](own)
     )
     async with TestClient(TestServer(app)) as client:
-        for secret, wanted in ((callers.root["SecretID"], (200, 200)), (weak, (200, 403)), ("", (403, 403))):
+        for secret, expected in ((callers.root["SecretID"], (200, 200)), (weak, (200, 403)), ("", (403, 403))):
             headers = {"X-Nomad-Token": secret} if secret else {}
             async with client.get("/v1/jobs?namespace=prod", headers=headers) as answer:
-                assert answer.status == wanted[0], secret
+                assert answer.status == expected[0], secret
             async with client.put("/v1/jobs", data=JOB, headers=headers) as answer:
-                assert answer.status == wanted[1], secret
+                assert answer.status == expected[1], secret
 
 
 class Recorded:
@@ -176,9 +176,9 @@ async def test_another_region_decides_by_the_token_of_the_caller() -> None:
             body = {"Job": job_document("web", Namespace="prod")}
             path = "/v1/jobs?region=global&namespace=prod"
             # A management token of this region is unknown in the other one.
-            for secret, wanted in ((own_root, 403), (weak, 403), ("", 403), (east.root["SecretID"], 200)):
+            for secret, expected in ((own_root, 403), (weak, 403), ("", 403), (east.root["SecretID"], 200)):
                 headers = {"X-Nomad-Token": secret} if secret else {}
-                assert (await west.call("PUT", path, body, headers=headers)).status == wanted, secret
+                assert (await west.call("PUT", path, body, headers=headers)).status == expected, secret
                 assert far.requests[-1].headers.get("X-Nomad-Token") == (secret or None)
             assert (await west.get(path, headers={"X-Nomad-Token": weak})).status == 200
         await own.close()

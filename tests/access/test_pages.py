@@ -49,8 +49,8 @@ async def test_rows_that_are_not_seen_take_no_place_on_a_page(callers: Callers, 
     assert everything.count(TEAM) == everything.count(ELSEWHERE) >= len(NAMES) // 2
     rows = [TEAM] * everything.count(TEAM)
     for per_page in (1, 2, 100):
-        wanted = [rows[at : at + per_page] for at in range(0, len(rows), per_page)]
-        assert await pages(callers, path, secret, per_page=per_page) == wanted
+        expected = [rows[at : at + per_page] for at in range(0, len(rows), per_page)]
+        assert await pages(callers, path, secret, per_page=per_page) == expected
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/vars"])

@@ -68,20 +68,20 @@ def on(namespace: str, path: str, *capabilities: str) -> tuple[tuple[Need, Scope
     return tuple((variable(each), Scope(namespace=namespace, variable=path)) for each in capabilities)
 
 
-def area(*wanted: Need) -> tuple[tuple[Need, Scope], ...]:
-    return tuple((each, ANYWHERE) for each in wanted)
+def area(*expected: Need) -> tuple[tuple[Need, Scope], ...]:
+    return tuple((each, ANYWHERE) for each in expected)
 
 
-def operator(*wanted: str) -> tuple[tuple[Need, Scope], ...]:
-    return tuple((needs.operator(OperatorCapability(each)), ANYWHERE) for each in wanted)
+def operator(*expected: str) -> tuple[tuple[Need, Scope], ...]:
+    return tuple((needs.operator(OperatorCapability(each)), ANYWHERE) for each in expected)
 
 
-def pool(name: str, *wanted: str) -> tuple[tuple[Need, Scope], ...]:
-    return tuple((needs.node_pool(NodePoolCapability(each)), Scope(node_pool=name)) for each in wanted)
+def pool(name: str, *expected: str) -> tuple[tuple[Need, Scope], ...]:
+    return tuple((needs.node_pool(NodePoolCapability(each)), Scope(node_pool=name)) for each in expected)
 
 
-def mount(name: str, *wanted: str) -> tuple[Need, Scope]:
-    return needs.host_volume(*map(HostVolumeMountCapability, wanted)), Scope(host_volume=name)
+def mount(name: str, *expected: str) -> tuple[Need, Scope]:
+    return needs.host_volume(*map(HostVolumeMountCapability, expected)), Scope(host_volume=name)
 
 
 PROD, ANY_NAMESPACE = Scope(namespace="prod"), needs.ANY_CAPABILITY

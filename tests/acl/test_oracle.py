@@ -75,38 +75,40 @@ def rights_of(policies: list[list[Written]], workload: Workload | None = None) -
 
 
 @given(POLICIES, NAMES, st.sampled_from([Capability.READ_JOB, Capability.LIST_JOBS, Capability.SUBMIT_JOB]))
-def test_a_namespace_is_decided_as_the_rules_say(policies: list[list[Written]], name: str, wanted: Capability) -> None:
+def test_a_namespace_is_decided_as_the_rules_say(
+    policies: list[list[Written]], name: str, expected: Capability
+) -> None:
     # A block of variables counts as a block of its namespace without capabilities.
     blocks = [(space, () if path else named) for each in policies for space, path, named in each]
     rights = rights_of(policies)
-    need, scope = needs.namespace(wanted), Scope(namespace=name)
-    assert rights.allows(need, scope) is allowed(blocks, name, wanted)
+    need, scope = needs.namespace(expected), Scope(namespace=name)
+    assert rights.allows(need, scope) is allowed(blocks, name, expected)
     label = deciding_label({written for written, _ in blocks}, name)
     assert rights.allows(needs.ANY_CAPABILITY, scope) is bool(capabilities_of(blocks, label))
 
 
 @given(POLICIES, st.sampled_from([Capability.READ_JOB, Capability.SUBMIT_JOB]))
-def test_anywhere_means_that_some_rule_grants(policies: list[list[Written]], wanted: Capability) -> None:
+def test_anywhere_means_that_some_rule_grants(policies: list[list[Written]], capability: Capability) -> None:
     blocks = [(space, () if path else named) for each in policies for space, path, named in each]
-    expected = any(wanted in capabilities_of(blocks, label) for label, _ in blocks)
-    assert rights_of(policies).allows(needs.namespace(wanted), ANYWHERE) is expected
+    expected = any(capability in capabilities_of(blocks, label) for label, _ in blocks)
+    assert rights_of(policies).allows(needs.namespace(capability), ANYWHERE) is expected
 
 
 @given(
     POLICIES, NAMES, st.text("ab/", min_size=1, max_size=6), st.sampled_from(list(VariableCapability)), st.booleans()
 )
 def test_a_variable_is_decided_as_the_rules_say(
-    policies: list[list[Written]], name: str, path: str, wanted: VariableCapability, is_own: bool
+    policies: list[list[Written]], name: str, path: str, capability: VariableCapability, is_own: bool
 ) -> None:
     blocks = [(f"{space}\0{path}", named) for each in policies for space, path, named in each if path]
     workload = Workload(namespace=name, job="web", group="g", task="t") if is_own else None
     path = "nomad/jobs/web/g" if is_own else path
-    expected = allowed(blocks, f"{name}\0{path}", wanted)
+    expected = allowed(blocks, f"{name}\0{path}", capability)
     has_exact = any(label == f"{name}\0{path}" for label, _ in blocks)
-    if is_own and not has_exact and wanted in ("list", "read"):
+    if is_own and not has_exact and capability in ("list", "read"):
         expected = True
     rights = rights_of(policies, workload)
-    need = needs.variable(wanted)
+    need = needs.variable(capability)
     assert rights.allows(need, Scope(namespace=name, variable=path)) is expected
     if expected:
         # What the dispatcher asks before the row is known lets through whoever may do it somewhere.
@@ -116,8 +118,8 @@ def test_a_variable_is_decided_as_the_rules_say(
 
 
 @given(POLICIES, NAMES, st.sampled_from([Capability.READ_JOB, Capability.SUBMIT_JOB]))
-def test_everywhere_means_in_every_namespace(policies: list[list[Written]], name: str, wanted: Capability) -> None:
-    rights, need = rights_of(policies), needs.namespace(wanted)
+def test_everywhere_means_in_every_namespace(policies: list[list[Written]], name: str, expected: Capability) -> None:
+    rights, need = rights_of(policies), needs.namespace(expected)
     if rights.allows_everywhere(need):
         assert rights.allows(need, Scope(namespace=name))
 

@@ -55,25 +55,25 @@ class Oracle:
 
     def holds(self, leaf: Leaf, scope: Scope) -> bool:
         match leaf:
-            case InNamespace(capabilities=wanted):
+            case InNamespace(capabilities=required):
                 if scope.namespace is None:
-                    return any(r.word in wanted for r in self.rights if r.kind == "namespace") or any(
-                        more in wanted for r in self.rights if r.kind == "namespace"
+                    return any(r.word in required for r in self.rights if r.kind == "namespace") or any(
+                        more in required for r in self.rights if r.kind == "namespace"
                         for more in INCLUDED["namespace"].get(r.word, ())
                     )  # fmt: skip
-                return bool(self.words("namespace", scope.namespace) & set(wanted))
-            case OnVariable(capability=wanted):
-                return wanted in self.words("path", f"{scope.namespace}\0{scope.variable}")
-            case InNodePool(capability=wanted):
-                return wanted in self.words("node_pool", scope.node_pool or "*")
-            case OnHostVolume(capabilities=wanted):
-                return bool(self.words("host_volume", scope.host_volume or "*") & set(wanted))
+                return bool(self.words("namespace", scope.namespace) & set(required))
+            case OnVariable(capability=required):
+                return required in self.words("path", f"{scope.namespace}\0{scope.variable}")
+            case InNodePool(capability=required):
+                return required in self.words("node_pool", scope.node_pool or "*")
+            case OnHostVolume(capabilities=required):
+                return bool(self.words("host_volume", scope.host_volume or "*") & set(required))
             case AtLevel(area=area, level=level):
                 own = self.level(area)
                 return own in (("read",) if (area, level) == ("plugin", "read") else LEVEL_OF[level])
-            case AsOperator(capability=wanted):
+            case AsOperator(capability=required):
                 own = {r.word for r in self.rights if r.kind == "operator"}
-                return wanted in own or wanted in LEVELS["operator"].get(self.level("operator"), ())
+                return required in own or required in LEVELS["operator"].get(self.level("operator"), ())
             case _:
                 raise AssertionError(leaf)
 

@@ -196,7 +196,7 @@ def test_settings_reach_server_and_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "wanted"),
+    ("block", "expected"),
     [
         ({}, DrainSpec(deadline=seconds(3600))),
         ({"deadline": "2m", "ignore_system_jobs": True}, DrainSpec(deadline=seconds(120), ignore_system_jobs=True)),
@@ -204,12 +204,12 @@ def test_settings_reach_server_and_client(tmp_path: Path) -> None:
     ],
 )
 def test_a_drain_on_shutdown_reaches_the_client(
-    tmp_path: Path, block: dict[str, Any], wanted: DrainSpec, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, block: dict[str, Any], expected: DrainSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "drain_on_shutdown": block}}
-    assert shutdown_drain(config_of({**given, "leave_on_terminate": True})) == wanted
+    assert shutdown_drain(config_of({**given, "leave_on_terminate": True})) == expected
     assert not caplog.messages
-    assert shutdown_drain(config_of(given)) == wanted
+    assert shutdown_drain(config_of(given)) == expected
     assert "has no effect: set leave_on_interrupt or leave_on_terminate" in caplog.text
 
 

@@ -148,7 +148,7 @@ def test_a_bad_token_is_refused() -> None:
 @pytest.mark.parametrize("expression", ["", 'ID matches "7"'])
 def test_pages_of_a_long_list_are_those_of_the_sorted_one(reverse: bool, expression: str) -> None:
     rows = [Row(f"id-{number * 7919 % 12_007}", number * 31 % 997) for number in range(12_007)]
-    wanted = [row.id for row in sorted(rows, key=by_index, reverse=reverse) if not expression or "7" in row.id]
+    expected = [row.id for row in sorted(rows, key=by_index, reverse=reverse) if not expression or "7" in row.id]
     shown: list[str] = []
     token = ""
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_pages_of_a_long_list_are_those_of_the_sorted_one(reverse: bool, express
         page = make_page(rows, lambda row: {"ID": row.id}, key=by_index, options=options)
         shown += [row["ID"] for row in page.rows]
         token = page.next_token
-    assert shown == wanted[:300]
+    assert shown == expected[:300]
     everything = make_page(rows, lambda row: {"ID": row.id}, key=by_index, options=ReadOptions(reverse=reverse))
     assert len(everything.rows) == len(rows) and not everything.next_token
 
@@ -165,13 +165,13 @@ def test_pages_of_a_long_list_are_those_of_the_sorted_one(reverse: bool, express
 def test_a_step_looks_at_a_bounded_number_of_rows_also_when_none_is_wanted(options: ReadOptions) -> None:
     looked_at = 0
 
-    def is_wanted(_: Row) -> bool:
+    def is_selected(_: Row) -> bool:
         nonlocal looked_at
         looked_at += 1
         return False
 
     rows = [Row(id=f"{number:06}", create_index=1) for number in range(3 * GATHERED + 1)]
-    pager = Pager(rows, msgspec.to_builtins, key=by_index, options=options, wanted=is_wanted)
+    pager = Pager(rows, msgspec.to_builtins, key=by_index, options=options, is_selected=is_selected)
     counts = []
     while not pager.step(STEP):
         counts.append(looked_at)

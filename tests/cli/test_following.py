@@ -245,18 +245,18 @@ def test_a_file_that_was_cut_short_meanwhile_begins_again(serve: Serve, capfdbin
 
 
 @pytest.mark.parametrize("follow", [True, False])
-@pytest.mark.parametrize(("begin", "wanted"), [
+@pytest.mark.parametrize(("begin", "expected"), [
     (StartPosition(lines=0), b""), (StartPosition(lines=2), b"8\n9\n"),
     (StartPosition(lines=300), b"".join(b"%d\n" % n for n in range(10))),
     (StartPosition(characters=3), b"\n9\n"), (StartPosition(characters=500), b"".join(b"%d\n" % n for n in range(10))),
 ])  # fmt: skip
 def test_the_end_is_cut_exactly(
-    serve: Serve, capfdbinary: Any, begin: StartPosition, wanted: bytes, follow: bool
+    serve: Serve, capfdbinary: Any, begin: StartPosition, expected: bytes, follow: bool
 ) -> None:
     node = Node(b"0\n1\n2\n3\n", b"", b"4\n5\n6\n", b"7\n8\n9\n")
     node.breaks = [0, 1]
     print_source(serve(node), LOG, begin, follow=follow, bounds=FAST)
-    assert capfdbinary.readouterr()[0] == wanted
+    assert capfdbinary.readouterr()[0] == expected
 
 
 def test_many_lines_are_cut_over_many_frames(serve: Serve, capfdbinary: Any) -> None:

@@ -88,13 +88,13 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     nothing, empty = str(tmp_path / "nothing.pem"), tmp_path / "empty.pem"
     empty.write_text("no certificate")
     address = "https://127.0.0.1:1"
-    for settings, wanted in (
+    for settings, expected in (
         (AgentAddress(address=address, ca_cert=nothing), f"-ca-cert {nothing}: No such file"),
         (AgentAddress(address=address, ca_cert=str(empty)), "it holds no certificate"),
         (AgentAddress(address=address, client_cert=nothing), f"-client-cert {nothing}"),
         (AgentAddress(address=address, client_cert=str(empty)), "no certificate with its key"),
     ):
-        with pytest.raises(Unreachable, match=re.escape(wanted)):
+        with pytest.raises(Unreachable, match=re.escape(expected)):
             ApiClient(settings).read("/v1/jobs")
 
 

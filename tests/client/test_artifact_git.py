@@ -111,8 +111,8 @@ async def fetch(dirs: TaskDirs, **options: str) -> None:
     place = hook.TaskPlace(task_name="web", dirs=dirs)
     limits = ArtifactLimits(is_confined=False, env_names=NAMES)
     async with asyncio.timeout(LIMIT_S):
-        wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits)
-        await hook.fetch_all(wanted, on_done=lambda _digest: None)
+        expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits)
+        await hook.fetch_all(expected, on_done=lambda _digest: None)
 
 
 async def test_git_by_ssh_uses_no_configuration_of_the_agents_user(machine: Machine, dirs: TaskDirs) -> None:
@@ -156,9 +156,9 @@ def test_ssh_itself_understands_the_options_so() -> None:
 async def test_ssh_itself_runs_in_a_confined_download(dirs: TaskDirs) -> None:
     place = hook.TaskPlace(task_name="web", dirs=dirs)
     artifact = TaskArtifact(getter_source="git::ssh://git@127.0.0.1:1/repo.git", relative_dest="local/got")
-    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
+    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
     with pytest.raises(RecoverableError, match="Connection refused"):
-        await hook.fetch_all(wanted, on_done=lambda _digest: None)
+        await hook.fetch_all(expected, on_done=lambda _digest: None)
 
 
 @pytest.mark.parametrize(

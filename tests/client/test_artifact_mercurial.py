@@ -76,8 +76,8 @@ def address(work: Path) -> Iterator[str]:
 async def fetch(dirs: TaskDirs, source: str, *, limits: ArtifactLimits | None = None, **options: str) -> Path:
     artifact = TaskArtifact(getter_source=source, relative_dest="local/got", getter_options=options)
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
-    await hook.fetch_all(wanted, on_done=lambda _digest: None)
+    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    await hook.fetch_all(expected, on_done=lambda _digest: None)
     return Path(dirs.local_dir, "got")
 
 

@@ -120,8 +120,8 @@ async def fetch(tmp_path: Path, source: str, **options: str) -> Path:
     dirs = build_task_dir(str(tmp_path), ALLOC, "web")
     artifact = TaskArtifact(getter_source=source, getter_options=options, relative_dest="local/")
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    wanted = hook.plan((artifact,), place, lookup=lambda _: None, limits=ArtifactLimits())
-    await hook.fetch_all(wanted, on_done=lambda _: None)
+    expected = hook.plan((artifact,), place, lookup=lambda _: None, limits=ArtifactLimits())
+    await hook.fetch_all(expected, on_done=lambda _: None)
     return Path(dirs.local_dir)
 
 

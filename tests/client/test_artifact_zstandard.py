@@ -33,8 +33,8 @@ async def fetch(dirs: TaskDirs, name: str, data: bytes, *, limits: ArtifactLimit
     Path(dirs.local_dir, name).write_bytes(data)
     artifact = TaskArtifact(getter_source=f"file::local/{name}", relative_dest="local/got")
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
-    await hook.fetch_all(wanted, on_done=lambda _digest: None)
+    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    await hook.fetch_all(expected, on_done=lambda _digest: None)
     got = Path(dirs.local_dir, "got")
     return {str(path.relative_to(got)): path.read_bytes() for path in got.rglob("*") if path.is_file()}
 

@@ -117,9 +117,9 @@ async def fetch(
     """Fetch one artifact into a task's directories; nothing may stay behind but what was fetched."""
     artifact = TaskArtifact(getter_source=source, relative_dest=dest, **changes)
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
     try:
-        await hook.fetch_all(wanted, on_done=lambda _digest: None)
+        await hook.fetch_all(expected, on_done=lambda _digest: None)
     finally:
         assert [name for name in os.listdir(dirs.alloc_dir) if name.startswith(hook.STAGING)] == []
 
@@ -512,7 +512,7 @@ async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
     site.files["/slow"] = b"x" * (3 << 20)
     artifact = TaskArtifact(getter_source=f"{site.url}/slow", relative_dest="local/")
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    wanted = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
+    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
     told: list[str] = []
 
     def tell(text: str) -> None:
@@ -522,6 +522,6 @@ async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
 
     async with asyncio.timeout(30):
         with pytest.raises(RecoverableError):  # the site ends the answer early
-            await hook.fetch_all(wanted, on_done=lambda _digest: None, progress=hook.ProgressReport(RealEnv(), tell))
+            await hook.fetch_all(expected, on_done=lambda _digest: None, progress=hook.ProgressReport(RealEnv(), tell))
 
     assert site.release.is_set(), told

@@ -42,9 +42,9 @@ async def fetch(dirs: TaskDirs, source: str, dest: str = "local/got", *, limits:
     """Fetch one artifact."""
     place = hook.TaskPlace(task_name="web", dirs=dirs)
     artifacts = (TaskArtifact(getter_source=source, relative_dest=dest),)
-    wanted = hook.plan(artifacts, place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    expected = hook.plan(artifacts, place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
     async with asyncio.timeout(LIMIT_S):
-        await hook.fetch_all(wanted, on_done=lambda _digest: None)
+        await hook.fetch_all(expected, on_done=lambda _digest: None)
 
 
 def put(dirs: TaskDirs, name: str, data: bytes) -> str:

@@ -83,9 +83,9 @@ def test_each_allocation_may_have_a_volume_of_its_own():
     ],
 )
 def test_what_cannot_be_mounted_is_told(mount: dict[str, Any], request_: dict[str, Any], reason: str):
-    wanted = VolumeMount(**{"volume": "v", "destination": "/d", **mount})
+    expected = VolumeMount(**{"volume": "v", "destination": "/d", **mount})
     with pytest.raises(Invalid, match=reason):
-        mounts(group_with(wanted, **request_))
+        mounts(group_with(expected, **request_))
 
 
 @pytest.mark.parametrize(("label", "given"), [("z", "z"), ("Z", "Z"), ("", ""), ("system_u:x", "")])

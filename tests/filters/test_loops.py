@@ -95,9 +95,9 @@ def test_the_name_of_a_loop_is_known_inside_it() -> None:
 
 
 @given(
-    items=st.lists(st.text("abc", min_size=1, max_size=2), max_size=6), wanted=st.text("abc", min_size=1, max_size=2)
+    items=st.lists(st.text("abc", min_size=1, max_size=2), max_size=6), expected=st.text("abc", min_size=1, max_size=2)
 )
-def test_loops_agree_with_python(items: list[str], wanted: str) -> None:
+def test_loops_agree_with_python(items: list[str], expected: str) -> None:
     row = {"list": items}
-    assert compile_filter(f"any list as i {{ i == {wanted} }}")(row) == any(each == wanted for each in items)
-    assert compile_filter(f"all list as i {{ i != {wanted} }}")(row) == all(each != wanted for each in items)
+    assert compile_filter(f"any list as i {{ i == {expected} }}")(row) == any(each == expected for each in items)
+    assert compile_filter(f"all list as i {{ i != {expected} }}")(row) == all(each != expected for each in items)

@@ -58,8 +58,8 @@ class Rollout:
     def group(self) -> DeploymentState:
         return self.deployment.task_groups["web"]
 
-    def end(self, wanted: str, **changes: object) -> SetDeploymentStatus:
-        update = DeploymentUpdate(deployment_id=self.id, status=wanted, status_description="told")
+    def end(self, expected: str, **changes: object) -> SetDeploymentStatus:
+        update = DeploymentUpdate(deployment_id=self.id, status=expected, status_description="told")
         return SetDeploymentStatus(update=update, now=LATER, **changes)
 
     def judge(self, *healthy: str, unhealthy: tuple[str, ...] = ()) -> SetDeploymentAllocHealth:

@@ -39,8 +39,8 @@ def test_a_state_is_written_as_it_always_was() -> None:
 
 
 def test_a_snapshot_of_an_earlier_version_is_read_whole() -> None:
-    restored, wanted = snapshot.decode(_written_earlier()), every_table().commit()
-    assert {name: _content(restored, name) for name in ORDER} == {name: _content(wanted, name) for name in ORDER}
+    restored, expected = snapshot.decode(_written_earlier()), every_table().commit()
+    assert {name: _content(restored, name) for name in ORDER} == {name: _content(expected, name) for name in ORDER}
     assert all(len(restored.table(name)) for name in ORDER)
 
 

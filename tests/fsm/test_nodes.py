@@ -25,8 +25,8 @@ def register(replica: Replica, **changes: object) -> Node:
     return replica.state.nodes[ID]
 
 
-def set_status(replica: Replica, wanted: str) -> Node:
-    replica.apply(SetNodeStatus(node_id=ID, status=wanted, updated_at=42))
+def set_status(replica: Replica, expected: str) -> Node:
+    replica.apply(SetNodeStatus(node_id=ID, status=expected, updated_at=42))
     return replica.state.nodes[ID]
 
 

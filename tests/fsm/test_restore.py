@@ -57,20 +57,20 @@ def tables(state: Snapshot, *others: str) -> dict[str, dict[Any, Any]]:
 
 
 def test_every_table_is_as_it_was_and_the_log_goes_on() -> None:
-    wanted = last_state(3, 60)
+    expected = last_state(3, 60)
     replica = Replica(last_state(4, 200))
     index = replica.state.index
-    assert isinstance(restored(replica, archive(wanted)), Applied)
+    assert isinstance(restored(replica, archive(expected)), Applied)
     assert replica.state.index == index + 4
-    assert tables(replica.state, *BY_REVOCATIONS) == tables(wanted, *BY_REVOCATIONS)
+    assert tables(replica.state, *BY_REVOCATIONS) == tables(expected, *BY_REVOCATIONS)
 
 
 def test_no_index_of_a_restored_row_is_above_the_log() -> None:
-    wanted = last_state(3, 300)
+    expected = last_state(3, 300)
     replica = Replica()
-    restored(replica, archive(wanted))
+    restored(replica, archive(expected))
     for name, rows in tables(replica.state).items():
-        assert len(rows) == len(tables(wanted)[name])
+        assert len(rows) == len(tables(expected)[name])
         for row in rows.values():
             told = [getattr(row, field) for field in row.__struct_fields__ if field.endswith("_index")]
             assert all(index is None or index <= replica.state.index for index in told)
@@ -89,12 +89,12 @@ def test_indexes_of_tables_follow(replica: Replica) -> None:
 
 
 def test_parts_of_plans_in_a_snapshot_are_not_restored_and_those_of_the_cluster_go(replica: Replica) -> None:
-    wanted = every_table().commit()
-    assert len(wanted.staged_plans) == len(wanted.restore_chunks) == 1
+    expected = every_table().commit()
+    assert len(expected.staged_plans) == len(expected.restore_chunks) == 1
     edit = Snapshot.empty().edit(1)
-    edit.put(Tables.staged_plans, ("own", 0), wanted.staged_plans[("p", 1)])
+    edit.put(Tables.staged_plans, ("own", 0), expected.staged_plans[("p", 1)])
     replica.state = edit.commit()
-    restored(replica, archive(wanted))
+    restored(replica, archive(expected))
     assert not len(replica.state.staged_plans) and not len(replica.state.restore_chunks)
     assert len(replica.state.evals) == 1
 

@@ -43,9 +43,9 @@ async def test_jobs_have_their_truthful_status(api_with_node: Api) -> None:
         {"Name": "main", "Driver": "mock_driver", "Resources": {"CPU": 90_000, "MemoryMB": 10}}]}])  # fmt: skip
     await api.wait_until("/v1/allocations", lambda rows: len(rows) == 1)
     await set_client_status(api, "running")
-    wanted = "/v1/yurt/jobs?fields=ID,Status,Reason,Desired,Running,Waiting,WaitingReasons&sort=ID"
-    await api.wait_until(wanted, lambda found: found["Columns"]["Status"] == ["waiting", "running"])
-    found = await columns(api, wanted)
+    expected = "/v1/yurt/jobs?fields=ID,Status,Reason,Desired,Running,Waiting,WaitingReasons&sort=ID"
+    await api.wait_until(expected, lambda found: found["Columns"]["Status"] == ["waiting", "running"])
+    found = await columns(api, expected)
     assert (found["ID"], found["Desired"], found["Running"], found["Waiting"]) == (
         ["big", "web"],
         [2, 1],

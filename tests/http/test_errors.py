@@ -16,7 +16,7 @@ NO_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/some/path")
 TOO_LONG = "It took too long: the agent's machine, or an engine on it, does not answer in time"
 
 
-@pytest.mark.parametrize(("error", "status", "reason", "wanted"), [
+@pytest.mark.parametrize(("error", "status", "reason", "expected"), [
     (NO_FILES, 500, "machine-trouble", "The agent's machine is in trouble: Too many open files"),
     (TimeoutError(), 500, "timed-out", TOO_LONG),
     (ExceptionGroup("two", [Conflict("it still runs"), NO_FILES]), 409, "conflict", "it still runs"),
@@ -27,14 +27,14 @@ TOO_LONG = "It took too long: the agent's machine, or an engine on it, does not 
     (Invalid("wrong", status=422), 422, "invalid", "wrong"),
 ])  # fmt: skip
 async def test_trouble_of_the_machine_is_told_and_a_defect_is_logged(
-    api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, reason: str, wanted: str
+    api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, reason: str, expected: str
 ) -> None:
     def fails(loader: StateLoader) -> None:
         raise error
 
     monkeypatch.setattr(StateLoader, "need_state", fails)
     answer = await api.get("/v1/jobs")
-    assert (answer.status, answer.headers["X-Yurt-Error"], answer.text) == (status, reason, wanted)
+    assert (answer.status, answer.headers["X-Yurt-Error"], answer.text) == (status, reason, expected)
 
 
 def test_what_belongs_to_the_closed_set_stays_what_it_is() -> None:

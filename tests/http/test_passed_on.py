@@ -263,10 +263,10 @@ async def test_a_snapshot_is_saved_and_restored_through_any_server(agents: Agent
 
 
 async def test_the_log_of_another_server_is_read_through_any(agents: Agents) -> None:
-    for wanted in (THIRD, "srv3", "leader"):
+    for expected in (THIRD, "srv3", "leader"):
         agents.group.log.elect(THIRD)
         await eventually(lambda: agents.group[SECOND].leader_name == THIRD)
-        async with agents[SECOND].client.get(f"/v1/agent/monitor?plain=true&server_id={wanted}") as answer:
+        async with agents[SECOND].client.get(f"/v1/agent/monitor?plain=true&server_id={expected}") as answer:
             assert (answer.status, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
             assert THIRD in agents.asked
         agents.asked.clear()

@@ -249,8 +249,8 @@ def test_a_host_volume_is_told_by_its_id_its_name_or_its_plugin(key: str) -> Non
     volume = HostVolume(id="v1", name="data", plugin_id="mkdir", namespace="default")
     changes = (Change("host_volumes", "v1", None, volume),)
     asked, other = (EventFilter(parse_topics([f"HostVolume:{each}"]), "default") for each in (key, "other"))
-    (event,) = events_of(7, changes, PutHostVolume.event_type, wanted=asked)
-    assert not list(events_of(7, changes, PutHostVolume.event_type, wanted=other))
+    (event,) = events_of(7, changes, PutHostVolume.event_type, event_filter=asked)
+    assert not list(events_of(7, changes, PutHostVolume.event_type, event_filter=other))
     assert (event["Key"], event["Payload"]["Volume"]["Name"]) == ("v1", "data")
 
 

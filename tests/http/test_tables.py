@@ -35,9 +35,9 @@ def test_a_changed_row_is_told_to_those_who_want_its_topic_and_key(name: str) ->
     (event,) = events_of(7, (change,), RegisterJob.event_type)
     assert topic is not None and topic.name in NEEDS
 
-    def is_told(wanted: str) -> bool:
-        asked = EventFilter(parse_topics([f"{topic.name}:{wanted}"]), event["Namespace"])
-        return list(events_of(7, (change,), RegisterJob.event_type, wanted=asked)) == [event]
+    def is_told(expected: str) -> bool:
+        asked = EventFilter(parse_topics([f"{topic.name}:{expected}"]), event["Namespace"])
+        return list(events_of(7, (change,), RegisterJob.event_type, event_filter=asked)) == [event]
 
     assert all(map(is_told, (event["Key"], *event["FilterKeys"], "*")))
     assert not is_told("other")

@@ -37,9 +37,9 @@ class Reader:
         found: dict[str, Any] = json.loads(first)
         return found
 
-    async def until(self, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    async def until(self, expected: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         async with asyncio.timeout(LIMIT_S):
-            while not wanted(found := await self.line()):
+            while not expected(found := await self.line()):
                 pass
         return found
 

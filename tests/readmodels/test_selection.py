@@ -101,7 +101,7 @@ def test_all_pages_together_are_the_list_in_its_order(
 ) -> None:
     words = search.casefold().split()
     candidates = [each for each in rows if all(word in each.searched for word in words) and holds_filter(each, filter)]
-    wanted = in_order([each for each in candidates if holds_where(each, where)], sort)
+    expected = in_order([each for each in candidates if holds_where(each, where)], sort)
     found, token, pages = list[tuple[str, str]](), "", 0
     while True:
         asked = Asked(
@@ -109,7 +109,7 @@ def test_all_pages_together_are_the_list_in_its_order(
             next_token=token, facets="Status,NodePool",
         )  # fmt: skip
         page = selected(rows, asked)
-        assert page.total == len(wanted)
+        assert page.total == len(expected)
         found += zip(page.columns["Namespace"], page.columns["ID"], strict=True)
         pages += 1
         for name in ("Status", "NodePool"):
@@ -119,7 +119,7 @@ def test_all_pages_together_are_the_list_in_its_order(
         if not token:
             break
         assert pages <= len(rows)
-    assert found == [(each.namespace, each.id) for each in wanted]
+    assert found == [(each.namespace, each.id) for each in expected]
 
 
 def test_more_rows_than_are_kept_give_the_same_first_page() -> None:

@@ -105,6 +105,6 @@ def pruned(value: Any) -> Any:
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus of job files in ../shared beside the checkout")
 def test_every_job_of_the_corpus_is_canonicalized_as_expected() -> None:
     for gold in sorted(CORPUS.glob("*/*.canon.json")):
-        wanted = json.loads(gold.read_text())
+        expected = json.loads(gold.read_text())
         given = json.loads(gold.with_name(gold.name.replace(".canon", "")).read_text())
-        assert pruned(canonicalize_job(given.get("Job", given))) == pruned(wanted.get("Job", wanted)), gold.name
+        assert pruned(canonicalize_job(given.get("Job", given))) == pruned(expected.get("Job", expected)), gold.name

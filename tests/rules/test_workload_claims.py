@@ -53,11 +53,11 @@ def test_without_an_issuer_there_is_no_claim_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("audience", "wanted"), [((), None), (("a",), "a"), (("a", "b"), ["a", "b"])]
+    ("audience", "expected"), [((), None), (("a",), "a"), (("a", "b"), ["a", "b"])]
 )  # fmt: skip
-def test_another_identity_has_its_own_audience(audience: tuple[str, ...], wanted: object) -> None:
+def test_another_identity_has_its_own_audience(audience: tuple[str, ...], expected: object) -> None:
     made = claims(WorkloadIdentity(name="aws", audience=audience, ttl=seconds(90)))
-    assert made.get("aud") == wanted
+    assert made.get("aud") == expected
     assert made["exp"] - made["iat"] == 90
 
 

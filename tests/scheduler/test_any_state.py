@@ -177,8 +177,8 @@ def test_applied_plans_soon_leave_nothing_more_to_do(state: Snapshot) -> None:
     """Soon is at the latest when each allocation was replaced apart from the others, as `max_parallel` may ask."""
     for namespace, job_id in _keys(state):
         after, job = state, state.jobs.get((namespace, job_id))
-        wanted = sum(group.count for group in job.task_groups) if job is not None else 0
-        for number in range(3 + wanted):
+        expected = sum(group.count for group in job.task_groups) if job is not None else 0
+        for number in range(3 + expected):
             plan = scheduler.attempt(after, _evaluation(namespace, job_id), now=NOW, seed=number).plan
             after = apply(after, ApplyPlan(plan=plan), index=after.index + 1).state
         assert plan.is_empty

@@ -38,8 +38,8 @@ def test_a_node_that_only_tells_of_itself_takes_no_more_than_before() -> None:
 
 async def test_a_job_that_waits_for_meta_of_one_node_is_placed_once_a_node_has_it(bench: Any) -> None:
     node = await bench.add_node()
-    wanted = Constraint(l_target="${meta.unique.rack}", r_target="r1", operand="=")
-    await bench.server.resources.jobs.register(factories.job("web", constraints=(wanted,)))
+    expected = Constraint(l_target="${meta.unique.rack}", r_target="r1", operand="=")
+    await bench.server.resources.jobs.register(factories.job("web", constraints=(expected,)))
     await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals())
     again = replace(node, meta={**node.meta, "unique.rack": "r1"})
     await bench.server.clients.calls.register_node(RegisterNodeRequest(node=again))

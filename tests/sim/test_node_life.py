@@ -464,8 +464,8 @@ def check_on_every_node(state: Snapshot, job: Job) -> None:
 def check_client(state: Snapshot, client: SimulatedClient) -> None:
     """What runs on a client is what the servers want there (D1, D3)."""
     running = {task.alloc.id for task in client.tasks.values() if not task.is_over}
-    wanted = {a.id for a in state.allocs_of_node(client.node.id) if not is_terminal(a)}
-    assert running == wanted, f"{client.node.name}: runs {running}, wanted {wanted}"
+    expected = {a.id for a in state.allocs_of_node(client.node.id) if not is_terminal(a)}
+    assert running == expected, f"{client.node.name}: runs {running}, wanted {expected}"
     assert state.nodes[client.node.id].status == status.NODE_READY
 
 

@@ -188,9 +188,9 @@ async def test_etcds_warnings_reach_our_log_and_its_chatter_does_not(
     other = {"srv2.global": "http://127.0.0.1:9"}
     cluster = {**config.initial_cluster, **other}
     async with running(replace(config, initial_cluster=cluster)):
-        wanted = "prober detected unhealthy status"
-        await asyncio.to_thread(wait_for, "a warning", lambda: wanted in caplog.text, 30.0)
-    levels = {record.levelno for record in caplog.records if wanted in record.getMessage()}
+        expected = "prober detected unhealthy status"
+        await asyncio.to_thread(wait_for, "a warning", lambda: expected in caplog.text, 30.0)
+    levels = {record.levelno for record in caplog.records if expected in record.getMessage()}
     assert levels == {logging.WARNING}
     assert any(record.levelno == logging.DEBUG for record in caplog.records)
     assert "simple token" not in "".join(r.getMessage() for r in caplog.records if r.levelno > logging.DEBUG)

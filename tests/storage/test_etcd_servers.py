@@ -112,15 +112,15 @@ async def test_leadership_goes_to_the_server_beside_etcds_leader(etcd: LocalEtcd
     await client.close()
 
 
-async def wait_settled(etcd: LocalEtcd, servers: list[LogServer], *, wanted: LogServer | None = None) -> LogServer:
+async def wait_settled(etcd: LocalEtcd, servers: list[LogServer], *, expected: LogServer | None = None) -> LogServer:
     """The leader, once it is the server beside the member that leads etcd: no other one takes its term from then on.
 
-    With `wanted` wait until it is that one.
+    With `expected` wait until it is that one.
     """
     async with asyncio.timeout(60):
         while True:
             leader = await wait_leader(servers)
-            if wanted in (None, leader) and await leads_etcd(etcd, leader.name) and leader.is_ready:
+            if expected in (None, leader) and await leads_etcd(etcd, leader.name) and leader.is_ready:
                 return leader
             await asyncio.sleep(0.02)
 
@@ -146,7 +146,7 @@ async def test_resigning_gives_the_term_to_the_server_named(etcd: LocalEtcd, ser
 
     # Where etcd answers the heir late, the third server leads for a second: etcd's leadership, which has gone to the
     # heir's member, brings the term there.
-    await wait_settled(etcd, servers, wanted=heir)
+    await wait_settled(etcd, servers, expected=heir)
     await heir.append([2])
     await wait_equal(servers)
     with pytest.raises(Invalid, match='there is no server "srv9'):

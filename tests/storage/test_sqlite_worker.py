@@ -28,14 +28,14 @@ def numbers(connection: sqlite3.Connection) -> list[int]:
 @pytest.mark.parametrize("together", [1, 5])
 async def test_a_function_that_fails_loses_its_own_changes_alone(tmp_path: Path, together: int) -> None:
     worker = SqliteWorker(tmp_path / "numbers.db", schema=SCHEMA, name="numbers")
-    wanted = [1, -2, 3, -4, 5, 6]
+    expected = [1, -2, 3, -4, 5, 6]
     try:
         told: list[BaseException | None] = []
-        for first in range(0, len(wanted), together):
-            part = wanted[first : first + together]
+        for first in range(0, len(expected), together):
+            part = expected[first : first + together]
             calls = (worker.call(partial(insert, number)) for number in part)
             told += await asyncio.gather(*calls, return_exceptions=True)
-        assert [isinstance(error, ValueError) for error in told] == [number < 0 for number in wanted]
+        assert [isinstance(error, ValueError) for error in told] == [number < 0 for number in expected]
         assert await worker.call(numbers) == [1, 3, 5, 6]
         assert worker.failure == ""
     finally:

@@ -66,8 +66,8 @@ def faults_of(path: Path) -> Iterator[str]:
         yield "the server is asked through core/api.js"
     if bare := re.findall(r'(?:from|import) "([^."][^"]*)"', text):
         yield f"imports are relative: {bare}"
-    wanted = [*imports_of(path, STATIC), *imports_of(path, DYNAMIC)]
-    if missing := [str(target) for target in wanted if not target.is_file()]:
+    expected = [*imports_of(path, STATIC), *imports_of(path, DYNAMIC)]
+    if missing := [str(target) for target in expected if not target.is_file()]:
         yield f"missing: {missing}"
 
 

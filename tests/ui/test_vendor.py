@@ -33,10 +33,10 @@ def test_nothing_else_is_vendored() -> None:
 
 
 def test_every_package_has_its_licence_and_the_version_that_the_recipe_asks_for() -> None:
-    wanted = json.loads((RECIPE / "package.json").read_text())["dependencies"]
+    expected = json.loads((RECIPE / "package.json").read_text())["dependencies"]
     packages = KNOWN["packages"]
 
-    assert {name: packages[name]["version"] for name in wanted} == wanted
+    assert {name: packages[name]["version"] for name in expected} == expected
     assert {package["license"] for package in packages.values()} <= FREE
     texts = {path.stem for path in (VENDOR / "licences").glob("*.txt")}
     assert texts == {name.replace("/", "-").lstrip("@") for name in packages} - {"axe-core"}

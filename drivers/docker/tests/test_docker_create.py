@@ -484,9 +484,9 @@ def test_a_misspelt_option_is_told_at_registration() -> None:
     assert problem.hint == 'did you mean "privileged"?'
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("5m", 300.0), ("1m30s", 90.0), ("250ms", 0.25)])
-def test_durations_are_gos(text: str, wanted: float) -> None:
-    assert parse_duration(text, option="x") == wanted
+@pytest.mark.parametrize(("text", "expected"), [("5m", 300.0), ("1m30s", 90.0), ("250ms", 0.25)])
+def test_durations_are_gos(text: str, expected: float) -> None:
+    assert parse_duration(text, option="x") == expected
 
 
 def test_a_wrong_duration_of_the_agent_names_its_option() -> None:

@@ -303,7 +303,7 @@ async def test_no_line_is_lost_or_doubled_over_restarts_of_the_agent(bench: Benc
     script = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); [ $((i%100)) = 0 ] && sleep 0.02; done; true"
     handle = await bench.start(shell(script), logs=LogRotation(max_files=100, max_bytes=5000))
     for lines in (200, 900, 1700):
-        await bench.until(lambda wanted=lines: bench.output().count("\n") >= wanted, "output")  # type: ignore[misc]
+        await bench.until(lambda expected=lines: bench.output().count("\n") >= expected, "output")  # type: ignore[misc]
         await bench.restart()
         await bench.driver.recover_task(handle)
     assert (await bench.wait(handle)).is_success

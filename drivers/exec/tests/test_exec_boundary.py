@@ -54,17 +54,17 @@ NO_ARGUMENTS = (
 LOCAL_USER = 54321
 
 
-def calls(*wanted: tuple[str, *tuple[int, ...]]) -> str:
+def calls(*syscalls: tuple[str, *tuple[int, ...]]) -> str:
     """A script that makes system calls and prints the error number of each, 0 for none."""
-    listed = (", ".join(map(str, [NUMBERS[name], *arguments, *[0] * 5][:6])) for name, *arguments in wanted)
+    listed = (", ".join(map(str, [NUMBERS[name], *arguments, *[0] * 5][:6])) for name, *arguments in syscalls)
     lines = "".join(f'print((syscall({each}) == -1 ? $!+0 : 0), "\\n");' for each in listed)
     return f"perl -e '$| = 1; {lines}'"
 
 
-async def answers(cell: Cell, *wanted: tuple[str, *tuple[int, ...]], **config: Any) -> dict[str, int]:
+async def answers(cell: Cell, *syscalls: tuple[str, *tuple[int, ...]], **config: Any) -> dict[str, int]:
     """The error numbers of system calls in a task."""
-    said = await cell.said(calls(*wanted), **config)
-    return dict(zip((name for name, *_ in wanted), map(int, said.split()), strict=True))
+    said = await cell.said(calls(*syscalls), **config)
+    return dict(zip((name for name, *_ in syscalls), map(int, said.split()), strict=True))
 
 
 async def rights(cell: Cell, **config: Any) -> dict[str, int]:

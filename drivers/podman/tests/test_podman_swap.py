@@ -101,5 +101,5 @@ async def test_a_container_that_ended_with_the_machine_is_started_on_the_mounts_
 
 
 def is_running(engine: PodmanEngine, handle: TaskHandle) -> bool:
-    wanted = ("inspect", "--format", "{{.State.Running}}", str(handle.state["container_id"]))
-    return engine.run(*wanted).stdout.strip() == b"true"
+    inspection = ("inspect", "--format", "{{.State.Running}}", str(handle.state["container_id"]))
+    return engine.run(*inspection).stdout.strip() == b"true"

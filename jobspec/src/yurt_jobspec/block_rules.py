@@ -148,19 +148,19 @@ def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list
     seen: set[str] = set()
     for policy, block in zip(policies, blocks, strict=False):
         label = block.labels[0]
-        wanted = _SCALING_TYPES.get(label.text)
+        required_type = _SCALING_TYPES.get(label.text)
         policy.pop("-name", None)
-        if wanted is None:
+        if required_type is None:
             detail = 'scaling policy name must be "cpu" or "mem"'
             decoder.report("Invalid scaling policy name", detail, label.start, label.end)
         elif label.text in seen:
             detail = f"Only one scaling {label.text} block is allowed."
             decoder.report(f'Duplicate scaling "{label.text}" block', detail, block.start, label.end)
-        elif policy["Type"] not in ("", wanted):
-            detail = f'Invalid policy type, expected "{wanted}" but found "{policy["Type"]}"'
+        elif policy["Type"] not in ("", required_type):
+            detail = f'Invalid policy type, expected "{required_type}" but found "{policy["Type"]}"'
             decoder.report("Invalid scaling policy type", detail, block.start, label.end)
         seen.add(label.text)
-        policy["Type"] = policy["Type"] or wanted
+        policy["Type"] = policy["Type"] or required_type
 
 
 _RULES = {

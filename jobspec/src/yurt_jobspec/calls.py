@@ -167,10 +167,10 @@ def convert_call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> 
     """`convert(value, type)`; the second argument is a type, not a value."""
     if len(node.arguments) != 2:
         raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
-    value, wanted = evaluator.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
+    value, target = evaluator.evaluate(node.arguments[0], scope), read_type(node.arguments[1])
     evaluator.budget.charge_work(value, node)
     try:
-        return convert(value, wanted)
+        return convert(value, target)
     except ConversionError as error:
         detail = f'Call to function "convert" failed: {error}.'
         raise fail("Error in function call", detail, node.start, node.name_end) from None

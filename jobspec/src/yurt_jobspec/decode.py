@@ -148,18 +148,18 @@ class Decoder:
         else:
             result.setdefault(child.field, {})[block.labels[0].text] = value
 
-    def labels_fit(self, block: BlockNode, wanted: tuple[str, ...]) -> bool:
-        if len(block.labels) == len(wanted):
+    def labels_fit(self, block: BlockNode, expected: tuple[str, ...]) -> bool:
+        if len(block.labels) == len(expected):
             return True
-        names = ", ".join(field.strip("-").lower() for field in wanted) or "none"
-        if len(block.labels) > len(wanted):
-            extra = block.labels[len(wanted)]
-            detail = f"Only {len(wanted)} labels ({names}) are expected for {block.type} blocks."
-            if not wanted:
+        names = ", ".join(field.strip("-").lower() for field in expected) or "none"
+        if len(block.labels) > len(expected):
+            extra = block.labels[len(expected)]
+            detail = f"Only {len(expected)} labels ({names}) are expected for {block.type} blocks."
+            if not expected:
                 detail = f"No labels are expected for {block.type} blocks."
             self.report(f"Extraneous label for {block.type}", detail, extra.start, extra.end)
             return False
-        detail = f"All {block.type} blocks must have {len(wanted)} labels ({names})."
+        detail = f"All {block.type} blocks must have {len(expected)} labels ({names})."
         hint = f'Write {block.type} "name" {{ ... }}.'
         self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=hint)
         return False

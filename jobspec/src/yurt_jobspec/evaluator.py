@@ -133,13 +133,13 @@ class Evaluator:
                 (OffsetDiagnostic("Expression result too large", "The value's type is too large.", *place(node)),)
             ) from None
 
-    def as_type(self, node: Expr, scope: NameScope, wanted: str, summary: str, detail: str) -> Any:
+    def as_type(self, node: Expr, scope: NameScope, target: str, summary: str, detail: str) -> Any:
         """The expression's value, converted to a primitive type; null is refused."""
         value = self.evaluate(node, scope)
         if is_null(value):
             raise fail(summary, f"{detail} The value is null.", node.start, node.end)
         try:
-            return convert(value, wanted)
+            return convert(value, target)
         except ConversionError as error:
             raise fail(summary, f"{detail} Unsuitable value: {error}.", node.start, node.end) from None
 
@@ -355,8 +355,8 @@ class Evaluator:
             self.budget.charge_work(left, node)
             self.budget.charge_work(right, node)
             return equal(left, right) == (operator == "==")
-        wanted = "bool" if operator in ("&&", "||") else "number"
-        first, second = self.operands(node, left, wanted, scope)
+        operand_type = "bool" if operator in ("&&", "||") else "number"
+        first, second = self.operands(node, left, operand_type, scope)
         if operator == "&&":
             return first and second
         if operator == "||":
@@ -370,14 +370,14 @@ class Evaluator:
         except ValueError as error:
             raise fail("Operation failed", str(error), node.start, node.end) from None
 
-    def operands(self, node: Binary, left: Value, wanted: str, scope: NameScope) -> tuple[Any, Any]:
+    def operands(self, node: Binary, left: Value, target: str, scope: NameScope) -> tuple[Any, Any]:
         results: list[Any] = []
         problems: list[OffsetDiagnostic] = []
         for side, operand in (("left", node.left), ("right", node.right)):
             known = LiteralValue(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
             try:
                 results.append(
-                    self.as_type(known, scope, wanted, "Invalid operand", f"The {side} operand must be a {wanted}.")
+                    self.as_type(known, scope, target, "Invalid operand", f"The {side} operand must be a {target}.")
                 )
             except BudgetExhausted:
                 raise

@@ -100,11 +100,11 @@ def _type_of(value: Value, steps: list[int]) -> Type:
     return ("map", value.element)
 
 
-def type_name(wanted: Type) -> str:
+def type_name(target: Type) -> str:
     """The type the way messages call it."""
-    if isinstance(wanted, str):
-        return "any type" if wanted == "any" else wanted
-    kind, inner = wanted
+    if isinstance(target, str):
+        return "any type" if target == "any" else target
+    kind, inner = target
     if kind in ("tuple", "object"):
         return str(kind)
     return f"{kind} of {type_name(inner)}"
@@ -138,15 +138,15 @@ def pairs_of(value: Value) -> Iterator[tuple[Value, Value]] | None:
 # Conversion.
 
 
-def convert(value: Value, wanted: Type) -> Value:
+def convert(value: Value, target: Type) -> Value:
     """The value as the wanted type. Raises ConversionError."""
-    if wanted == "any":
+    if target == "any":
         return value
     if is_null(value):
-        return Null(wanted)
-    if isinstance(wanted, str):
-        return _PRIMITIVE_CONVERSIONS[wanted](value)
-    return _COMPOUND_CONVERSIONS[wanted[0]](value, wanted[1])
+        return Null(target)
+    if isinstance(target, str):
+        return _PRIMITIVE_CONVERSIONS[target](value)
+    return _COMPOUND_CONVERSIONS[target[0]](value, target[1])
 
 
 def _to_string(value: Value) -> str:
@@ -181,10 +181,10 @@ def _to_bool(value: Value) -> bool:
 _PRIMITIVE_CONVERSIONS = {"string": _to_string, "number": _to_number, "bool": _to_bool}
 
 
-def _elements(value: Value, wanted: str, inner: Type) -> tuple[Type, tuple[Value, ...]]:
+def _elements(value: Value, target: str, inner: Type) -> tuple[Type, tuple[Value, ...]]:
     items = items_of(value)
     if items is None:
-        raise ConversionError(f"{type_name((wanted, inner))} required, but have {type_name(type_of(value))}")
+        raise ConversionError(f"{type_name((target, inner))} required, but have {type_name(type_of(value))}")
     if inner == "any":
         inner = _common(items)
     return inner, tuple(convert(item, inner) for item in items)
@@ -246,7 +246,7 @@ def _to_tuple(value: Value, inner: tuple[Type, ...]) -> tuple[Value, ...]:
         raise ConversionError(f"tuple required, but have {type_name(type_of(value))}")
     if len(items) != len(inner):
         raise ConversionError(f"tuple of {len(inner)} elements required, but have {len(items)}")
-    return tuple(convert(item, wanted) for item, wanted in zip(items, inner, strict=True))
+    return tuple(convert(item, target) for item, target in zip(items, inner, strict=True))
 
 
 def _to_object(value: Value, inner: tuple[tuple[str, Type], ...]) -> dict[str, Value]:
@@ -254,13 +254,13 @@ def _to_object(value: Value, inner: tuple[tuple[str, Type], ...]) -> dict[str, V
     if entries is None:
         raise ConversionError(f"object required, but have {type_name(type_of(value))}")
     result = {}
-    for name, wanted in inner:
-        if isinstance(wanted, tuple) and wanted[0] == "optional":
-            result[name] = convert(entries.get(name), wanted[1])
+    for name, target in inner:
+        if isinstance(target, tuple) and target[0] == "optional":
+            result[name] = convert(entries.get(name), target[1])
         elif name not in entries:
             raise ConversionError(f'attribute "{name}" is required')
         else:
-            result[name] = convert(entries[name], wanted)
+            result[name] = convert(entries[name], target)
     return result
 
 
@@ -300,8 +300,8 @@ def _unify_compound(types: list[Type]) -> Type | None:
         return None if element is None else ("map", element)
     if kinds <= {"tuple", "list", "set"}:
         element = unify([item for kind, inner in types for item in (inner if kind == "tuple" else [inner])])
-        wanted = "set" if "set" in kinds and "list" not in kinds and "tuple" not in kinds else "list"
-        return None if element is None else (wanted, element)
+        target = "set" if "set" in kinds and "list" not in kinds and "tuple" not in kinds else "list"
+        return None if element is None else (target, element)
     return None
 
 

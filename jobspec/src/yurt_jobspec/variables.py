@@ -106,10 +106,10 @@ class VariableReader:
             if attribute.name not in ("type", "default", "description", "sensitive", "nullable"):
                 detail = f'An argument named "{attribute.name}" is not expected here.'
                 self.report(OffsetDiagnostic("Unsupported argument", detail, attribute.start, attribute.name_end))
-        wanted = None
+        target = None
         if "type" in known:
             try:
-                wanted = read_type(known["type"].value, exact=True)
+                target = read_type(known["type"].value, exact=True)
             except EvaluationError as error:
                 self.broken.add(name)
                 self.findings.add_all(self.source, error.problems)
@@ -117,7 +117,7 @@ class VariableReader:
         default = known["default"].value if "default" in known else None
         validations = self.validations(block)
         sensitive = "sensitive" in known and self.is_true(known["sensitive"])
-        self.add(Declaration(name, wanted, default, validations, block.start, block.labels[0].end, sensitive))
+        self.add(Declaration(name, target, default, validations, block.start, block.labels[0].end, sensitive))
 
     def is_true(self, attribute: AttributeNode) -> bool:
         node = attribute.value

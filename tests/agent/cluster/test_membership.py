@@ -52,10 +52,10 @@ class Node:
     def statuses(self) -> dict[str, str]:
         return {each.name: each.status for each in self.membership.members()}
 
-    async def wait(self, **wanted: str) -> None:
+    async def wait(self, **expected: str) -> None:
         """Wait until it sees these statuses."""
         async with asyncio.timeout(LIMIT_S):
-            while any(self.statuses().get(f"{name}.global") != status for name, status in wanted.items()):
+            while any(self.statuses().get(f"{name}.global") != status for name, status in expected.items()):
                 await self.membership.wait_change(0.05)
 
     async def stop(self) -> None:

@@ -80,11 +80,11 @@ def test_what_is_left_can_always_go_on(statuses: list[str], min_quorum: int) -> 
 
 def test_a_peer_is_found_by_id_name_and_address_of_its_server() -> None:
     peers = [LogPeer(id=f"{number}", name=f"s{number}.global", address=f"s{number}:4647") for number in range(2)]
-    for wanted in ("1", "s1.global", "s1:4647"):
-        assert find_peer(peers, wanted).name == "s1.global"
-    for wanted in ("nobody", ""):
+    for expected in ("1", "s1.global", "s1:4647"):
+        assert find_peer(peers, expected).name == "s1.global"
+    for expected in ("nobody", ""):
         with pytest.raises(NotFound, match="list-peers"):
-            find_peer(peers, wanted)
+            find_peer(peers, expected)
 
 
 def test_only_the_place_of_a_server_that_is_gone_is_taken() -> None:

@@ -69,9 +69,9 @@ def user_alloc(node_id: str, number: int = 0, **request: Any) -> Allocation:
     return placed(node_id, job=factories.job("user", task_groups=(group,)), number=number)
 
 
-async def started(client: Client, server: FakeServerPort, plugin: FakeCsiPlugin, **wanted: Any) -> Allocation:
+async def started(client: Client, server: FakeServerPort, plugin: FakeCsiPlugin, **expected: Any) -> Allocation:
     """The plugin runs on the client and is healthy."""
-    alloc = plugin_alloc(client.node_id, **wanted)
+    alloc = plugin_alloc(client.node_id, **expected)
     server.put_alloc(alloc)
     socket = client.csi.places.socket(alloc.id, "web")
     await eventually(socket.parent.is_dir)

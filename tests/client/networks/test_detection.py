@@ -100,12 +100,12 @@ def test_a_node_forgets_the_networks_that_are_gone():
 
 
 def test_a_host_network_is_told_by_the_address_of_this_machine_in_it():
-    wanted = {
+    expected = {
         "loop": HostNetworkInfo(cidr="127.0.0.0/8", reserved_ports="22"),
         "by-name": HostNetworkInfo(interface="lo"),
         "absent": HostNetworkInfo(cidr="198.51.100.0/24"),
     }
-    found = host_networks(wanted)
+    found = host_networks(expected)
     assert {name: network.cidr for name, network in found.items()} == {"loop": "127.0.0.1/8", "by-name": "127.0.0.1/32"}
     assert (found["loop"].interface, found["loop"].reserved_ports) == ("lo", "22")
 

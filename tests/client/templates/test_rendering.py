@@ -35,7 +35,7 @@ def shown(text: str, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ('{{ env "A" }}{{ env "NOPE" }}', "b"),
         ('{{ envOrDefault "EMPTY" "x" }}', "x"),
@@ -79,8 +79,8 @@ def shown(text: str, **changes: Any) -> str:
         ('{{ sprig_dig "a" "b" "none" (parseJSON `{"a":{}}`) }} {{ sprig_coalesce "" 0 "z" }}', "none z"),
     ],
 )  # fmt: skip
-def test_functions(text: str, wanted: str) -> None:
-    assert shown(text) == wanted
+def test_functions(text: str, expected: str) -> None:
+    assert shown(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_items_of_a_variable_and_what_is_known_of_it() -> None:
         '{{ with nomadVar "app/db" }}{{ .user }} {{ .user.Key }} {{ index . "Keys" }} {{ .Metadata.ModifyIndex }}'
         "{{ range .Tuples }} {{ .Key }}={{ .Value }}{{ end }} {{ .user | toJSON }} {{ . | toJSON }}{{ end }}"
     )
-    wanted = 'anna user k 7 Keys=k user=anna "anna" {"Keys":"k","user":"anna"}'
-    assert shown(text, answers=((VARIABLE, QuestionAnswer(data=DB)),)) == wanted
+    expected = 'anna user k 7 Keys=k user=anna "anna" {"Keys":"k","user":"anna"}'
+    assert shown(text, answers=((VARIABLE, QuestionAnswer(data=DB)),)) == expected
 
 
 def test_a_missing_variable_holds_the_text_back_and_an_asked_one_does_not() -> None:

@@ -30,7 +30,7 @@ def write(dirs: TaskDirs, path: str, body: bytes = b"text", mode: int = 0o640) -
 
 
 def test_paths_are_taken_from_the_task_or_the_shared_directory(dirs: TaskDirs) -> None:
-    for path, wanted in (
+    for path, expected in (
         ("local/a/b", f"{dirs.task_dir}/local/a/b"),
         ("/local/c", f"{dirs.task_dir}/local/c"),
         ("/alloc/data/d", f"{dirs.shared_dir}/data/d"),
@@ -38,7 +38,7 @@ def test_paths_are_taken_from_the_task_or_the_shared_directory(dirs: TaskDirs) -
         ("/../../etc/f", f"{dirs.task_dir}/etc/f"),
     ):
         made = write(dirs, path)
-        assert str(made) == wanted and made.read_bytes() == b"text"
+        assert str(made) == expected and made.read_bytes() == b"text"
         assert stat.S_IMODE(made.stat().st_mode) == 0o640
 
 
@@ -114,7 +114,7 @@ def test_the_host_is_read_only_without_the_sandbox(dirs: TaskDirs, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("A=1\nexport B = two words \n", {"A": "1", "B": "two words"}),
         ("A='x # y' # no\n#C=1\n\nB=a#b", {"A": "x # y", "B": "a#b"}),
@@ -123,8 +123,8 @@ def test_the_host_is_read_only_without_the_sandbox(dirs: TaskDirs, tmp_path: Pat
         ('A={"json": 1}', {"A": "{json: 1}"}),
     ],
 )
-def test_variables_are_read_as_shells_write_them(text: str, wanted: dict[str, str]) -> None:
-    assert read_env(text.encode()) == wanted
+def test_variables_are_read_as_shells_write_them(text: str, expected: dict[str, str]) -> None:
+    assert read_env(text.encode()) == expected
 
 
 @pytest.mark.parametrize("text", ["A", "1A=x", "A B=1", "A='x", 'A="x', "A=a\0b"])

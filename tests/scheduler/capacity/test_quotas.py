@@ -342,10 +342,10 @@ def test_no_history_of_stale_plans_of_several_workers_exceeds_a_quota(seed: int)
         elif move == 6:  # raised or lowered, also below what is used
             limit = random.choice((300, 600, LIMIT, 2 * LIMIT))
             state = after(state, c.UpsertQuotas(quotas=(quota("team", cpu=limit, memory_mb=limit),)))
-        wanted = oracle([a for a in state.allocs.values() if a.namespace in NAMES and not is_terminal(a)])
+        expected = oracle([a for a in state.allocs.values() if a.namespace in NAMES and not is_terminal(a)])
         # A lowered quota stops nothing. Above it nothing grows beyond what was there when the plan was checked.
-        assert wanted.cpu <= max(limit, before.cpu) and wanted.memory <= max(limit, before.memory), (seed, wanted)
-        before = wanted
+        assert expected.cpu <= max(limit, before.cpu) and expected.memory <= max(limit, before.memory), (seed, expected)
+        before = expected
         using = oracle([a for a in state.allocs.values() if a.namespace in NAMES and is_using(a)])
         assert used_by(state, NAMES) == using
         kept = {namespace: dict(pools) for namespace, pools in state.columns.by_namespace.items()}

@@ -115,8 +115,8 @@ def test_a_missing_network_is_the_nodes_to_change_with_the_reason_that_it_gives(
     reason = {f"{NETWORK_PROBLEM}bridge": "CNI plugins portmap are missing"}
     found = _why_not(_state(_node(1, attributes=reason)), _job(networks=(NetworkResource(mode="bridge"),)))
     assert _near(found) == {"node-1": ['network "bridge" is missing: CNI plugins portmap are missing']}
-    wanted = 'make the network "bridge" available on node node-1 (CNI plugins portmap are missing)'
-    assert _only_change(found) == wanted
+    expected = 'make the network "bridge" available on node node-1 (CNI plugins portmap are missing)'
+    assert _only_change(found) == expected
     assert _why_not(_state(_node(1)), _job(networks=(NetworkResource(mode="none"),))).placed == 1
 
 
@@ -162,8 +162,8 @@ def test_a_device_that_is_there_but_not_as_asked_is_told_from_one_that_is_not_th
         "node-1": ["none of its 3 nvidia/gpu meets ${device.model} = b200"],
         "node-2": ['device "nvidia/gpu" is missing'],
     }
-    wanted = 'drop the constraint ${device.model} = b200 of device "nvidia/gpu" in task "web"'
-    assert _only_change(found) == wanted
+    expected = 'drop the constraint ${device.model} = b200 of device "nvidia/gpu" in task "web"'
+    assert _only_change(found) == expected
     assert found.smallest_change is not None and found.smallest_change.places == 1
     assert _only_change(_why_not(state, _gpu_job("amd/gpu"))) == 'leave out the device "amd/gpu" of task "web"'
     other = _near(_why_not(state, _gpu_job("amd/gpu")))

@@ -73,11 +73,11 @@ def test_a_job_that_is_placed_whole_or_not_at_all_is_short_of_what_its_next_repl
 
 
 def test_those_that_run_shrink_for_one_more_only_as_far_as_they_are_replaced_before_it() -> None:
-    for update, wanted in ((None, 1000), (factories.update_strategy(max_parallel=9), 1000), (ONE_BY_ONE, 400)):
+    for update, expected in ((None, 1000), (factories.update_strategy(max_parallel=9), 1000), (ONE_BY_ONE, 400)):
         state = run(state_of(node(1)), _job(1200, 3, update=update))
         found = _why_not(state, _job(1200, 4, update=update))
         assert _near(found) == {"node-1": ["800 MHz CPU short"]}
-        assert _change(found) == (f'lower the cpu of task "web" from 1200 to {wanted} MHz', 1)
+        assert _change(found) == (f'lower the cpu of task "web" from 1200 to {expected} MHz', 1)
 
 
 def test_a_system_job_s_update_counts_as_free_what_it_gives_back_on_each_node() -> None:

@@ -175,9 +175,9 @@ class Plain:
         return parts
 
     def _affinity(self, node: Node) -> int:
-        wanted = self.group.affinities
-        weight = sum(abs(a.weight) for a in wanted)
-        met = sum(a.weight for a in wanted if holds(a.operand, resolve(a.l_target, node), a.r_target))
+        expected = self.group.affinities
+        weight = sum(abs(a.weight) for a in expected)
+        met = sum(a.weight for a in expected if holds(a.operand, resolve(a.l_target, node), a.r_target))
         return round(met / weight * UNIT) if weight else 0
 
     def _spread(self, node: Node) -> int:
@@ -193,10 +193,10 @@ class Plain:
         for node_id, number in self.own.items():
             counts[every[node_id]] += number
         if spread.spread_target:
-            wanted = {target.value: target.percent / 100 * self.group.count for target in spread.spread_target}
-            desired = wanted[value]
+            expected = {target.value: target.percent / 100 * self.group.count for target in spread.spread_target}
+            desired = expected[value]
             if not desired:
-                others = [(wanted[each], counts[each]) for each in set(every.values()) if each and wanted[each]]
+                others = [(expected[each], counts[each]) for each in set(every.values()) if each and expected[each]]
                 shares = [(d - count - 1) / d * (spread.weight / weights) for d, count in others]
                 return min([-UNIT, *(round(share * UNIT) for share in shares)])
             return round((desired - counts[value] - 1) / desired * (spread.weight / weights) * UNIT)
@@ -330,11 +330,11 @@ def test_the_best_of_scores_are_those_that_sorting_gives() -> None:
         size, kinds = random.randrange(1, 900), random.choice((1, 2, 5, 1000))
         values = [random.choice((-math.inf, *range(kinds))) for _ in range(size)]
         ties = [random.getrandbits(64) for _ in range(size)]
-        wanted = random.randrange(1, size + 2)
-        rows, is_all = top_k.best_rows(np.array(values, np.float64), np.array(ties, np.uint64), wanted)
+        expected = random.randrange(1, size + 2)
+        rows, is_all = top_k.best_rows(np.array(values, np.float64), np.array(ties, np.uint64), expected)
         possible = sorted((-value, tie, row) for row, (value, tie) in enumerate(zip(values, ties, strict=True)))
         everything = [row for value, _, row in possible if value < math.inf]
-        assert sorted(rows.tolist()) == sorted(everything[:wanted])
+        assert sorted(rows.tolist()) == sorted(everything[:expected])
         assert not is_all or len(rows) == len(everything)
 
 

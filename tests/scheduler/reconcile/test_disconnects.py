@@ -185,11 +185,11 @@ def test_a_client_that_stops_by_itself_is_waited_for_before_the_replacement() ->
     assert _winner(cluster, job, original) == "replacement"
 
 
-@pytest.mark.parametrize("wanted", ["stop", "evict"])
-def test_what_was_to_leave_a_node_that_went_down_is_lost_and_stopped(wanted: str) -> None:
+@pytest.mark.parametrize("expected", ["stop", "evict"])
+def test_what_was_to_leave_a_node_that_went_down_is_lost_and_stopped(expected: str) -> None:
     job = factories.job(task_groups=(factories.group(update=None),))
     cluster, original = _running(job)
-    leaving = AllocStop(id=original.id, node_id=original.node_id, desired_status=wanted, description="why")
+    leaving = AllocStop(id=original.id, node_id=original.node_id, desired_status=expected, description="why")
     cluster.do(
         c.ApplyPlan(plan=Plan(eval_id="e", namespace=job.namespace, job_id=job.id, stops=(leaving,), now=cluster.now))
     )

@@ -95,14 +95,14 @@ def _why_leaf(rights: Rights, need: Leaf, scope: Scope) -> Why:
             return Why(f"{'' if is_one else 'only '}a workload identity of the namespace may do this")
         case AsNode():
             return Why(f"{'' if rights.allows(need, scope) else 'only '}the node itself may do this")
-        case InNamespace(capabilities=wanted):
-            return _reason(rights.policies.namespaces, "namespace", scope.namespace, wanted)
+        case InNamespace(capabilities=required):
+            return _reason(rights.policies.namespaces, "namespace", scope.namespace, required)
         case AnyInNamespace():
             return _why_any(rights, scope)
         case InNodePool(capability=capability):
             return _reason(rights.policies.node_pools, "node_pool", scope.node_pool, (capability,))
-        case OnHostVolume(capabilities=wanted):
-            return _reason(rights.policies.host_volumes, "host_volume", scope.host_volume, wanted)
+        case OnHostVolume(capabilities=required):
+            return _reason(rights.policies.host_volumes, "host_volume", scope.host_volume, required)
         case OnVariable():
             return _why_variable(rights, need, scope)
         case AtLevel(area=area, level=level):
@@ -144,24 +144,24 @@ def _why_operator(rights: Rights, capability: str) -> Why:
     return Why(f"no policy grants operator:{capability}") if rule is None else Why(str(rule), rule)
 
 
-def _reason(labels: Labels[Grants], kind: str, name: str | None, wanted: tuple[str, ...]) -> Why:
+def _reason(labels: Labels[Grants], kind: str, name: str | None, required: tuple[str, ...]) -> Why:
     if name is not None:
-        return _verdict(labels.find(name), f'{kind} "{name}"', wanted)
+        return _verdict(labels.find(name), f'{kind} "{name}"', required)
     for each in labels.values():
-        for capability in wanted:
+        for capability in required:
             if capability in each.by:
                 return Why(f"{capability}: {each.by[capability]}", each.by[capability])
-    return Why(f"no rule grants {' or '.join(wanted)} in any {kind}")
+    return Why(f"no rule grants {' or '.join(required)} in any {kind}")
 
 
-def _verdict(found: Grants | None, name: str, wanted: tuple[str, ...]) -> Why:
-    """What the rule that applies to a name grants of the wanted capabilities."""
+def _verdict(found: Grants | None, name: str, required: tuple[str, ...]) -> Why:
+    """What the rule that applies to a name grants of the required capabilities."""
     if found is None:
         return Why(f"no rule matches {name}")
     if DENY in found.by:
         return Why(f"denied: {found.by[DENY]}", found.by[DENY])
-    for capability in wanted:
+    for capability in required:
         if capability in found.by:
             return Why(f"{capability}: {found.by[capability]}", found.by[capability])
-    text = f"{' or '.join(wanted)} is not granted for {name} by the rule that decides: {found.rule}"
+    text = f"{' or '.join(required)} is not granted for {name} by the rule that decides: {found.rule}"
     return Why(text, found.rule)

@@ -287,11 +287,11 @@ _DECIDED_BY: Final[Mapping[type, Callable[[Rights, Any, Scope], bool]]] = {
 """A table, because a chain of comparisons costs more than the decision."""
 
 
-def _grants(labels: Labels[Grants], name: str | None, wanted: tuple[str, ...]) -> bool:
+def _grants(labels: Labels[Grants], name: str | None, required: tuple[str, ...]) -> bool:
     if name is None:
-        return any(not each.capabilities.isdisjoint(wanted) for each in labels.values())
+        return any(not each.capabilities.isdisjoint(required) for each in labels.values())
     found = labels.find(name)
-    return found is not None and not found.capabilities.isdisjoint(wanted)
+    return found is not None and not found.capabilities.isdisjoint(required)
 
 
 def _is_some(grants: Grants) -> bool:

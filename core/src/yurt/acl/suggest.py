@@ -148,8 +148,8 @@ def _free(leaf: Leaf) -> tuple[Way, ...]:
 def _leaf_rights(leaf: Leaf, scope: Scope) -> tuple[Right, ...]:
     """The words that satisfy a leaf, each alone."""
     match leaf:
-        case InNamespace(capabilities=wanted):
-            return tuple(Right(NAMESPACE, scope.namespace or STAR, each) for each in wanted)
+        case InNamespace(capabilities=required):
+            return tuple(Right(NAMESPACE, scope.namespace or STAR, each) for each in required)
         case AnyInNamespace():
             return (Right(NAMESPACE, scope.namespace or STAR, Capability.LIST_JOBS),)
         case OnVariable(capability=capability):
@@ -203,8 +203,8 @@ def _path_block(label: str, granted: Granted) -> PathBlock:
     return PathBlock(namespace, path, granted, _RULE)
 
 
-def _blocks(granted: Mapping[tuple[str, str], Granted], wanted: str) -> tuple[Block, ...]:
-    return tuple(Block(label, each, _RULE) for (kind, label), each in granted.items() if kind == wanted)
+def _blocks(granted: Mapping[tuple[str, str], Granted], required: str) -> tuple[Block, ...]:
+    return tuple(Block(label, each, _RULE) for (kind, label), each in granted.items() if kind == required)
 
 
 def policy_text(rights: Sequence[Right]) -> str:

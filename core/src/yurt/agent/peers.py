@@ -155,12 +155,12 @@ class ServerLinks:
 
     def _keep_links(self, group: asyncio.TaskGroup) -> None:
         others = frozenset(self.names)
-        wanted = {member.name: member.rpc_addr for member in self._members() if member.name in others}
+        targets = {member.name: member.rpc_addr for member in self._members() if member.name in others}
         for name, (_, task) in tuple(self._links.items()):
-            if task.done() or wanted.get(name) != self._addresses[name]:
+            if task.done() or targets.get(name) != self._addresses[name]:
                 task.cancel()
                 del self._links[name]
-        for name, address in wanted.items():
+        for name, address in targets.items():
             if name not in self._links:
                 link = self._link(address)
                 self._addresses[name] = address

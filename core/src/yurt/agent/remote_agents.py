@@ -152,10 +152,10 @@ class FarClients:
 
     def _check_server(self, hello: Hello, caller: Caller) -> None:
         """A server shows a certificate; without TLS it shows that it was met on the port that only servers reach."""
-        wanted = role_name(certificates.SERVER, hello.region)
+        expected = role_name(certificates.SERVER, hello.region)
         if self._tls.needs_certificate(has_tls=caller.has_tls):
-            if wanted not in caller.names:
-                raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {wanted}")
+            if expected not in caller.names:
+                raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and not {expected}")
             return
         run = self._run_of(hello.name)
         if not run or not hmac.compare_digest(run.encode(), hello.secret_id.encode()):

@@ -120,13 +120,13 @@ class Pager(Generic[R, W]):
         key: Callable[[R], Key],
         options: PageOptions,
         is_reversed: bool | None = None,
-        wanted: Callable[[R], bool] | None = None,
+        is_selected: Callable[[R], bool] | None = None,
     ) -> None:
-        """`wanted` selects the rows that belong to the list; finding few among many is divided into steps too.
+        """`is_selected` selects the rows that belong to the list; finding few among many is divided into steps too.
 
         A filter looks at what `render` gives, or at what its attribute `whole` gives where it has one (`Stubs`).
         """
-        self._wanted = wanted
+        self._is_selected = is_selected
         self._reverse = options.reverse if is_reversed is None else is_reversed
         self._token = options.next_token
         self._start: Key | None = None
@@ -188,7 +188,7 @@ class Pager(Generic[R, W]):
         """Add one sorted run; after the last row the runs are ready to be merged."""
         rows, key = list(islice(self._rows, GATHERED)), self._key
         is_last = len(rows) < GATHERED
-        run = rows if self._wanted is None else list(filter(self._wanted, rows))
+        run = rows if self._is_selected is None else list(filter(self._is_selected, rows))
         if self._token and run:
             if self._start is None:
                 self._start = _parse_token(self._token, key(run[0]))

@@ -107,16 +107,16 @@ def _arguments(command: CliCommand, rest: list[str], last: str) -> Iterator[str]
     """Ids or files, as the usage of the command names its arguments."""
     _, arguments = parse(rest, command.all_flags)
     named = [first or second for first, second in _ARGUMENT.findall(command.usage)]
-    wanted = named[min(len(arguments), len(named) - 1)] if named else ""
+    argument = named[min(len(arguments), len(named) - 1)] if named else ""
     if not named or (command.arguments[1] >= 0 and len(arguments) >= command.arguments[1]):
         return
-    if command.name.startswith("var ") and wanted in ("path", "prefix"):
+    if command.name.startswith("var ") and argument in ("path", "prefix"):
         yield from _ids(command, rest, "vars", last)
         return
-    if any(word in wanted for word in _FILE_WORDS):
+    if any(word in argument for word in _FILE_WORDS):
         yield from _files(last)
-    context = next((kind for word, kind in _CONTEXTS if word in wanted), "")
-    if wanted in ("id", "identifier"):
+    context = next((kind for word, kind in _CONTEXTS if word in argument), "")
+    if argument in ("id", "identifier"):
         context = {"volume": "volumes"}.get(command.name.split()[0], "all")
     if context:
         yield from _ids(command, rest, context, last)

@@ -71,23 +71,23 @@ class ClientGauges:
             "node_status": node.status,
         }
 
-    async def gauges(self, wanted: GaugeSettings) -> list[Gauge]:
+    async def gauges(self, requested: GaugeSettings) -> list[Gauge]:
         """The gauges of this moment; the same ones within `KEPT_S`."""
         now = self._env.monotonic()
-        if now - self._measured_at < KEPT_S and self._kept[0] == wanted:
+        if now - self._measured_at < KEPT_S and self._kept[0] == requested:
             return self._kept[1]
         self._measured_at = now
         found = list(self._counted())
-        if wanted.node:
+        if requested.node:
             before, self._cpu_before = self._cpu_before, psutil.cpu_times(percpu=True)
             mhz = core_mhz(self._node.value)
             cores = core_usage(before, mhz)
             host = await self._env.in_thread(measured, self._usage.alloc_dir, self._env, cores)
             found += [*self._resources(), *self._host(host)]
-        if wanted.allocations:
+        if requested.allocations:
             for runner in tuple(self._allocs.live.values()):
-                found += await self._tasks_of(runner, wanted)
-        self._kept = (wanted, found)
+                found += await self._tasks_of(runner, requested)
+        self._kept = (requested, found)
         return found
 
     def _counted(self) -> Iterator[Gauge]:
@@ -139,7 +139,7 @@ class ClientGauges:
                 yield _gauge(f"host.disk.{name}", disk.get(key, 0.0), own)
         yield _gauge("uptime", host.uptime, labels)
 
-    async def _tasks_of(self, runner: AllocRunner, wanted: GaugeSettings) -> list[Gauge]:
+    async def _tasks_of(self, runner: AllocRunner, requested: GaugeSettings) -> list[Gauge]:
         """The usage of an allocation's running tasks."""
         alloc = runner.alloc
         usage = await self._meter.alloc_usage(runner, "")
@@ -154,7 +154,7 @@ class ClientGauges:
                 **dispatch_labels(alloc.job),
             }
             # A job's metadata takes no label away from its allocation: two tasks would have the same ones.
-            labels = {**own, **wanted.meta_labels(alloc.job.meta if alloc.job is not None else {}), **own}
+            labels = {**own, **requested.meta_labels(alloc.job.meta if alloc.job is not None else {}), **own}
             given = alloc.allocated_resources.tasks.get(name)
             if given is not None:
                 found.append(_gauge("allocs.cpu.allocated", given.cpu.cpu_shares, labels))

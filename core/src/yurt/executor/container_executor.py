@@ -334,9 +334,9 @@ def kernel_version(release: str) -> tuple[int, int]:
 
 def host_binds(chroot_env: Mapping[str, str]) -> tuple[Bind, ...]:
     """Read-only host paths of a task: the existing files and folders of the client's `chroot_env`."""
-    wanted = chroot_env or {folder: folder for folder in CHROOT}
+    binds = chroot_env or {folder: folder for folder in CHROOT}
     return tuple(
-        Bind(source=source, target=target or source) for source, target in wanted.items() if os.path.exists(source)
+        Bind(source=source, target=target or source) for source, target in binds.items() if os.path.exists(source)
     )
 
 

@@ -18,7 +18,7 @@ from yurt.structs.status import NotGiven, Trigger
 
 def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Mint) -> tuple[Evaluation, ...]:
     """At most one evaluation per job and trigger, in the order of the updates."""
-    wanted: dict[tuple[str, str, Trigger], Job] = {}
+    sources: dict[tuple[str, str, Trigger], Job] = {}
     for update in updates:
         alloc = state.allocs.get(update.id)
         if alloc is None:
@@ -27,8 +27,8 @@ def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Min
         trigger = trigger_of(alloc, update, job, mint.now)
         source = job or alloc.job
         if trigger and source is not None:
-            wanted[(alloc.namespace, alloc.job_id, trigger)] = source
-    return tuple(evaluation_of(job, trigger, mint) for (_, _, trigger), job in wanted.items())
+            sources[(alloc.namespace, alloc.job_id, trigger)] = source
+    return tuple(evaluation_of(job, trigger, mint) for (_, _, trigger), job in sources.items())
 
 
 def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> Trigger | NotGiven:

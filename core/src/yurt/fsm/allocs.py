@@ -148,6 +148,6 @@ def _set_transitions(edit: Edit, command: SetDesiredTransitions) -> Rejected | N
     return put_evaluations(edit, command.evaluations)
 
 
-def _merged(known: DesiredTransition, wanted: DesiredTransition) -> DesiredTransition:
+def _merged(known: DesiredTransition, requested: DesiredTransition) -> DesiredTransition:
     fields = DesiredTransition.__struct_fields__
-    return DesiredTransition(**{field: getattr(known, field) or getattr(wanted, field) for field in fields})
+    return DesiredTransition(**{field: getattr(known, field) or getattr(requested, field) for field in fields})

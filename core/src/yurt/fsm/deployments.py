@@ -111,9 +111,9 @@ def _promote(edit: Edit, command: PromoteDeployment) -> Rejected | None:
     if not groups:
         return conflict("no canaries to promote")
     for group in groups:
-        healthy, wanted = _healthy_canaries(edit, found.task_groups[group]), found.task_groups[group].desired_canaries
-        if healthy < wanted:
-            return conflict(f'Task group "{group}" has {healthy}/{wanted} healthy allocations')
+        healthy, desired = _healthy_canaries(edit, found.task_groups[group]), found.task_groups[group].desired_canaries
+        if healthy < desired:
+            return conflict(f'Task group "{group}" has {healthy}/{desired} healthy allocations')
     states = dict(found.task_groups)
     for group in groups:
         states[group] = _promoted(edit, states[group], command)

@@ -93,14 +93,14 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
         job = _version(edit, plan, version)
         if job is None:
             return conflict(f'job "{plan.job_id}" in namespace "{plan.namespace}" has no version {version}')
-        wanted = job.group(group)
-        if wanted is None:
+        task_group = job.group(group)
+        if task_group is None:
             return invalid(f'job "{plan.job_id}" version {version} has no group "{group}"')
-        if csi_requests(wanted) or host_requests(wanted):
-            withdrawn = withdrawn_volume(edit, plan, job, wanted)
+        if csi_requests(task_group) or host_requests(task_group):
+            withdrawn = withdrawn_volume(edit, plan, job, task_group)
             if withdrawn:
                 return stale(withdrawn)
-            taken = _claimed(edit, plan, job, wanted) or taken_by_writer(edit, plan, job, wanted)
+            taken = _claimed(edit, plan, job, task_group) or taken_by_writer(edit, plan, job, task_group)
             if taken:
                 return conflict(taken)
     node_ids = {placement.node_id for placement in plan.placements}

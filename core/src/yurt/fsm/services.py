@@ -54,10 +54,10 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
 
 def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
     known: list[ServiceRegistration | None] = [edit.tx.get(Tables.services, service_id) for service_id in command.ids]
-    wanted = [service for service in known if service is not None and _is_meant(service, command)]
-    if command.name and not wanted:
+    matching = [service for service in known if service is not None and _is_meant(service, command)]
+    if command.name and not matching:
         return not_found("service registration not found")
-    for service in wanted:
+    for service in matching:
         edit.tx.delete(Tables.services, service.id)
     return None
 

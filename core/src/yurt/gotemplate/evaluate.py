@@ -272,8 +272,8 @@ class Run:
         function = self._functions[called.name]
         count = len(words) + len(passed)
         if count < function.least or 0 <= function.most < count:
-            wanted = _wanted(function)
-            raise self._error(called.at, f"wrong number of args for {called.name}: want {wanted} got {count}")
+            expected = _expected_arguments(function)
+            raise self._error(called.at, f"wrong number of args for {called.name}: want {expected} got {count}")
         values = [self._operand(word, dot) for word in words] + list(passed)
         return self._result(called.at, called.name, function.call, values)
 
@@ -314,7 +314,7 @@ class Run:
         return passed[0] if passed else value
 
 
-def _wanted(function: TemplateFunction) -> str:
+def _expected_arguments(function: TemplateFunction) -> str:
     if function.most < 0:
         return f"at least {function.least}"
     return str(function.least) if function.least == function.most else f"{function.least} to {function.most}"

@@ -204,7 +204,9 @@ def _pager(
         write = _filtered(render) if options.filter else render.text(call.context.texts)
     else:
         write = render
-    return Pager(listing.rows, write, key=key, options=options, is_reversed=is_reversed, wanted=listing.is_wanted)
+    return Pager(
+        listing.rows, write, key=key, options=options, is_reversed=is_reversed, is_selected=listing.is_selected
+    )
 
 
 def _filtered(render: FormAt) -> Callable[[Any], dict[str, Any]]:

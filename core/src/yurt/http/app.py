@@ -30,7 +30,7 @@ from yurt.http.edge.security_headers import make_inert
 from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, public_error
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING, LeaderForwarding, ServerApis
-from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
+from yurt.http.forwarding.regions import OtherRegion, answer_from, requested_region
 from yurt.http.forwarding_headers import NOT_LEADING
 from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
@@ -228,7 +228,7 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
     context = request.app[CONTEXT]
     try:
         authority = context.server.config.authoritative_region if context.server is not None else ""
-        region = wanted_region(request, authority)
+        region = requested_region(request, authority)
         if region not in ("", context.agent.region):
             raise OtherRegion(region)
         return await _in_region(request, handler)

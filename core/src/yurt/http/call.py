@@ -209,10 +209,10 @@ class Call:
         """This server's state, with or without a leader: for requests that a node answers, wherever they arrive."""
         return View(self.server.replica.state, self.access)
 
-    def subscription(self, wanted: EventFilter) -> Subscription:
+    def subscription(self, event_filter: EventFilter) -> Subscription:
         """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
         namespaces = tuple(self.read_state().namespaces.keys())
-        return Subscription(self.server.events, self.access, wanted, namespaces)
+        return Subscription(self.server.events, self.access, event_filter, namespaces)
 
     def node_port(self, node_id: str) -> NodePort:
         """The port of a node, reached directly or through another server; raises NotFound or Unavailable."""

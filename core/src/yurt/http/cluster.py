@@ -63,11 +63,11 @@ class Cluster(Directory, Protocol):
         """The servers that keep the log; raises Unavailable."""
         ...
 
-    async def remove_log_peer(self, wanted: str) -> None:
+    async def remove_log_peer(self, requested: str) -> None:
         """Remove a server, by id, name or address, from the voters of the log."""
         ...
 
-    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer_leadership(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """Transfer leadership to another server; returns the previous and the next leader."""
         ...
 
@@ -126,18 +126,18 @@ class LoneServer:
         own = self._own
         return (LogPeer(id=self._id, name=own.name, address=own.rpc_addr),)
 
-    async def remove_log_peer(self, wanted: str) -> None:
+    async def remove_log_peer(self, requested: str) -> None:
         """Raises Invalid for this server, NotFound for another one."""
         own = (await self.log_peers())[0]
-        if wanted not in (own.id, own.name, own.address):
-            raise NotFound(f'id "{wanted}" was not found in the Raft configuration')
+        if requested not in (own.id, own.name, own.address):
+            raise NotFound(f'id "{requested}" was not found in the Raft configuration')
         raise Invalid("the only server cannot be removed")
 
-    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer_leadership(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """This server leads and continues to; raises NotFound for another one."""
         own = (await self.log_peers())[0]
-        if wanted not in (own.id, own.name, own.address):
-            raise NotFound(f'no server "{wanted}" is part of the cluster')
+        if requested not in (own.id, own.name, own.address):
+            raise NotFound(f'no server "{requested}" is part of the cluster')
         return own, own
 
     async def gauges(self) -> dict[str, float]:

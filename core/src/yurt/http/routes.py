@@ -102,8 +102,8 @@ class Route:
         if not isinstance(self.needs, Need):
             raise TypeError(f"{self.path}: needs= is a need of yurt.access.needs, not {self.needs!r}")
         if is_scoped(self.needs) != (self.scope is not None):
-            wanted = "needs scope=QUERY, ROW or BODY" if self.scope is None else "takes no scope="
-            raise TypeError(f"{self.path}: {self.needs!r} {wanted}")
+            rule = "needs scope=QUERY, ROW or BODY" if self.scope is None else "takes no scope="
+            raise TypeError(f"{self.path}: {self.needs!r} {rule}")
 
 
 def get(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:

@@ -79,7 +79,7 @@ class SocketWire(asyncio.Protocol):
         self._early: deque[bytes] = deque()
         self._has_early = asyncio.Event()
         self._rest = bytearray()
-        self._wanted = _SIZE.size
+        self._needed_bytes = _SIZE.size
         self._reads = True
         self._is_lost = False
         self._problem = "it ended the connection without a word"
@@ -95,11 +95,11 @@ class SocketWire(asyncio.Protocol):
         self.arrivals += 1
         if self._rest:
             self._rest += data
-            if len(self._rest) < self._wanted:
+            if len(self._rest) < self._needed_bytes:
                 return
             data, self._rest = bytes(self._rest), bytearray()
         begin, end = 0, len(data)
-        self._wanted = _SIZE.size
+        self._needed_bytes = _SIZE.size
         while end - begin >= _SIZE.size and not self._is_lost:
             (size,) = _SIZE.unpack_from(data, begin)
             if size > self._bytes_max:
@@ -107,12 +107,12 @@ class SocketWire(asyncio.Protocol):
                     self._problem = "it speaks TLS, and `tls { rpc = true }` is not set here"
                 self.abort()
                 return
-            self._wanted = _SIZE.size + size
-            if end - begin < self._wanted:
+            self._needed_bytes = _SIZE.size + size
+            if end - begin < self._needed_bytes:
                 break
-            self._deliver(data[begin + _SIZE.size : begin + self._wanted])
-            begin += self._wanted
-            self._wanted = _SIZE.size
+            self._deliver(data[begin + _SIZE.size : begin + self._needed_bytes])
+            begin += self._needed_bytes
+            self._needed_bytes = _SIZE.size
         if begin < end:
             self._rest += data[begin:]
 

@@ -57,8 +57,8 @@ def _shrink_task(top: Data, group: Data, task: Data) -> None:
 
 
 def _shrink_all(node: Data, job: Callable[[], Data]) -> None:
-    wanted = _canonical(job())
-    _shrink(node, lambda: _canonical(job()) == wanted)
+    expected = _canonical(job())
+    _shrink(node, lambda: _canonical(job()) == expected)
 
 
 def _shrink(node: Data, is_same: Callable[[], bool]) -> None:

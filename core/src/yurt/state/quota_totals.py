@@ -45,10 +45,10 @@ def devices_used(used: NamespaceUsage, limit: str) -> int:
 
 def is_covered(device: str, limit: str) -> bool:
     """Whether a device, or a request for one, surely is one that the limit is about."""
-    wanted, has = limit.split("/", 2), device.split("/", 2)
-    if len(wanted) == 1:
-        return wanted[0] == (has[0] if len(has) == 1 else has[1])
-    return wanted == has[: len(wanted)]
+    limit_parts, has = limit.split("/", 2), device.split("/", 2)
+    if len(limit_parts) == 1:
+        return limit_parts[0] == (has[0] if len(has) == 1 else has[1])
+    return limit_parts == has[: len(limit_parts)]
 
 
 def whole(milli: int) -> int:
@@ -64,8 +64,8 @@ def variables_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
 
 def host_volumes_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
     """The capacity of the host volumes of some namespaces, as granted or at least requested."""
-    wanted = frozenset(namespaces)
-    return sum(size_of_volume(row) for row in snapshot.host_volumes.values() if row.namespace in wanted)
+    names = frozenset(namespaces)
+    return sum(size_of_volume(row) for row in snapshot.host_volumes.values() if row.namespace in names)
 
 
 def size_of_volume(volume: HostVolume) -> int:

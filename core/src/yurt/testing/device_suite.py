@@ -181,9 +181,9 @@ class DeviceSuite:
 
     async def test_a_reservation_is_answered_alike_each_time(self, bench: DeviceBench) -> None:
         group, device = await bench.device()
-        wanted = claim(group, device.id)
+        claimed = claim(group, device.id)
 
-        assert await bench.plugin.reserve(wanted) == await bench.plugin.reserve(wanted)
+        assert await bench.plugin.reserve(claimed) == await bench.plugin.reserve(claimed)
 
     async def test_an_unknown_device_is_refused_with_its_id(self, bench: DeviceBench) -> None:
         group, _ = await bench.device()
@@ -193,11 +193,11 @@ class DeviceSuite:
 
     async def test_holders_may_come_and_go_in_any_order(self, bench: DeviceBench) -> None:
         group, device = await bench.device()
-        wanted = claim(group, device.id)
-        for claims in ((), (wanted,), (wanted,), ()):
+        claimed = claim(group, device.id)
+        for claims in ((), (claimed,), (claimed,), ()):
             await bench.plugin.held(claims)
 
-        assert await bench.plugin.reserve(wanted)
+        assert await bench.plugin.reserve(claimed)
 
     async def test_figures_are_of_devices_that_are_there(self, bench: DeviceBench, cases: DeviceCases) -> None:
         found = await bench.first()

@@ -20,11 +20,11 @@ def events_of(
     changes: Changes,
     kind: EventType | None,
     *,
-    wanted: EventFilter = EVERYTHING,
+    event_filter: EventFilter = EVERYTHING,
     access: Access | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The events of one command, as the API writes them."""
     event = Event(index, changes, kind)
-    rows = SeenRows(event, wanted, access or Access())
+    rows = SeenRows(event, event_filter, access or Access())
     found = map(rows.told, changes)
     return (event_wire(event, told) for told in found if told is not None)

@@ -64,17 +64,17 @@ class FakeCluster:
             if each.region == "global" and each.status != LEFT
         )
 
-    async def remove_log_peer(self, wanted: str) -> None:
+    async def remove_log_peer(self, requested: str) -> None:
         """By name or id."""
-        self._need(wanted.removeprefix("id-"))
-        self.asked.append(("remove", wanted))
+        self._need(requested.removeprefix("id-"))
+        self.asked.append(("remove", requested))
 
-    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer_leadership(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """From the first one."""
         peers = {peer.id: peer for peer in await self.log_peers()}
-        if wanted not in peers:
-            raise NotFound(f'no server "{wanted}" is part of the cluster')
-        return next(iter(peers.values())), peers[wanted]
+        if requested not in peers:
+            raise NotFound(f'no server "{requested}" is part of the cluster')
+        return next(iter(peers.values())), peers[requested]
 
     async def gauges(self) -> dict[str, float]:
         """A figure."""

@@ -80,10 +80,10 @@ class Api:
         """Register a small job."""
         return await self.put("/v1/jobs", {"Job": job_document(job_id, **changes)})
 
-    async def wait_until(self, path: str, wanted: Any) -> Any:
-        """Ask again until `wanted` says yes to the JSON, ten seconds at most."""
+    async def wait_until(self, path: str, predicate: Any) -> Any:
+        """Ask again until `predicate` says yes to the JSON, ten seconds at most."""
         async with asyncio.timeout(START_LIMIT_S):
-            while not wanted(found := (await self.get(path)).json):  # noqa: ASYNC110 - the change is behind HTTP
+            while not predicate(found := (await self.get(path)).json):  # noqa: ASYNC110 - the change is behind HTTP
                 await asyncio.sleep(0.01)
         return found
 

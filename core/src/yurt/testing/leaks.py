@@ -121,10 +121,10 @@ def folders_below(root: str, depth: int) -> list[str]:
     return found
 
 
-def usable_drivers(agent: Agent, wanted: Sequence[str] = tuple(CONFIGS)) -> list[str]:
+def usable_drivers(agent: Agent, drivers: Sequence[str] = tuple(CONFIGS)) -> list[str]:
     """Those of the drivers that work on the agent's node."""
     node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
-    return [name for name in wanted if (node["Drivers"].get(name) or {}).get("Healthy")]
+    return [name for name in drivers if (node["Drivers"].get(name) or {}).get("Healthy")]
 
 
 def has_bridge(agent: Agent) -> bool:

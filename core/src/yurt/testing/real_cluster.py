@@ -346,15 +346,15 @@ class RealCluster:
         found = (agent or self.running_servers[0]).get("/v1/agent/members")["Members"]
         return {each["Name"]: each["Status"] for each in found}
 
-    def wait_statuses(self, wanted: dict[str, str], limit_s: float = WAIT_LIMIT_S) -> None:
+    def wait_statuses(self, expected: dict[str, str], limit_s: float = WAIT_LIMIT_S) -> None:
         """Wait until every running server sees these statuses of these servers."""
 
         def is_seen() -> bool:
             answers = [each.try_get("/v1/agent/members") for each in self.running_servers]
             seen = [{row["Name"]: row["Status"] for row in (answer or {}).get("Members", ())} for answer in answers]
-            return all(each.get(name) == status for each in seen for name, status in wanted.items())
+            return all(each.get(name) == status for each in seen for name, status in expected.items())
 
-        wait_for(f"statuses {wanted}", is_seen, limit_s)
+        wait_for(f"statuses {expected}", is_seen, limit_s)
 
     def log_peers(self, agent: ClusterAgent | None = None) -> list[dict[str, Any]]:
         """The servers that keep the log."""

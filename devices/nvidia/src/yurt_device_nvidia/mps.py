@@ -75,11 +75,11 @@ class MpsDaemons:
 
     async def keep(self, cards: Iterable[str], *, startable: frozenset[str]) -> None:
         """Run exactly these daemons; those of unresponsive cards are not started."""
-        wanted = set(cards)
+        active = set(cards)
         for card in self.running():
-            if card not in wanted:
+            if card not in active:
                 await self.quit(card)
-        for card in sorted(wanted & startable):
+        for card in sorted(active & startable):
             await self.ensure(card)
 
     async def _control(self, card: str, *words: str, given: bytes = b"") -> str:

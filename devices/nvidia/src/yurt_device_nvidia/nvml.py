@@ -377,12 +377,12 @@ class Nvml:
         events = self._ask(nvml.nvmlEventSetCreate) if nvml is not None else None
         if events is None:
             return None
-        wanted = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
+        event_types = nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventTypeDoubleBitEccError
         for uuid, handle in tuple(self._handles.items()):
             if uuid.startswith("GPU-"):
                 try:
                     supported = self._ask(nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
-                    self._ask(nvml.nvmlDeviceRegisterEvents, handle, supported & wanted, events)
+                    self._ask(nvml.nvmlDeviceRegisterEvents, handle, supported & event_types, events)
                 except CardLost:
                     continue
         return events

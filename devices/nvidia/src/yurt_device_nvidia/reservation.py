@@ -65,17 +65,17 @@ def device_nodes(
 ) -> Iterable[DeviceNode]:
     """The device files: of the cards, of the driver, and of the capabilities for MIG instances."""
     minors = parsed_minors(mig_minors)
-    wanted: dict[str, None] = {}
+    nodes: dict[str, None] = {}
     for card, mig in chosen:
-        wanted[f"nvidia{card.minor}"] = None
+        nodes[f"nvidia{card.minor}"] = None
         if mig is not None:
             gpu = f"gpu{card.minor}/gi{mig.gpu_instance}"
             access = (f"{gpu}/access", f"{gpu}/ci{mig.compute_instance}/access")
-            wanted |= {f"nvidia-caps/nvidia-cap{minors[each]}": None for each in access if each in minors}
+            nodes |= {f"nvidia-caps/nvidia-cap{minors[each]}": None for each in access if each in minors}
     for name in SHARED_NODES:
         if name in REQUIRED_NODES or (folder / name).exists():
-            wanted[name] = None
-    return [DeviceNode(host_path=str(folder / name), task_path=f"/dev/{name}", permissions="rw") for name in wanted]
+            nodes[name] = None
+    return [DeviceNode(host_path=str(folder / name), task_path=f"/dev/{name}", permissions="rw") for name in nodes]
 
 
 def parsed_minors(text: str) -> Mapping[str, int]:

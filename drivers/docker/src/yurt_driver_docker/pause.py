@@ -49,8 +49,8 @@ class PauseContainers:
 
     async def id_of(self, alloc_id: str) -> str:
         """The allocation's pause container; empty when this driver did not create the namespace."""
-        wanted = [f"{NOMAD_LABEL}alloc_id={alloc_id}", f"{ROLE_LABEL}={ROLE}"]
-        found = await self.engine.ask("/containers/json", {"filters": json.dumps({"label": wanted})})
+        labels = [f"{NOMAD_LABEL}alloc_id={alloc_id}", f"{ROLE_LABEL}={ROLE}"]
+        found = await self.engine.ask("/containers/json", {"filters": json.dumps({"label": labels})})
         if not found:
             raise DriverError(
                 f"allocation {alloc_id} has a network namespace that no Docker container can join;"

@@ -222,8 +222,8 @@ class PodmanService:
 
     async def _found(self, handle: TaskHandle) -> Container:
         """The container of a task of which only the id is known; one never started is removed."""
-        wanted = labelled(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
-        listing = await self._engine.ask("/containers/json", {"all": "true", "filters": wanted}) or []
+        filters = labelled(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
+        listing = await self._engine.ask("/containers/json", {"all": "true", "filters": filters}) or []
         for each in [each for each in listing if each.get("State") in reports.NOT_STARTED]:
             await self._calls.remove(str(each["Id"]))
         started = [each for each in listing if each.get("State") not in reports.NOT_STARTED]

@@ -66,10 +66,10 @@ def _like(value: Value, items: tuple[Value, ...]) -> Value:
 
 
 def _common(values: list[Value], detail: str) -> Type:
-    wanted = unify([type_of(value) for value in values])
-    if wanted is None:
+    common = unify([type_of(value) for value in values])
+    if common is None:
         raise FunctionError(detail)
-    return wanted
+    return common
 
 
 def chunklist(args: list[Any]) -> Value:
@@ -113,9 +113,9 @@ def concat(args: list[Any]) -> Value:
         for item in _list(value, "all arguments must be lists or tuples", index)
     )
     if all(isinstance(value, ListValue) for value in args):
-        wanted = unify([value.element for value in args])
-        if wanted is not None:
-            return ListValue(wanted, tuple(convert(item, wanted) for item in items))
+        common = unify([value.element for value in args])
+        if common is not None:
+            return ListValue(common, tuple(convert(item, common) for item in items))
     return items
 
 
@@ -245,21 +245,21 @@ def range_(args: list[Any]) -> Value:
 
 
 def _same_sets(args: list[Any]) -> tuple[Type, list[SetValue]]:
-    wanted = unify([value.element for value in args])
-    if wanted is None:
+    common = unify([value.element for value in args])
+    if common is None:
         raise FunctionError("all sets must have the same element type")
-    return wanted, [convert(value, ("set", wanted)) for value in args]
+    return common, [convert(value, ("set", common)) for value in args]
 
 
 def setintersection(args: list[Any]) -> Value:
-    wanted, sets = _same_sets(args)
+    common, sets = _same_sets(args)
     shared = set.intersection(*({sort_key(item) for item in value.items} for value in sets))
-    return make_set(wanted, (item for item in sets[0].items if sort_key(item) in shared))
+    return make_set(common, (item for item in sets[0].items if sort_key(item) in shared))
 
 
 def setunion(args: list[Any]) -> Value:
-    wanted, sets = _same_sets(args)
-    return make_set(wanted, (item for value in sets for item in value.items))
+    common, sets = _same_sets(args)
+    return make_set(common, (item for value in sets for item in value.items))
 
 
 def setproduct(args: list[Any]) -> Value:
@@ -273,7 +273,7 @@ def setproduct(args: list[Any]) -> Value:
     if count > _MAX_PRODUCT:
         raise FunctionError(f"more than {_MAX_PRODUCT} combinations would be generated")
     types = [_column_type(value, column) for value, column in zip(args, columns, strict=True)]
-    rows = [tuple(convert(item, wanted) for item, wanted in zip(row, types, strict=True)) for row in product(*columns)]
+    rows = [tuple(convert(item, common) for item, common in zip(row, types, strict=True)) for row in product(*columns)]
     element_type = ("tuple", tuple(types))
     if all(isinstance(value, SetValue) for value in args):
         return make_set(element_type, rows)

@@ -167,8 +167,8 @@ class _YamlReader:
 
     # Scalars and tags.
 
-    def check_tag(self, tag: str | None, wanted: str) -> None:
-        if tag is not None and tag != _TAG_HEAD + wanted:
+    def check_tag(self, tag: str | None, expected: str) -> None:
+        if tag is not None and tag != _TAG_HEAD + expected:
             self.fail(f"the tag {_shown(tag)} is not supported here")
 
     def scalar(self, event: ev.ScalarEvent) -> Any:

@@ -80,8 +80,10 @@ def is_redirect_allowed(config: ACLAuthMethodConfig, uri: str) -> bool:
     """
     if not config.allowed_redirect_uris or uri in config.allowed_redirect_uris:
         return True
-    wanted = _without_loopback_port(uri)
-    return wanted is not None and any(wanted == _without_loopback_port(each) for each in config.allowed_redirect_uris)
+    expected = _without_loopback_port(uri)
+    return expected is not None and any(
+        expected == _without_loopback_port(each) for each in config.allowed_redirect_uris
+    )
 
 
 def _without_loopback_port(uri: str) -> tuple[str, ...] | None:
@@ -113,8 +115,8 @@ def _audiences(claims: Claims) -> tuple[str, ...]:
 
 def _check_id_token_audience(config: ACLAuthMethodConfig, claims: Claims) -> None:
     audiences = _audiences(claims)
-    wanted = config.bound_audiences or (config.oidc_client_id,)
-    if not set(audiences) & set(wanted):
+    expected = config.bound_audiences or (config.oidc_client_id,)
+    if not set(audiences) & set(expected):
         raise not_accepted("invalid audience")
     party = claims.get("azp")
     is_needed = len(audiences) > 1 or config.oidc_client_id not in audiences

@@ -227,13 +227,13 @@ class ServerCluster:
         """The servers that keep the log."""
         return await self._log_peers.all()
 
-    async def remove_log_peer(self, wanted: str) -> None:
+    async def remove_log_peer(self, requested: str) -> None:
         """Remove a server from the voters of the log."""
-        await self._log_peers.remove(wanted)
+        await self._log_peers.remove(requested)
 
-    async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer_leadership(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """Transfer leadership to another server; call it on the leader."""
-        return await self._log_peers.transfer(wanted)
+        return await self._log_peers.transfer(requested)
 
     async def gauges(self) -> dict[str, float]:
         """The number of servers by status, and the size of etcd's data."""

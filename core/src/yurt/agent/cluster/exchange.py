@@ -52,16 +52,16 @@ class Exchange:
 
     def _keep_contacts(self, group: asyncio.TaskGroup) -> None:
         """Maintain a connection to every known server at its present address."""
-        wanted = {
+        targets = {
             each.name: each
             for each in self._membership.members()
             if each.status != LEFT and each.name != self._own_name
         }
         for name, (address, task) in tuple(self._contacts.items()):
-            if task.done() or name not in wanted or wanted[name].address != address:
+            if task.done() or name not in targets or targets[name].address != address:
                 task.cancel()
                 del self._contacts[name]
-        for name, member in wanted.items():
+        for name, member in targets.items():
             if name not in self._contacts:
                 task = supervised(group, f"news of {name}", self._keep_asking(member))
                 self._contacts[name] = (member.address, task)

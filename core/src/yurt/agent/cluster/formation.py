@@ -176,13 +176,13 @@ def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collectio
 
 def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, MembershipUpdate]) -> list[str]:
     """The servers that are not known to list the same servers."""
-    wanted = [(each.name, each.etcd_addr) for each in candidates]
+    expected = [(each.name, each.etcd_addr) for each in candidates]
     found = []
     for each in candidates:
         news = reports.get(each.name)
         seen = _candidates(own.region, news.members) if news is not None else ()
         misses = set(news.met) - {one.name for one in candidates} if news is not None else ()
-        if each.name != own.name and (misses or [(one.name, one.etcd_addr) for one in seen] != wanted):
+        if each.name != own.name and (misses or [(one.name, one.etcd_addr) for one in seen] != expected):
             found.append(each.name)
     return found
 

@@ -43,19 +43,19 @@ class LogPeers:
         address = member.rpc_addr if member is not None else ""
         return LogPeer(id=peer_id, name=known, address=address)
 
-    async def remove(self, wanted: str) -> None:
+    async def remove(self, requested: str) -> None:
         """Take a server out of those that keep the log."""
         if self._admin is None:
             raise Invalid(
                 "the servers have no etcd members of their own: a single server keeps its log in a file, "
                 "and an etcd that stands by itself is changed with etcdctl"
             )
-        await put_out(self._admin, find_peer(await self.all(), wanted).id, self._env)
+        await put_out(self._admin, find_peer(await self.all(), requested).id, self._env)
 
-    async def transfer(self, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer(self, requested: str) -> tuple[LogPeer, LogPeer]:
         """Transfer leadership to another server; call it on the leader."""
         peers = await self.all()
-        target = find_peer(peers, wanted)
+        target = find_peer(peers, requested)
         before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
         if before is None or self._local.leader_name != before.name:
             raise no_leader()

@@ -37,9 +37,9 @@ class ServerSecurity:
 
     def check(self, region: str, caller: Caller) -> None:
         """Raises PermissionDenied unless the certificate is one of a server of the region."""
-        wanted = role_name(SERVER, region)
-        if self._tls.needs_certificate(has_tls=caller.has_tls) and wanted not in caller.names:
-            raise PermissionDenied(f"the certificate names {', '.join(caller.names) or 'nobody'}, and not {wanted}")
+        expected = role_name(SERVER, region)
+        if self._tls.needs_certificate(has_tls=caller.has_tls) and expected not in caller.names:
+            raise PermissionDenied(f"the certificate names {', '.join(caller.names) or 'nobody'}, and not {expected}")
 
     def check_host(self, host: str) -> None:
         """Raises Invalid unless the certificate names the address at which etcd members reach this server."""

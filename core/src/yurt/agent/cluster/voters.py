@@ -164,12 +164,12 @@ def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | N
     return next((voter for voter in voters if voter.name in gone), None)
 
 
-def find_peer(peers: Iterable[LogPeer], wanted: str) -> LogPeer:
+def find_peer(peers: Iterable[LogPeer], requested: str) -> LogPeer:
     """One of those that keep the log by its id, its server's name, or its server's rpc address; raises NotFound."""
     for peer in peers:
-        if wanted and wanted in (peer.id, peer.name, peer.address):
+        if requested and requested in (peer.id, peer.name, peer.address):
             return peer
-    raise NotFound(f'no server "{wanted}" is part of the cluster; `yurt operator raft list-peers` lists them')
+    raise NotFound(f'no server "{requested}" is part of the cluster; `yurt operator raft list-peers` lists them')
 
 
 def _admission(voters: Iterable[Voter], members: Iterable[Member]) -> AdmissionAnswer:

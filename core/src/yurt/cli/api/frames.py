@@ -182,10 +182,10 @@ def _number(name: str) -> int:
     return int(digits) if digits.isdigit() else -1
 
 
-def _overlap(wanted: int, offset: int) -> int:
-    if offset > wanted:
+def _overlap(requested: int, offset: int) -> int:
+    if offset > requested:
         raise Gap
-    return wanted - offset
+    return requested - offset
 
 
 def frames(api: ApiClient, path: str, query: Query, *, silence_s: float | None = None) -> Iterator[Json]:

@@ -26,19 +26,19 @@ KINDS = {
 }
 
 
-def hint(call: Invocation, wanted: str, identifier: str) -> str:
+def hint(call: Invocation, noun: str, identifier: str) -> str:
     """A line about the identifier's meaning, after a line break; empty when unknown.
 
-    `wanted`: the kind that was not found, one of KINDS.
+    `noun`: the kind that was not found, one of KINDS.
     """
-    found = _other_kind(call, wanted, identifier)
-    if not found and wanted == "jobs":
+    found = _other_kind(call, noun, identifier)
+    if not found and noun == "jobs":
         found = _other_namespace(call, identifier) or _near_miss(call, identifier)
-    if not found and wanted == "nodes":
+    if not found and noun == "nodes":
         found = _node_by_name(call, identifier)
     if not found:
         lists = {"jobs": "yurt job status", "nodes": "yurt node status", "allocs": "yurt job allocs JOB"}
-        found = f"List them with: {lists[wanted]}" if wanted in lists else ""
+        found = f"List them with: {lists[noun]}" if noun in lists else ""
     return f"\n{found}" if found else ""
 
 
@@ -51,7 +51,7 @@ def is_job(call: Invocation, name: str) -> bool:
     return any(job["ID"] == name for job in found)
 
 
-def _other_kind(call: Invocation, wanted: str, identifier: str) -> str:
+def _other_kind(call: Invocation, noun: str, identifier: str) -> str:
     if len(identifier) < 2:
         return ""
     try:
@@ -61,8 +61,8 @@ def _other_kind(call: Invocation, wanted: str, identifier: str) -> str:
     for kind, (what, command) in KINDS.items():
         matches = (answer.get("Matches") or {}).get(kind) or ()
         is_certain = identifier in matches or (kind in ("allocs", "nodes", "evals", "deployment") and len(matches) == 1)
-        if kind != wanted and is_certain:
-            if kind == "jobs" and wanted == "allocs":
+        if kind != noun and is_certain:
+            if kind == "jobs" and noun == "allocs":
                 return f'"{identifier}" is a job; its allocations are listed by: yurt job allocs {identifier}'
             return f'"{identifier}" is {what}; it is shown by: {command} {identifier}'
     return ""

@@ -25,11 +25,11 @@ GROUPS_MAX = 20
 
 def delete_evals(call: Invocation) -> int:
     """Delete one evaluation, or those that an expression matches."""
-    wanted = call.flags.text("filter")
-    if bool(wanted) == bool(call.args):
+    requested = call.flags.text("filter")
+    if bool(requested) == bool(call.args):
         raise UsageError("Name an evaluation or give -filter, one of the two")
-    body: Json = {"Filter": wanted} if wanted else {"EvalIDs": [find_eval(call, call.args[0])["ID"]]}
-    if wanted and not call.flags.is_on("yes") and not confirm(_question(call, wanted)):
+    body: Json = {"Filter": requested} if requested else {"EvalIDs": [find_eval(call, call.args[0])["ID"]]}
+    if requested and not call.flags.is_on("yes") and not confirm(_question(call, requested)):
         call.screen.line("Cancelling eval deletion")
         return 0
     answer: Json = call.api.delete("/v1/evaluations", body=body) or {}
@@ -38,8 +38,8 @@ def delete_evals(call: Invocation) -> int:
     return 0
 
 
-def _question(call: Invocation, wanted: str) -> str:
-    count = (call.api.get("/v1/evaluations/count", {"filter": wanted}) or {}).get("Count") or 0
+def _question(call: Invocation, requested: str) -> str:
+    count = (call.api.get("/v1/evaluations/count", {"filter": requested}) or {}).get("Count") or 0
     return f"Are you sure you want to delete those of {count} matching evaluations that have ended?"
 
 

@@ -55,13 +55,13 @@ def _log_in(call: Invocation) -> int:
 def _method(call: Invocation) -> LoginMethod:
     """The method that was named, or the default one."""
     methods: list[Json] = call.api.get("/v1/acl/auth-methods") or []
-    wanted = call.flags.text("method")
+    requested = call.flags.text("method")
     for each in methods:
-        if each["Name"] == wanted or (not wanted and each["Default"]):
+        if each["Name"] == requested or (not requested and each["Default"]):
             return LoginMethod(each["Name"], each["Type"])
-    if wanted:
+    if requested:
         names = ", ".join(each["Name"] for each in methods) or "none"
-        raise CliError(f"Error: method {wanted} not found in the state store. Login methods: {names}")
+        raise CliError(f"Error: method {requested} not found in the state store. Login methods: {names}")
     raise CliError("Must specify an auth method name, no default found")
 
 

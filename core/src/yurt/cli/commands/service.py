@@ -68,9 +68,9 @@ def list_services(call: Invocation) -> int:
     """Names and tags of the registered services."""
     is_data = wants_data(call)
     spaces: list[Json] = call.api.get("/v1/services") or []
-    wanted = call.flags.text("name")
-    if wanted:
-        spaces = [_only(space, wanted) for space in spaces]
+    requested = call.flags.text("name")
+    if requested:
+        spaces = [_only(space, requested) for space in spaces]
         spaces = [space for space in spaces if space["Services"]]
     if is_data:
         return show_data(call, spaces)

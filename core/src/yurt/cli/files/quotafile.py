@@ -118,8 +118,8 @@ class _QuotaReader:
         size = parse_mib(value) if kind == _SIZE and isinstance(value, str) else None
         if size is not None:
             return size
-        wanted = 'a number of MiB, or a size such as "10 GiB"' if kind == _SIZE else "a whole number"
-        self._add("Invalid value", f'"{name}" is {wanted}: 0 is no limit, -1 allows nothing.', node)
+        expectation = 'a number of MiB, or a size such as "10 GiB"' if kind == _SIZE else "a whole number"
+        self._add("Invalid value", f'"{name}" is {expectation}: 0 is no limit, -1 allows nothing.', node)
         return 0
 
     # Blocks.

@@ -107,8 +107,8 @@ class StartWatch:
 
     def have_run(self, groups: Iterable[str]) -> bool:
         """Whether the failures of the groups are ends of tasks that had started."""
-        wanted = set(groups)
-        return all(failure.has_run for failure in self._failures.values() if failure.group in wanted)
+        requested = set(groups)
+        return all(failure.has_run for failure in self._failures.values() if failure.group in requested)
 
     def are_settled(self, allocs: Iterable[Json]) -> bool:
         """Whether each has ended or has run for SETTLE_S."""

@@ -36,9 +36,9 @@ class AllocSaver:
 
     async def wait_saved(self) -> None:
         """Wait until everything that has happened so far is on disk."""
-        wanted = self.version
+        target_version = self.version
         async with self._saved:
-            await self._saved.wait_for(lambda: self._saved_version >= wanted)
+            await self._saved.wait_for(lambda: self._saved_version >= target_version)
 
     async def save(self) -> None:
         """Write down how all tasks fare."""

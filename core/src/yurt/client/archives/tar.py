@@ -139,10 +139,10 @@ def pax_values(data: bytes) -> dict[str, bytes]:
 
 def _is_header(header: bytes) -> bool:
     """Whether the checksum is correct, with its own field counted as spaces; old programs summed signed bytes."""
-    wanted = _digits(header[148:156])
+    expected = _digits(header[148:156])
     plain = header[:148] + b" " * 8 + header[156:]
     unsigned = sum(plain)
-    return wanted is not None and wanted in (unsigned, unsigned - 256 * sum(byte > 127 for byte in plain))
+    return expected is not None and expected in (unsigned, unsigned - 256 * sum(byte > 127 for byte in plain))
 
 
 def _entry(header: bytes, named: Mapping[str, bytes]) -> TarEntry:

@@ -94,14 +94,14 @@ def unprivileged() -> Ids | None:
     return Ids(NOBODY_ID, NOBODY_ID)
 
 
-def has_capabilities(*wanted: int) -> bool:
+def has_capabilities(*requested: int) -> bool:
     """Whether this process has these capabilities, given by number; False when the system does not tell."""
     try:
         lines = Path(STATUS).read_text().splitlines()
         effective = int(next(line.split()[1] for line in lines if line.startswith("CapEff:")), 16)
     except (OSError, StopIteration, ValueError):
         return False
-    return all(effective >> capability & 1 for capability in wanted)
+    return all(effective >> capability & 1 for capability in requested)
 
 
 def extra_rule(text: str) -> PathRule:

@@ -131,8 +131,8 @@ def download(fetch: Fetch, path: str) -> None:
     source = fetch.source
     try:
         made = opener(is_insecure=fetch.is_insecure)
-        wanted = _wanted(made, fetch)
-        hashing = hashlib.new(wanted.kind) if wanted else None
+        expected = _expected(made, fetch)
+        hashing = hashlib.new(expected.kind) if expected else None
         with _answer(made, fetch) as answer, open(path, "xb") as file:
             _copy(answer, file, fetch, hashing)
     except urllib.error.HTTPError as error:
@@ -141,9 +141,9 @@ def download(fetch: Fetch, path: str) -> None:
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error
         raise RecoverableError(f"{source.shown} cannot be read: {reason or type(error).__name__}") from None
-    if wanted and hashing and hashing.hexdigest() != wanted.digest:
+    if expected and hashing and hashing.hexdigest() != expected.digest:
         raise RecoverableError(
-            f"the checksum of {source.shown} is {wanted.kind}:{hashing.hexdigest()}, not {wanted.digest}; "
+            f"the checksum of {source.shown} is {expected.kind}:{hashing.hexdigest()}, not {expected.digest}; "
             "the file has changed, or the job names the wrong sum"
         )
 
@@ -206,7 +206,7 @@ def _too_large(fetch: Fetch, limit: int) -> str:
     return f"{fetch.source.shown} is larger than {limit} bytes (client artifact.http_max_size)"
 
 
-def _wanted(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | None:
+def _expected(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | None:
     """The checksum, looked up in its checksum file when it names one."""
     given = fetch.source.checksum
     if given is None or not given.list_url:

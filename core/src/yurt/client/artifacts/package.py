@@ -75,15 +75,15 @@ def _check_size(folder: str, fetch: Fetch, getter: ArtifactGetter) -> None:
 
 
 def _check_sum(path: str, source: ArtifactSource) -> None:
-    wanted = source.checksum
-    if wanted is None:
+    expected = source.checksum
+    if expected is None:
         return
-    hashing = hashlib.new(wanted.kind)
+    hashing = hashlib.new(expected.kind)
     with open(path, "rb") as file:
         while data := file.read(CHUNK_BYTES):
             hashing.update(data)
-    if hashing.hexdigest() != wanted.digest:
+    if hashing.hexdigest() != expected.digest:
         raise RecoverableError(
-            f"the checksum of {source.shown} is {wanted.kind}:{hashing.hexdigest()}, not {wanted.digest}; "
+            f"the checksum of {source.shown} is {expected.kind}:{hashing.hexdigest()}, not {expected.digest}; "
             "the file has changed, or the job names the wrong sum"
         )

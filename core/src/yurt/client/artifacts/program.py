@@ -48,14 +48,14 @@ def restrict(fetch: Fetch) -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     largest = max(fetch.limits.http_max_bytes, fetch.limits.unpacked_bytes_max)
-    for limit, wanted in (
+    for limit, limit_value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_NOFILE, FILES_MAX),
         (resource.RLIMIT_FSIZE, largest),
     ):
         _, hard = resource.getrlimit(limit)
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        most = limit_value if hard == resource.RLIM_INFINITY else min(limit_value, hard)
         resource.setrlimit(limit, (most, most))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 

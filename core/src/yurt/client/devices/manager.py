@@ -221,9 +221,9 @@ class DeviceManager:
 
     async def report_claims(self, claims: Iterable[DeviceClaim]) -> None:
         """Tell every plugin the claims on its devices and on devices that no plugin offers at present."""
-        wanted = tuple(claims)
+        reported = tuple(claims)
         for name, plugin in self.plugins.items():
-            mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in wanted)
+            mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in reported)
             await self._answer(name, plugin.held(tuple(claim for claim in mine if claim.devices)))
 
     def _of(self, name: str, claimed: Iterable[ClaimedDevices]) -> Iterator[ClaimedDevices]:

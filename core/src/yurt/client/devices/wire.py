@@ -88,10 +88,10 @@ def group_stats(
     group: DeviceGroup, uses: Mapping[str, DeviceUse], only: Iterable[str] | None = None
 ) -> DeviceGroupStats | None:
     """Use of a group's instances, of those in `only` when it is given; None when there is none."""
-    wanted = {each.id for each in group.instances} & (uses.keys() if only is None else set(only) & uses.keys())
-    if not wanted:
+    requested = {each.id for each in group.instances} & (uses.keys() if only is None else set(only) & uses.keys())
+    if not requested:
         return None
-    instances = {each: device_stats(uses[each]) for each in sorted(wanted)}
+    instances = {each: device_stats(uses[each]) for each in sorted(requested)}
     return DeviceGroupStats(vendor=group.vendor, type=group.type, name=group.name, instance_stats=instances)
 
 

@@ -35,8 +35,8 @@ async def read_file(root: str, path: str, *, offset: int, limit: int, owners: Ow
     try:
         left = limit or None
         while left is None or left > 0:
-            wanted = CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)
-            data = await asyncio.to_thread(os.pread, descriptor, wanted, offset)
+            size = CHUNK_BYTES if left is None else min(CHUNK_BYTES, left)
+            data = await asyncio.to_thread(os.pread, descriptor, size, offset)
             if not data:
                 return
             yield data

@@ -127,13 +127,13 @@ def _mac_address(interface: str) -> str:
     return next((entry.address for entry in entries if entry.family == psutil.AF_LINK), "")
 
 
-def network_facts(wanted: str, speed_override: int, *, family: str = "") -> NetworkFacts | None:
+def network_facts(requested: str, speed_override: int, *, family: str = "") -> NetworkFacts | None:
     """The node's network; raises Invalid when the configured interface does not exist."""
     addresses = _addresses(family)
-    if wanted and wanted not in addresses:
+    if requested and requested not in addresses:
         known = ", ".join(sorted(addresses)) or "none"
-        raise Invalid(f"network_interface {wanted!r} does not exist or has no address; interfaces here: {known}")
-    interface = wanted or _choose(addresses)
+        raise Invalid(f"network_interface {requested!r} does not exist or has no address; interfaces here: {known}")
+    interface = requested or _choose(addresses)
     if not interface:
         return None
     return NetworkFacts(interface, addresses[interface][0], speed_override or _speed(interface))

@@ -36,8 +36,8 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
         )
         try:
             limits, added = self._limits, self._added
-            wanted = artifacts.plan(declared.artifacts, place, lookup=task.lookup, limits=limits, added=added)
-            missing = {digest: fetch for digest, fetch in wanted.items() if digest not in task.fetched}
+            fetches = artifacts.plan(declared.artifacts, place, lookup=task.lookup, limits=limits, added=added)
+            missing = {digest: fetch for digest, fetch in fetches.items() if digest not in task.fetched}
             if missing:
                 task.note(events.downloading_artifacts())
                 progress = artifacts.ProgressReport(

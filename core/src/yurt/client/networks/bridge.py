@@ -56,12 +56,12 @@ def check_settings(settings: NetworkSettings) -> None:
             f'client bridge_network_name: "{settings.bridge_name}" is not a valid interface name; use '
             f"1 to {NAME_LENGTH_MAX} characters"
         )
-    wanted = (("bridge_network_subnet", settings.bridge_subnet, 4),) if settings.bridge_subnet else ()
+    requested = (("bridge_network_subnet", settings.bridge_subnet, 4),) if settings.bridge_subnet else ()
     if settings.bridge_subnet_ipv6:
-        wanted = (*wanted, ("bridge_network_subnet_ipv6", settings.bridge_subnet_ipv6, 6))
-    if not wanted:
+        requested = (*requested, ("bridge_network_subnet_ipv6", settings.bridge_subnet_ipv6, 6))
+    if not requested:
         raise Invalid("client bridge_network_subnet: the bridge needs a network such as 172.26.64.0/20")
-    for key, text, version in wanted:
+    for key, text, version in requested:
         try:
             subnet = ip_network(text)
         except ValueError as error:

@@ -27,10 +27,10 @@ class EtcFiles:
         text = hosts_text(hostname, tuple(dict.fromkeys((status.address, status.address_ipv6))))
         names = self._folder.write_file(record.alloc_id, NAMES, text.encode(), may_grow=True)
         own = merged(network.dns, status.dns or DNSConfig())
-        wanted = merged(own, host_resolver(is_namespaced=True))
+        resolver = merged(own, host_resolver(is_namespaced=True))
         return (
             Mount(host_path=str(names), task_path="/etc/hosts", is_read_only=True),
-            self._resolver(record.alloc_id, wanted),
+            self._resolver(record.alloc_id, resolver),
         )
 
     async def of_host(self, alloc_id: str, dns: DNSConfig) -> tuple[Mount, ...]:
@@ -40,6 +40,6 @@ class EtcFiles:
     def _write_resolver(self, alloc_id: str, dns: DNSConfig) -> Mount:
         return self._resolver(alloc_id, merged(dns, host_resolver(is_namespaced=False)))
 
-    def _resolver(self, alloc_id: str, wanted: DNSConfig) -> Mount:
-        path = self._folder.write_file(alloc_id, RESOLVER, resolver_text(wanted).encode())
+    def _resolver(self, alloc_id: str, resolver: DNSConfig) -> Mount:
+        path = self._folder.write_file(alloc_id, RESOLVER, resolver_text(resolver).encode())
         return Mount(host_path=str(path), task_path="/etc/resolv.conf", is_read_only=True)

@@ -94,9 +94,9 @@ class ServerConnection:
             self._beat_due.clear()
             if self._node.is_changed:
                 return
-            wanted = standing.wanted
+            desired_status = standing.desired_status
             try:
-                reply = await self._server.heartbeat(self._node.id, wanted, token.held(self._node.value))
+                reply = await self._server.heartbeat(self._node.id, desired_status, token.held(self._node.value))
             except NotFound:
                 log.warning("node is unknown to the servers, registering it again")
                 standing.forget()
@@ -107,5 +107,5 @@ class ServerConnection:
                 continue
             self._take(reply)
             due_s = standing.contact.ttl_s
-            standing.take_beat(wanted, reply)
+            standing.take_beat(desired_status, reply)
             await token.take(reply.identity)

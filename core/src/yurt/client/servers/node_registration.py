@@ -49,7 +49,7 @@ class NodeRegistration:
         return max(0.0, self._env.monotonic() - self.contact.last_ok_s)
 
     @property
-    def wanted(self) -> str:
+    def desired_status(self) -> str:
         """The status to request in the next heartbeat."""
         return NODE_READY if self._is_allowed else NODE_INIT
 
@@ -82,10 +82,10 @@ class NodeRegistration:
         """A server does not know the node: after its next registration everything is reported again."""
         self._is_forgotten = True
 
-    def take_beat(self, wanted: str, reply: NodeReply) -> None:
+    def take_beat(self, desired_status: str, reply: NodeReply) -> None:
         """A server answered a heartbeat that requested a status."""
-        status = reply.node_status or wanted
-        if wanted == NODE_READY and status != NODE_READY:
+        status = reply.node_status or desired_status
+        if desired_status == NODE_READY and status != NODE_READY:
             self._refusals += 1
             self._start_again(reply.index)
         elif status == NODE_READY:

@@ -19,7 +19,7 @@ CALL_LIMIT_S: Final = 10.0
 
 log = logging.getLogger(__name__)
 
-Wanted = dict[str, ServiceInstance]
+DesiredServices = dict[str, ServiceInstance]
 """Services by id."""
 
 
@@ -30,7 +30,7 @@ class Registrations:
         self._provider = provider
         self._env = env
         self._group = group
-        self._wanted: Wanted = {}
+        self._desired: DesiredServices = {}
         self._known: dict[str, ServiceInstance | None] = {}
         """None for one of which it is not certain what the provider has heard."""
         self._changed = asyncio.Event()
@@ -38,10 +38,10 @@ class Registrations:
         self._settled.set()
         self._worker: asyncio.Task[None] | None = None
 
-    def want(self, wanted: Wanted) -> None:
+    def want(self, desired: DesiredServices) -> None:
         """Set the wanted registrations."""
-        has_changed, self._wanted = wanted != self._wanted, wanted
-        if has_changed or (self._is_idle and not self._known.keys() <= wanted.keys()):
+        has_changed, self._desired = desired != self._desired, desired
+        if has_changed or (self._is_idle and not self._known.keys() <= desired.keys()):
             self._wake()
 
     def doubt(self, ids: Collection[str]) -> None:
@@ -82,13 +82,13 @@ class Registrations:
                 return
 
     async def _bring_up_to_date(self) -> None:
-        wanted = self._wanted
-        gone = tuple(service_id for service_id in self._known if service_id not in wanted)
+        desired = self._desired
+        gone = tuple(service_id for service_id in self._known if service_id not in desired)
         if gone:
             await self._answer(self._provider.deregister(gone))
             for service_id in gone:
                 self._known.pop(service_id, None)
-        new = tuple(service for service in wanted.values() if self._known.get(service.id) != service)
+        new = tuple(service for service in desired.values() if self._known.get(service.id) != service)
         if new:
             self._known |= dict.fromkeys((service.id for service in new), None)
             await self._answer(self._provider.register(new))

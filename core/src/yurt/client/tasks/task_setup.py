@@ -101,6 +101,6 @@ class TaskSetup:
         dirs = alloc_dir.build_task_dir(
             config.alloc_dir, spec.alloc.id, task.name, user=task.user, secrets_mb=secrets_mb
         )
-        wanted = task.dispatch_payload
-        if wanted is not None and wanted.file and spec.job.payload:
-            alloc_dir.write_dispatch_payload(dirs, wanted.file, spec.job.payload)
+        payload = task.dispatch_payload
+        if payload is not None and payload.file and spec.job.payload:
+            alloc_dir.write_dispatch_payload(dirs, payload.file, spec.job.payload)

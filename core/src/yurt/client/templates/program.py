@@ -47,14 +47,14 @@ def restrict() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    for limit, wanted in (
+    for limit, limit_value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
     ):
         _, hard = resource.getrlimit(limit)
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        most = limit_value if hard == resource.RLIM_INFINITY else min(limit_value, hard)
         resource.setrlimit(limit, (most, most))
 
 

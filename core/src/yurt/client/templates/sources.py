@@ -38,13 +38,13 @@ class Sources:
         self._on_change = on_change
         self._watches: dict[Question, asyncio.Task[None]] = {}
 
-    def follow(self, wanted: Collection[Question], group: asyncio.TaskGroup) -> None:
+    def follow(self, questions: Collection[Question], group: asyncio.TaskGroup) -> None:
         """Watch exactly these questions."""
-        for question in [each for each in self._watches if each not in wanted]:
+        for question in [each for each in self._watches if each not in questions]:
             self._watches.pop(question).cancel()
             self.answers.pop(question, None)
             self.failing.pop(question, None)
-        for question in wanted:
+        for question in questions:
             if question not in self._watches:
                 self._watches[question] = self._begin(question, group)
 

@@ -125,6 +125,6 @@ def node_addresses() -> dict[str, tuple[str, ...]]:
 
     found = {}
     for name, entries in sorted(psutil.net_if_addrs().items()):
-        wanted = [entry.address for entry in entries if entry.family in (socket.AF_INET, socket.AF_INET6)]
-        found[name] = tuple(address for address in wanted if "%" not in address)
+        resolved = [entry.address for entry in entries if entry.family in (socket.AF_INET, socket.AF_INET6)]
+        found[name] = tuple(address for address in resolved if "%" not in address)
     return found

@@ -44,7 +44,8 @@ def mounts_of(
             "use exec or docker, or the host's path itself"
         )
     return tuple(
-        _mount(wanted, _folder(wanted, group, alloc=alloc, there=there), lookup) for wanted in task.volume_mounts
+        _mount(volume_mount, _folder(volume_mount, group, alloc=alloc, there=there), lookup)
+        for volume_mount in task.volume_mounts
     )
 
 
@@ -55,15 +56,15 @@ class _Folder(NamedTuple):
     is_read_only: bool
 
 
-def _folder(wanted: VolumeMount, group: TaskGroup, *, alloc: Allocation, there: VolumesThere) -> _Folder:
-    request = group.volumes.get(wanted.volume)
+def _folder(volume_mount: VolumeMount, group: TaskGroup, *, alloc: Allocation, there: VolumesThere) -> _Folder:
+    request = group.volumes.get(volume_mount.volume)
     if request is None:
         known = ", ".join(sorted(group.volumes)) or "none"
-        raise Invalid(f"volume_mount: the group has no volume {wanted.volume!r}; it has {known}")
+        raise Invalid(f"volume_mount: the group has no volume {volume_mount.volume!r}; it has {known}")
     if request.type == CSI:
-        if wanted.volume not in there.csi:
-            raise Invalid(f"CSI volume {wanted.volume!r} is not mounted on this node")
-        return _Folder(there.csi[wanted.volume], request.read_only)
+        if volume_mount.volume not in there.csi:
+            raise Invalid(f"CSI volume {volume_mount.volume!r} is not mounted on this node")
+        return _Folder(there.csi[volume_mount.volume], request.read_only)
     source = source_of(request, alloc)
     volume = there.host.get(source)
     if volume is None or not volume.path:
@@ -73,16 +74,16 @@ def _folder(wanted: VolumeMount, group: TaskGroup, *, alloc: Allocation, there: 
     return _Folder(volume.path, request.read_only or volume.read_only)
 
 
-def _mount(wanted: VolumeMount, folder: _Folder, lookup: Callable[[str], str | None]) -> Mount:
-    mode = wanted.propagation_mode or PROPAGATION[0]
+def _mount(volume_mount: VolumeMount, folder: _Folder, lookup: Callable[[str], str | None]) -> Mount:
+    mode = volume_mount.propagation_mode or PROPAGATION[0]
     if mode not in PROPAGATION:
         raise Invalid(f'volume_mount: propagation_mode = "{mode}" must be one of {", ".join(PROPAGATION)}')
     return Mount(
         host_path=folder.path,
-        task_path=target_of(replace_references(wanted.destination, lookup)),
-        is_read_only=wanted.read_only or folder.is_read_only,
+        task_path=target_of(replace_references(volume_mount.destination, lookup)),
+        is_read_only=volume_mount.read_only or folder.is_read_only,
         propagation=mode,
-        selinux_label=wanted.selinux_label if wanted.selinux_label in SELINUX_LABELS else "",
+        selinux_label=volume_mount.selinux_label if volume_mount.selinux_label in SELINUX_LABELS else "",
     )
 
 

@@ -78,8 +78,8 @@ def _opened_path(listed: str, below: str, path: str) -> str:
     try:
         if not stat.S_ISDIR(os.fstat(held).st_mode):
             raise Invalid(f"host path {path!r} is not a folder of this node, given by its full path")
-        real, wanted = path_of(held, path), os.path.normpath(os.path.join(os.path.realpath(listed), below))
-        if real != wanted:
+        real, expected = path_of(held, path), os.path.normpath(os.path.join(os.path.realpath(listed), below))
+        if real != expected:
             raise Invalid(f"host path {path!r} is reached by a symbolic link; register {real!r} itself")
         return real
     finally:

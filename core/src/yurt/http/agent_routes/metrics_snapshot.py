@@ -116,8 +116,8 @@ async def gather(source: MetricsSource) -> MetricsSnapshot:
         metrics.append(source.client.calls.figures.metrics)
         await source.client.devices.uses()
         settings = source.settings
-        wanted = GaugeSettings(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
-        gauges += await source.client.calls.figures.gauges(wanted)
+        gauge_settings = GaugeSettings(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
+        gauges += await source.client.calls.figures.gauges(gauge_settings)
         gauges += _device_gauges(source.client.devices, source.client.calls.figures.labels())
     view = None if source.view is None else source.view()
     return MetricsSnapshot(

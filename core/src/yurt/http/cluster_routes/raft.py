@@ -49,17 +49,17 @@ async def configuration(call: Call) -> web.Response:
 
 async def remove_peer(call: Call) -> web.Response:
     """DELETE /v1/operator/raft/peer: a server that is alive joins again."""
-    wanted = _wanted(call, "Must specify the peer's ID to remove")
-    await _found(call, call.cluster.remove_log_peer(wanted))
+    requested = _requested_peer(call, "Must specify the peer's ID to remove")
+    await _found(call, call.cluster.remove_log_peer(requested))
     return empty_answer()
 
 
-def _wanted(call: Call, missing: str) -> str:
+def _requested_peer(call: Call, missing: str) -> str:
     """The server's id or its RPC address; one of them must be there."""
-    wanted: str = call.query.get("id") or call.query.get("address") or ""
-    if not wanted:
+    requested: str = call.query.get("id") or call.query.get("address") or ""
+    if not requested:
         raise Refused(400, missing)
-    return wanted
+    return requested
 
 
 async def _found(call: Call, work: Awaitable[T]) -> T:
@@ -81,8 +81,8 @@ async def _found(call: Call, work: Awaitable[T]) -> T:
 
 async def transfer_leadership(call: Call) -> web.Response:
     """PUT /v1/operator/raft/transfer-leadership: answered once the other server leads."""
-    wanted = _wanted(call, "must specify id or address")
-    before, after = await _found(call, call.cluster.transfer_leadership(wanted))
+    requested = _requested_peer(call, "must specify id or address")
+    before, after = await _found(call, call.cluster.transfer_leadership(requested))
     answer = {"Err": None, "From": peer_row(call, before), "Noop": before.id == after.id, "To": peer_row(call, after)}
     return json_answer(call, answer)
 

@@ -49,8 +49,8 @@ ANY_ORIGIN: Final = "*"
 
 def policy_of(agent: AgentInfo) -> HostPolicy:
     """The policy of an agent's configuration."""
-    wanted = hdrs.ACCESS_CONTROL_ALLOW_ORIGIN.lower()
-    readers = next((value for name, value in agent.response_headers.items() if name.lower() == wanted), "")
+    header = hdrs.ACCESS_CONTROL_ALLOW_ORIGIN.lower()
+    readers = next((value for name, value in agent.response_headers.items() if name.lower() == header), "")
     names = (agent.http_addr, agent.rpc_addr, agent.serf_addr, *agent.host_names)
     places = (place_of(name) for name in names)
     own = (place.host for place in places if place is not None)

@@ -131,23 +131,23 @@ class LeaderForwarding:
         if not confirmed:
             raise (NotLed(NO_LEADER) if is_kept(request) else no_leader())
 
-    def other(self, request: web.Request, wanted: str) -> str:
+    def other(self, request: web.Request, requested: str) -> str:
         """The server that a `server_id` names: by its name, with the region or without, or `leader`.
 
         "" for this one; raises Refused (404) for one that is not known.
         """
         own = self._server.config.name
-        if not wanted or is_from_server(request):
+        if not requested or is_from_server(request):
             return ""
-        if wanted == "leader":
+        if requested == "leader":
             name = self._server.leader.name
             if not name:
                 raise no_leader()
         else:
             known = (own, *self._server.leader.peers.names)
-            name = next((each for each in known if wanted in (each, each.rpartition(".")[0])), "")
+            name = next((each for each in known if requested in (each, each.rpartition(".")[0])), "")
             if not name:
-                raise Refused(404, f'Unknown server "{wanted[:128]}"; `yurt server members` lists them')
+                raise Refused(404, f'Unknown server "{requested[:128]}"; `yurt server members` lists them')
         return "" if name == own else name
 
     async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:

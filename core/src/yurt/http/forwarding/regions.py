@@ -52,7 +52,7 @@ class OtherRegion(Refused):
         self.is_authority = is_authority
 
 
-def wanted_region(request: web.Request, authority: str) -> str:
+def requested_region(request: web.Request, authority: str) -> str:
     """The region that a request names, or "" for the one reached; a change of what all share is the authority's.
 
     So what reaches the authority by way of the region that was named is not sent back there.

@@ -81,11 +81,11 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
 
 def other_server(call: Call) -> str:
     """The server that `server_id` names; "" for this agent."""
-    wanted = call.query.get("server_id", "")
-    if not wanted:
+    requested = call.query.get("server_id", "")
+    if not requested:
         return ""
     call.need_server()
-    return call.request.app[LEADER_FORWARDING].other(call.request, wanted)
+    return call.request.app[LEADER_FORWARDING].other(call.request, requested)
 
 
 def _own_client(call: Call) -> NodePort:

@@ -48,11 +48,11 @@ async def list_volumes(call: Call) -> web.Response:
     def listing(view: View) -> Listing[CSIVolume]:
         rows = view.of(CsiVolumeRows)
 
-        def wanted(volume: CSIVolume) -> bool:
+        def is_selected(volume: CSIVolume) -> bool:
             is_named = volume.id.startswith(prefix) and plugin_id in ("", volume.plugin_id)
             return is_named and (not node_id or any(claim.node_id == node_id for claim in rows.claims(volume)))
 
-        return rows.listed(call.options.namespace).where(wanted)
+        return rows.listed(call.options.namespace).where(is_selected)
 
     def render(view: View) -> Any:
         rows = view.of(CsiVolumeRows)
@@ -111,9 +111,9 @@ async def register(call: Call) -> web.Response:
     named = call.request.match_info.get("id", "")
     if named and any(volume.id != named for volume in body.volumes):
         raise Refused(400, f'the volumes of the body must have the id "{named}" of the path')
-    wanted = tuple(_placed(call, volume) for volume in body.volumes)
-    call.access.name_object("volume", ",".join(volume.id for volume in wanted))
-    index = await failed_call(call.operations.csi_volumes.register(wanted, overrides_policies=body.policy_override))
+    volumes = tuple(_placed(call, volume) for volume in body.volumes)
+    call.access.name_object("volume", ",".join(volume.id for volume in volumes))
+    index = await failed_call(call.operations.csi_volumes.register(volumes, overrides_policies=body.policy_override))
     return json_answer(call, {}, index=index)
 
 

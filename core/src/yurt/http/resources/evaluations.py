@@ -32,17 +32,17 @@ RELATED_MAX = 100
 DELETE_IDS_MAX = 7281
 
 
-def _wanted(call: Call) -> Callable[[View], Listing[Evaluation]]:
+def _listing(call: Call) -> Callable[[View], Listing[Evaluation]]:
     """The evaluations that the query selects, its filter not applied."""
     options, status, job_id = call.options, call.query.get("status", ""), call.query.get("job", "")
     prefix = check_prefix(options.prefix, "eval")
 
-    def is_wanted(row: Evaluation) -> bool:
+    def is_selected(row: Evaluation) -> bool:
         return (
             row.id.startswith(prefix) and (not status or row.status == status) and (not job_id or row.job_id == job_id)
         )
 
-    condition = is_wanted if prefix or status or job_id else None
+    condition = is_selected if prefix or status or job_id else None
     return lambda view: view.of(EvaluationRows).of_namespace(options.namespace).where(condition)
 
 
@@ -51,13 +51,13 @@ async def list_evaluations(call: Call) -> web.Response:
     if call.options.filter and (call.query.get("status") or call.query.get("job")):
         raise Refused(400, "Filter expression cannot be used with other filter parameters")
     return await list_rows(
-        call, (EvaluationRows,), _wanted(call), render=row_form(to_wire), namespace=call.options.namespace
+        call, (EvaluationRows,), _listing(call), render=row_form(to_wire), namespace=call.options.namespace
     )
 
 
 async def count(call: Call) -> web.Response:
     """GET /v1/evaluations/count."""
-    listing = _wanted(call)
+    listing = _listing(call)
     view, index = await changed_view(call, [EvaluationRows.watched()], lambda view: view.of(EvaluationRows).index)
     found = await _filtered(call, listing(view), call.options.filter)
     return read_answer(call, {"Count": len(found)}, index)

@@ -89,8 +89,8 @@ def _written(shown: object) -> Any:
 
 async def stream(call: Call) -> web.StreamResponse:
     """GET /v1/event/stream."""
-    wanted = EventFilter(parse_topics(call.query.getall("topic", [])), call.options.namespace)
-    subscription = call.subscription(wanted)
+    event_filter = EventFilter(parse_topics(call.query.getall("topic", [])), call.options.namespace)
+    subscription = call.subscription(event_filter)
     oldest = subscription.oldest_index
     response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest)})
     await response.prepare(call.request)

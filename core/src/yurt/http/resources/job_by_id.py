@@ -104,12 +104,12 @@ async def allocations(call: Call) -> web.Response:
     """GET /v1/job/:id/allocations; `all` includes those of earlier jobs with the same id."""
     wants_all = flag(call.query, "all")
 
-    def wanted(job: Job | None) -> Callable[[Allocation], bool] | None:
+    def selection(job: Job | None) -> Callable[[Allocation], bool] | None:
         if wants_all or job is None:
             return None
         return lambda alloc: alloc.job is None or alloc.job.create_index == job.create_index
 
-    return await _list_below(call, AllocationRows, row_form(alloc_stub), wanted)
+    return await _list_below(call, AllocationRows, row_form(alloc_stub), selection)
 
 
 async def evaluations(call: Call) -> web.Response:
@@ -121,23 +121,23 @@ async def deployments(call: Call) -> web.Response:
     """GET /v1/job/:id/deployments."""
     wants_all = flag(call.query, "all")
 
-    def wanted(job: Job | None) -> Callable[[Deployment], bool] | None:
+    def selection(job: Job | None) -> Callable[[Deployment], bool] | None:
         if wants_all or job is None:
             return None
         return lambda deployment: deployment.job_create_index == job.create_index
 
-    return await _list_below(call, DeploymentRows, row_form(to_wire), wanted)
+    return await _list_below(call, DeploymentRows, row_form(to_wire), selection)
 
 
 async def _list_below(
     call: Call,
     kind: type[Rows[str, R]],
     form: RowForm,
-    wanted: Callable[[Job | None], Callable[[R], bool] | None] = lambda _: None,
+    selection: Callable[[Job | None], Callable[[R], bool] | None] = lambda _: None,
 ) -> web.Response:
-    """The job's rows of a kind that pass `wanted`, newest first.
+    """The job's rows of a kind that pass `selection`, newest first.
 
-    `wanted` gets the job as it is when the answer is written: while a query waited, another may have got its id.
+    `selection` gets the job as it is when the answer is written: while a query waited, another may have got its id.
     """
     key = job_key(call)
     if call.options.index:
@@ -150,7 +150,7 @@ async def _list_below(
     if index is None:
         index = await _newest_in_slices(call, view, kind, key)
     rows = view.of(kind)
-    listing = rows.each_where("job", key).where(wanted(view.of(JobRows).get(key)))
+    listing = rows.each_where("job", key).where(selection(view.of(JobRows).get(key)))
     return await list_page_newest_first(call, listing, index or rows.index, render=FormAt(form, view, slot))
 
 

@@ -54,12 +54,12 @@ def _allocation(call: Call) -> Allocation:
     allocations = view.of(AllocationRows)
     if key not in view.of(JobRows):
         raise Refused(404, "job not found")
-    wanted = call.query.get("allocID", "")
-    if wanted:
-        found = allocations.get(check_uuid(wanted, "alloc"))
+    requested = call.query.get("allocID", "")
+    if requested:
+        found = allocations.get(check_uuid(requested, "alloc"))
         if found is None or (found.namespace, found.job_id) != key or (group and found.task_group != group):
             of_group = f' of its group "{group[:128]}"' if group else ""
-            raise Refused(404, f'The job has no allocation "{wanted}"{of_group}')
+            raise Refused(404, f'The job has no allocation "{requested}"{of_group}')
         return found
     running = [
         alloc

@@ -64,7 +64,7 @@ class LogRequest(NamedTuple):
 
 async def logs(call: Call) -> web.StreamResponse:
     """GET /v1/yurt/job/:id/logs."""
-    found, wanted = list(_sources(call)), _wanted(call)
+    found, log_request = list(_sources(call)), _log_request(call)
     sources = found[:SOURCES_MAX]
     response = web.StreamResponse(headers={"Content-Type": TEXT})
     await response.prepare(call.request)
@@ -75,7 +75,7 @@ async def logs(call: Call) -> web.StreamResponse:
     try:
         async with asyncio.TaskGroup() as group:
             for index, source in enumerate(sources):
-                group.create_task(_read(call, index, source, wanted, waiting))
+                group.create_task(_read(call, index, source, log_request, waiting))
             await _write_all(response, waiting, len(sources))
             await response.write_eof()
     except* ConnectionError:
@@ -93,7 +93,7 @@ async def _write_all(response: web.StreamResponse, waiting: asyncio.Queue[bytes 
             await response.write(line)
 
 
-def _wanted(call: Call) -> LogRequest:
+def _log_request(call: Call) -> LogRequest:
     origin, tail = call.query.get("origin") or "end", number(call.query, "tail")
     if origin not in ("start", "end"):
         raise Refused(400, "origin must be start or end")
@@ -136,14 +136,19 @@ def _shown(allocs: Iterable[Allocation]) -> list[Allocation]:
 
 
 async def _read(
-    call: Call, index: int, source: TaskLogSource, wanted: LogRequest, waiting: asyncio.Queue[bytes | None]
+    call: Call, index: int, source: TaskLogSource, log_request: LogRequest, waiting: asyncio.Queue[bytes | None]
 ) -> None:
     """Put the lines of one source, and None at its end."""
-    text = _LogText(wanted.grep)
+    text = _LogText(log_request.grep)
     try:
         alloc_id, node = node_of_alloc(call, source.alloc.id)
         frames = node.stream_logs(
-            alloc_id, source.task, kind=source.kind, offset=wanted.offset, origin=wanted.origin, follow=wanted.follow
+            alloc_id,
+            source.task,
+            kind=source.kind,
+            offset=log_request.offset,
+            origin=log_request.origin,
+            follow=log_request.follow,
         )
         async for frame in frames:
             if piece := text.add(frame.data):

@@ -248,22 +248,22 @@ async def validate(call: Call) -> web.Response:
 
 async def statuses(call: Call) -> web.Response:
     """GET and POST /v1/jobs/statuses: jobs with their allocations and latest deployment, newest change first."""
-    wanted = await _wanted_jobs(call)
+    selected = await _requested_jobs(call)
     options, children = call.options, flag(call.query, "include_children")
     kinds = (JobRows, AllocationRows, DeploymentRows)
 
-    def is_wanted(job: Job) -> bool:
+    def is_selected(job: Job) -> bool:
         return job.id.startswith(options.prefix) and (children or not job.parent_id)
 
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
     jobs, slot = view.of(JobRows), None
-    if wanted is None:
+    if selected is None:
         slot = answer_slot(call, view, kinds, options.namespace)
         if slot is not None and (kept := slot.find()) is not None:
             return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
-        listing = jobs.of_namespace(options.namespace).where(is_wanted)
+        listing = jobs.of_namespace(options.namespace).where(is_selected)
     else:
-        listing = Listing([job for key in wanted if (job := jobs.get(key)) is not None])
+        listing = Listing([job for key in selected if (job := jobs.get(key)) is not None])
     is_whole = any(name in options.filter for name in _ADDED)
     return await list_page_newest_first(
         call, listing, index, key=by_modify_index,
@@ -272,7 +272,7 @@ async def statuses(call: Call) -> web.Response:
     )  # fmt: skip
 
 
-async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
+async def _requested_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
     if call.request.method == "GET":
         return None
     body = await call.body(JobStatusesBody)

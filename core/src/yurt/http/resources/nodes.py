@@ -48,12 +48,12 @@ async def list_nodes(call: Call) -> web.Response:
     return await list_some(call, lambda row: row.id.startswith(prefix))
 
 
-async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
-    """The nodes for which `wanted` returns true."""
+async def list_some(call: Call, predicate: Callable[[Node], bool]) -> web.Response:
+    """The nodes for which `predicate` returns true."""
     resources, os = flag(call.query, "resources"), flag(call.query, "os")
 
     return await list_rows(
-        call, (NodeRows,), lambda view: view.of(NodeRows).all().where(wanted),
+        call, (NodeRows,), lambda view: view.of(NodeRows).all().where(predicate),
         render=row_form(node_stub, resources, os),
     )  # fmt: skip
 

@@ -36,8 +36,8 @@ async def list_policies(call: Call) -> web.Response:
     listing = view.of(JobRows).of_namespace(options.namespace)
     found: list[ScalingPolicy] = []
     async for part in call.turns.slices(listing.rows):
-        wanted = (job for job in listing.among(part) if job_id in ("", job.id))
-        found += [policy for job in wanted for policy in policies_of(job) if policy.type.startswith(kind)]
+        selected = (job for job in listing.among(part) if job_id in ("", job.id))
+        found += [policy for job in selected for policy in policies_of(job) if policy.type.startswith(kind)]
     return await page_answer(call, Pager(found, stub, key=by_index, options=options), index, slot=slot)
 
 
@@ -45,12 +45,12 @@ async def read(call: Call) -> web.Response:
     """GET /v1/scaling/policy/:id."""
     from yurt.rules.scaling_policies import policies_of
 
-    wanted = call.part("id")
+    policy_id = call.part("id")
     view, index = await changed_view(call, [JobRows.watched()], lambda view: view.of(JobRows).index)
     listing = view.of(JobRows).all()
     async for part in call.turns.slices(listing.rows):
         for policy in (policy for job in listing.among(part) for policy in policies_of(job)):
-            if policy.id == wanted:
+            if policy.id == policy_id:
                 return read_answer(call, policy, policy.modify_index)
     return object_missing(call, "policy not found", index)
 

@@ -87,8 +87,8 @@ async def read(call: Call) -> web.Response:
     if chosen is None:
         page = make_page(instances(view), to_wire, key=by_index, options=call.options)
         return read_answer(call, page.rows, index, next_token=page.next_token)
-    count, wanted = chosen
-    return read_answer(call, choose(instances(view), count, wanted), index)
+    count, requested = chosen
+    return read_answer(call, choose(instances(view), count, requested), index)
 
 
 def choose(services: Iterable[ServiceRegistration], count: int, key: str) -> list[ServiceRegistration]:

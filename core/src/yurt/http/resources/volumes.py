@@ -51,12 +51,12 @@ async def list_volumes(call: Call) -> web.Response:
              "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
     prefix = call.options.prefix
 
-    def wanted(volume: HostVolume) -> bool:
+    def is_selected(volume: HostVolume) -> bool:
         is_named = volume.id.startswith(prefix) or volume.name.startswith(prefix)
         return is_named and all(value in ("", getattr(volume, name)) for name, value in asked.items())
 
     def listing(view: View) -> Listing[HostVolume]:
-        return view.of(HostVolumeRows).listed(call.options.namespace).where(wanted)
+        return view.of(HostVolumeRows).listed(call.options.namespace).where(is_selected)
 
     return await list_rows(call, (HostVolumeRows,), listing, render=row_form(_stub))
 
@@ -123,12 +123,12 @@ async def list_claims(call: Call) -> web.Response:
     names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
     asked = {field: call.query.get(name, "") for name, field in names.items()}
 
-    def wanted(claim: TaskGroupHostVolumeClaim) -> bool:
+    def is_selected(claim: TaskGroupHostVolumeClaim) -> bool:
         is_named = claim.id.startswith(call.options.prefix)
         return is_named and all(value in ("", getattr(claim, field)) for field, value in asked.items())
 
     def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:
-        return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(wanted)
+        return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(is_selected)
 
     return await list_rows(call, (HostVolumeClaimRows,), listing, render=row_form(to_wire))
 

@@ -102,8 +102,8 @@ async def _begin(call: Call, body: SessionBody, way: str) -> SealedSession:
             made = await call.operations.acl_tokens.exchange_one_time(body.one_time_secret_id)
             secret_hash = made.token.secret_hash
         case "LoginToken":
-            wanted = LoginBody(auth_method_name=body.auth_method_name, login_token=body.login_token)
-            secret_hash = (await by_jwt(call, wanted)).token.secret_hash
+            login = LoginBody(auth_method_name=body.auth_method_name, login_token=body.login_token)
+            secret_hash = (await by_jwt(call, login)).token.secret_hash
         case _:
             ended = CompleteAuthBody(
                 auth_method_name=body.auth_method_name, client_nonce=body.client_nonce, state=body.state,

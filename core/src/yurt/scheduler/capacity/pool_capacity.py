@@ -125,10 +125,10 @@ class PoolCapacity:
             found = sums[key] = int(self._places(ask, ALL_ROWS, is_empty=True).sum())
         return found
 
-    def take(self, wanted: Iterable[PendingAllocs]) -> dict[int, int]:
+    def take(self, demands: Iterable[PendingAllocs]) -> dict[int, int]:
         """Take what fits of some groups, from the first rows; returns the number by row. Empty: nothing fits."""
         taken: dict[int, int] = {}
-        for one in wanted:
+        for one in demands:
             table = self._table(one.ask)
             if table.total < max(1, one.least):
                 continue
@@ -144,28 +144,28 @@ class PoolCapacity:
             self._refresh(list(taken))
         return taken
 
-    def has_capacity(self, wanted: Iterable[PendingAllocs]) -> bool:
+    def has_capacity(self, demands: Iterable[PendingAllocs]) -> bool:
         """Whether some group could place an allocation now."""
-        return any(self._table(one.ask).total >= max(1, one.least) for one in wanted)
+        return any(self._table(one.ask).total >= max(1, one.least) for one in demands)
 
-    def first_release(self, wanted: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
+    def first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
         """How many of these allocations must end, in order, until some group fits; -1 when ending all does not suffice.
 
         Only the row of each is looked at again. The room is left with these allocations released.
         """
-        found = self._first_release(wanted, ended)
+        found = self._first_release(demands, ended)
         self._tables.clear()
         return found
 
-    def _first_release(self, wanted: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
-        sums = [self._table(one.ask).total for one in wanted]
+    def _first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
+        sums = [self._table(one.ask).total for one in demands]
         for number, alloc in enumerate(ended, 1):
             at = self._at.get(alloc.node_id)
             if at is None:
                 continue
-            before = [self._row_places(at, one.ask) for one in wanted]
+            before = [self._row_places(at, one.ask) for one in demands]
             self._give_back(alloc, at)
-            for index, one in enumerate(wanted):
+            for index, one in enumerate(demands):
                 sums[index] += self._row_places(at, one.ask) - before[index]
                 if sums[index] >= max(1, one.least):
                     return number

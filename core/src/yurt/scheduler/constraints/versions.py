@@ -42,9 +42,11 @@ class ParsedVersion(NamedTuple):
 
 def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
     """Whether a version satisfies all comma-separated constraints."""
-    found, wanted = _version(version.strip(), strict), _constraints(constraints, strict)
+    found, required = _version(version.strip(), strict), _constraints(constraints, strict)
     return (
-        found is not None and wanted is not None and all(_meets(found, op, than, strict=strict) for op, than in wanted)
+        found is not None
+        and required is not None
+        and all(_meets(found, op, than, strict=strict) for op, than in required)
     )
 
 

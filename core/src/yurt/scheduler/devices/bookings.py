@@ -104,8 +104,8 @@ def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
 
 def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
     """Why the devices of the usage `coming` are overbooked, or empty; `in_use` includes it."""
-    wanted = {parted(key)[0] for key in coming}
-    if not wanted:
+    device_ids = {parted(key)[0] for key in coming}
+    if not device_ids:
         return ""
     known = {
         instance_key(kind, instance.id): (kind, instance)
@@ -113,7 +113,7 @@ def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
         for instance in kind.instances
     }
     for device, booked in sorted(bookings(in_use).items()):
-        if device in wanted and booked.shares:
+        if device in device_ids and booked.shares:
             reason = _excess(booked, known.get(device))
             if reason:
                 return reason

@@ -421,11 +421,11 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
 
 def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:
     """The cores near the devices, as the devices report."""
-    wanted = {device_of(each) for device in devices for each in device.device_ids}
+    device_ids = {device_of(each) for device in devices for each in device.device_ids}
     found: set[int] = set()
-    for kind in node.node_resources.devices if wanted else ():
+    for kind in node.node_resources.devices if device_ids else ():
         for instance in kind.instances:
-            if instance.id in wanted:
+            if instance.id in device_ids:
                 found.update(_numbers(attribute_of(kind, instance, "cpu_affinity")))
     return frozenset(found)
 

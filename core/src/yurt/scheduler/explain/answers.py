@@ -97,16 +97,16 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup, node_id: st
     attempt, name = dry_run.attempt, group.name
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
     found = count_differences(attempt, group)
-    wanted = running + len(placed) + unplaced + sum(difference.number for difference in found)
+    desired = running + len(placed) + unplaced + sum(difference.number for difference in found)
     table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
     made = GroupExplanation(
         name=name,
-        desired=wanted if dry_runs.job.type in OF_EVERY_NODE else group.count,
+        desired=desired if dry_runs.job.type in OF_EVERY_NODE else group.count,
         running=running,
         placed=len(placed),
         unplaced=unplaced,
-        runs_nowhere=name in attempt.placers and group.count > 0 and not wanted and dry_runs.job.type in OF_EVERY_NODE,
-        notes=(*_notes(attempt, group, wanted), *(difference.text for difference in found)),
+        runs_nowhere=name in attempt.placers and group.count > 0 and not desired and dry_runs.job.type in OF_EVERY_NODE,
+        notes=(*_notes(attempt, group, desired), *(difference.text for difference in found)),
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = attempt.placers.get(name)
@@ -218,13 +218,13 @@ def _is_outside(problem: NodeProblem) -> bool:
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def _notes(attempt: FinishedAttempt, group: TaskGroup, wanted: int) -> Iterator[str]:
+def _notes(attempt: FinishedAttempt, group: TaskGroup, desired: int) -> Iterator[str]:
     """Further notes on unplaced allocations."""
     job = attempt.context.job
     assert job is not None
     if job.stop:
         yield "the job is stopped"
-    if group.name in attempt.draft.failed or (group.count and not wanted):
+    if group.name in attempt.draft.failed or (group.count and not desired):
         yield from unknown_names(attempt.context.snapshot, job, group)
         if not attempt.context.snapshot.nodes:
             yield "there are no nodes"

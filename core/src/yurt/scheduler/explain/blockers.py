@@ -103,8 +103,8 @@ class NodeBlockers:
     def _outside(self) -> list[NodeProblem]:
         """Nodes that are not candidates."""
         rows, job = self.rows, self.placer.job
-        wanted = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
-        in_dc = wanted[rows.offered[:, DATACENTER]]
+        is_listed = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
+        in_dc = is_listed[rows.offered[:, DATACENTER]]
         names = ("datacenter " if len(job.datacenters) == 1 else "datacenters ") + ", ".join(job.datacenters)
         found = [NodeProblem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
         if job.node_pool != "all":

@@ -76,7 +76,7 @@ class _GroupDifferences:
         self._attempt = attempt
         self._group = group
         self._stops = {stop.id: stop.description for stop in attempt.draft.stops}
-        self._places = [place for place in attempt.wanted if place.group == group.name]
+        self._places = [place for place in attempt.requests if place.group == group.name]
         self._replaced = {place.previous.id for place in self._places if place.previous is not None}
         self._allocs = [alloc for alloc in attempt.context.allocs if alloc.task_group == group.name]
         self._running = {alloc.id for alloc in self._allocs if is_live(alloc) and alloc.id not in self._stops}

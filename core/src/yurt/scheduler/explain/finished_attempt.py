@@ -61,7 +61,7 @@ class FinishedGeneric(_Finished, Protocol):
         ...
 
     @property
-    def wanted(self) -> Sequence[PlacementRequest]:
+    def requests(self) -> Sequence[PlacementRequest]:
         """All placements requested by the reconciler."""
         ...
 

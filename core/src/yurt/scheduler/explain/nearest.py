@@ -77,9 +77,9 @@ def _needs(blockers: NodeBlockers) -> _Needs:
 
 def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
     """How many problems of these kinds each row has."""
-    found, wanted = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
+    found, kind_set = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
     for problem in blockers.problems:
-        if problem.kind in wanted:
+        if problem.kind in kind_set:
             found += problem.mask
     return found
 

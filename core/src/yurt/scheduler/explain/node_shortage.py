@@ -108,13 +108,13 @@ def _constraint(constraint: Constraint, node: Node) -> str:
     """`${attr.kernel.version} is 5.1.0, wanted: version >= 5.2`."""
     left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
     value = resolve(left, node)
-    wanted = " ".join(part for part in (operand, right) if part)
+    requirement = " ".join(part for part in (operand, right) if part)
     if right.startswith("${"):
-        wanted += f" ({_shown(resolve(right, node))})"
+        requirement += f" ({_shown(resolve(right, node))})"
     if not left.startswith("${"):
-        return f"{left} {wanted} does not hold"
+        return f"{left} {requirement} does not hold"
     shown = f"{left} is {_shown(value)}"
-    return shown if operand == "is_set" else f"{shown}, wanted: {wanted}"
+    return shown if operand == "is_set" else f"{shown}, wanted: {requirement}"
 
 
 def _shown(value: str | None) -> str:

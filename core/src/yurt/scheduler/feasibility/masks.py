@@ -75,8 +75,8 @@ def candidates(rows: NodeColumns, job: Job) -> Candidates:
         if job.node_pool != POOL_ALL:
             in_pool &= offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
         names = tuple(rows.datacenters.values)
-        wanted = np.array([is_in(name, job.datacenters) for name in names] or [False])
-        mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
+        is_listed = np.array([is_in(name, job.datacenters) for name in names] or [False])
+        mask = in_pool & (offered[:, IS_READY] > 0) & is_listed[offered[:, DATACENTER]]
         counts = np.bincount(offered[mask, DATACENTER], minlength=len(names))
         assert counts.sum() == np.count_nonzero(mask), "each candidate is in one datacenter"
         available = {

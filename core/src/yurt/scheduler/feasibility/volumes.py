@@ -213,4 +213,4 @@ def _is_within(node: Node, volume: CSIVolume) -> bool:
     found = node.csi_node_plugins.get(volume.plugin_id)
     topology = found.node_info.accessible_topology if found is not None and found.node_info is not None else None
     segments = topology.segments if topology is not None else {}
-    return any(dict(wanted.segments).items() <= dict(segments).items() for wanted in volume.topologies)
+    return any(dict(allowed.segments).items() <= dict(segments).items() for allowed in volume.topologies)

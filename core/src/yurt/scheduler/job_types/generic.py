@@ -42,7 +42,7 @@ class GenericAttempt:
         self.context = context
         self.version_deployment: Deployment | None = None
         """The deployment of the job's version, also one that has ended: the evaluation names it."""
-        self.wanted: Sequence[PlacementRequest] = ()
+        self.requests: Sequence[PlacementRequest] = ()
         """All placements that the reconciler asks for, those first that replace others."""
         self._placers = GroupPlacers(context, warm_start)
         self._gangs = Gangs(context)
@@ -82,7 +82,7 @@ class GenericAttempt:
         active = current if current is not None and current.status in DEPLOYMENT_ACTIVE else None
         # Replacements first: what an allocation gives back beyond what its replacement takes is free for the placements
         # after it.
-        self.wanted = (*results.destructive, *results.place)
+        self.requests = (*results.destructive, *results.place)
         self.draft = PlanDraft(context, results, results.deployment or active)
         self._begin(results)
         if context.job is not None and not context.job.stop:
@@ -137,7 +137,7 @@ class GenericAttempt:
             self._run_round(job)
 
     def _run_round(self, job: Job) -> None:
-        PlacementRound(self.context, job, self.draft, placers=self._placers, limits=self._limits).run(self.wanted)
+        PlacementRound(self.context, job, self.draft, placers=self._placers, limits=self._limits).run(self.requests)
 
     def _begin(self, results: Results) -> None:
         """Start without placements, with the resources of stopped allocations free."""

@@ -45,17 +45,17 @@ class PlacementRound:
         self._singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
 
-    def run(self, wanted: Sequence[PlacementRequest]) -> None:
+    def run(self, requests: Sequence[PlacementRequest]) -> None:
         """Place the requests; unplaceable ones are queued."""
         draft = self._draft
-        draft.queued.update(Counter(map(attrgetter("group"), wanted)))
+        draft.queued.update(Counter(map(attrgetter("group"), requests)))
         left = dict(draft.queued)
         at = 0
-        while at < len(wanted):
-            request = wanted[at]
-            length = self._run_length(wanted, at) if request.group not in draft.failed else 0
+        while at < len(requests):
+            request = requests[at]
+            length = self._run_length(requests, at) if request.group not in draft.failed else 0
             if length:
-                placed = self._place_run(wanted[at : at + length])
+                placed = self._place_run(requests[at : at + length])
                 left[request.group] -= placed
                 at += placed
                 if placed == length:
@@ -63,18 +63,18 @@ class PlacementRound:
                 # The run ended early: no node has capacity. Preemption works one placement at a time, so the rest of
                 # the group does too. (A run never ends early for a limit, which bounds its length.)
                 self._singly.add(request.group)
-                request = wanted[at]
+                request = requests[at]
             self._place_next(request, left)
             at += 1
-        assert len(draft.placements) + sum(draft.queued.values()) == len(wanted), "each request is placed or queued"
+        assert len(draft.placements) + sum(draft.queued.values()) == len(requests), "each request is placed or queued"
         assert not draft.queued or min(draft.queued.values()) >= 0, draft.queued
         if self._job.all_at_once and draft.failed:
             draft.withdraw()
-            draft.queued = {name: sum(1 for request in wanted if request.group == name) for name in draft.queued}
+            draft.queued = {name: sum(1 for request in requests if request.group == name) for name in draft.queued}
 
-    def _run_length(self, wanted: Sequence[PlacementRequest], at: int) -> int:
+    def _run_length(self, requests: Sequence[PlacementRequest], at: int) -> int:
         """The number of equal consecutive requests that can be placed as one run."""
-        first = wanted[at]
+        first = requests[at]
         # A replacement frees capacity of its own: it is no run.
         if first.previous is not None or first.group in self._singly:
             return 0
@@ -82,7 +82,7 @@ class PlacementRound:
         if not placer.can_run:
             return 0
         length = 0
-        for request in islice(wanted, at, None):
+        for request in islice(requests, at, None):
             if request.previous is not None or request.group != first.group:
                 break
             length += 1

@@ -86,8 +86,8 @@ class SystemDiff:
     def compare(self, rollout: SystemRollout) -> list[GroupTargets]:
         """Stop unwanted allocations, record retained ones, and return the requests for placements."""
         groups = self._job.task_groups
-        wanted = frozenset(group.name for group in groups if group.count > 0)
-        self.counts = stop_live(self._context, self._draft, self._view, wanted)
+        desired = frozenset(group.name for group in groups if group.count > 0)
+        self.counts = stop_live(self._context, self._draft, self._view, desired)
         for group in groups:
             self.counts.setdefault(group.name, dict.fromkeys(COUNTERS, 0))
             self._draft.queued[group.name] = 0
@@ -97,7 +97,7 @@ class SystemDiff:
         """The targets of one group; its placer is retained for explanations."""
         job = self._job
         placer = self.placers[group.name] = GroupPlacer(self._view, job, group, seed=self._context.seed, own=())
-        wanted = np.flatnonzero(placer.candidates.mask)
+        rows = np.flatnonzero(placer.candidates.mask)
         covered: set[str] = set()
         done: set[str] = set()
         outdated: list[Allocation] = []
@@ -122,7 +122,7 @@ class SystemDiff:
         if placer.volumes.is_used:
             placer.look_at_volumes(0)
         outside = tuple(placer.volumes_refused.values())
-        for row in sorted(wanted.tolist(), key=lambda row: ids[row]):
+        for row in sorted(rows.tolist(), key=lambda row: ids[row]):
             if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)
                 fresh.append((row, PlacementRequest(group.name, name, previous.get(ids[row]))))

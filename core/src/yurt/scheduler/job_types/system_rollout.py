@@ -83,13 +83,13 @@ class SystemRollout:
             return 0
         return max(0, min(desired - existing, destructive)) if desired else None
 
-    def _budget(self, group: TaskGroup, wanted: int) -> int:
+    def _budget(self, group: TaskGroup, desired: int) -> int:
         update = group.update
         if update is None or update.max_parallel <= 0 or self._context.evaluation.type != JOB_SYSTEM:
-            return wanted
+            return desired
         deployment = self.current
         if deployment is None:
-            return min(wanted, update.max_parallel)
+            return min(desired, update.max_parallel)
         if deployment.status not in DEPLOYMENT_ACTIVE or deployment.status == DEPLOYMENT_PAUSED:
             return 0
         own = [
@@ -102,7 +102,7 @@ class SystemRollout:
         ]
         if False in own:
             return 0
-        return max(0, min(wanted, update.max_parallel - own.count(None)))
+        return max(0, min(desired, update.max_parallel - own.count(None)))
 
     def begin(self, group: TaskGroup, counts: dict[str, int], *, replaced: int, new: int) -> None:
         """Start a deployment when a new version replaces allocations of the group or reaches new nodes."""

@@ -181,7 +181,7 @@ def _next(
 
 def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
     return any(
-        wanted > 0 and given > 0 for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+        needed > 0 and given > 0 for needed, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
     )
 
 
@@ -197,8 +197,8 @@ def _need(view: ClusterView, ask: GroupAsk, row: int) -> tuple[int, int, int]:
 
 def _distance(need: tuple[int, int, int], usage: Usage) -> float:
     parts = (
-        (wanted - given) / wanted if wanted else 0.0
-        for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+        (needed - given) / needed if needed else 0.0
+        for needed, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
     )
     return math.sqrt(sum(part * part for part in parts))
 

@@ -134,27 +134,27 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
     flat = lowest.reshape(-1)
-    wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
-    assert wanted > 0, (count, depth, "each of these rows has room for one more")
-    least = nth_highest(flat, wanted)
+    total = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
+    assert total > 0, (count, depth, "each of these rows has room for one more")
+    least = nth_highest(flat, total)
     # Only scores that reach the least wanted one are sorted; -1e300 keeps the impossible ones (minus infinity) out.
     places = np.flatnonzero(flat >= max(least, -1e300))
     ats, ks = np.divmod(places, seen)
     # Ties before k: of nodes with equal scores one takes all that its minimum allows, as it would in single steps.
-    order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
+    order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:total]
     ats, ks = ats[order], ks[order]
     # Past the last level that was looked at, a node's next score is unknown and might be the best of all.
     unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
-    deep = int(unknown[0]) + 1 if len(unknown) else wanted
-    wide = wanted
+    deep = int(unknown[0]) + 1 if len(unknown) else total
+    wide = total
     # A score table needs `SCORES_KEPT` nodes that are not used yet; when too few are left, the look was too narrow.
     if not is_all:
         fresh = np.flatnonzero(ks == 0)
-        wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else wanted
+        wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else total
     end = min(deep, wide)
-    assert 0 < end <= wanted, (deep, wide, wanted, "each look places something, or the run would never end")
+    assert 0 < end <= total, (deep, wide, total, "each look places something, or the run would never end")
     # Whichever ended the look is widened for the next: a node that takes many is looked at deeper, many nodes flatter.
-    if end < wanted:
+    if end < total:
         depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
     ats, ks = ats[:end], ks[:end]
     placed, tables = _tables(ranker, levels, ats, ks)

@@ -162,12 +162,12 @@ class _Targeted(_SpreadPart):
         self._counts = [0] * len(desired)
         self._desired = desired
         self._weight = weight
-        self._wanted = [code for code, share in enumerate(desired) if share > 0]
-        self._unwanted = [code for code, share in enumerate(desired) if share == 0]
+        self._allowed_codes = [code for code, share in enumerate(desired) if share > 0]
+        self._excluded_codes = [code for code, share in enumerate(desired) if share == 0]
         """Values that no allocation shall have: worth the least that any is worth."""
         self.levels = [*range(len(desired)), NO_VALUE]
         self.worths: list[int] = [-UNIT] * (len(desired) + 1)
-        for code in self._wanted:
+        for code in self._allowed_codes:
             self.worths[code] = self._worth(code)
         self._follow()
 
@@ -178,13 +178,13 @@ class _Targeted(_SpreadPart):
         assert self._counts[code] >= 0, (code, sign, "only what was counted is taken away")
         if self._desired[code] > 0:
             self.worths[code] = self._worth(code)
-        return bool(self._unwanted) and self._follow()
+        return bool(self._excluded_codes) and self._follow()
 
     def _follow(self) -> bool:
         """Recompute the minimal boost, which unwanted values get; returns whether it changed."""
-        before = [self.worths[code] for code in self._unwanted[:1]]
-        least = min((-UNIT, *(self.worths[code] for code in self._wanted)))
-        for code in self._unwanted:
+        before = [self.worths[code] for code in self._excluded_codes[:1]]
+        least = min((-UNIT, *(self.worths[code] for code in self._allowed_codes)))
+        for code in self._excluded_codes:
             self.worths[code] = least
         return before != [least]
 
@@ -199,10 +199,10 @@ def _spread_part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: 
     assert isinstance(code_of_row, list)
     if not spread.spread_target:
         return _Even(codes, code_of_row, len(values))
-    wanted = {target.value: target.percent / 100 * count for target in spread.spread_target}
-    rest = count - sum(wanted.values())
-    implicit = wanted.get(IMPLICIT_TARGET, rest if 0 < rest < count else -1.0)
-    desired = [wanted.get(value, implicit) for value in values]
+    desired_counts = {target.value: target.percent / 100 * count for target in spread.spread_target}
+    rest = count - sum(desired_counts.values())
+    implicit = desired_counts.get(IMPLICIT_TARGET, rest if 0 < rest < count else -1.0)
+    desired = [desired_counts.get(value, implicit) for value in values]
     return _Targeted(codes, code_of_row, desired=desired, weight=spread.weight / weight_sum if weight_sum else 0.0)
 
 

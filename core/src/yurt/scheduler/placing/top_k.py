@@ -28,10 +28,10 @@ def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int)
     if least == IMPOSSIBLE:
         return np.flatnonzero(scores != IMPOSSIBLE), True
     better, equal = (scores > least).nonzero()[0], (scores == least).nonzero()[0]
-    wanted = size - len(better)
+    missing = size - len(better)
     # Among equals the ties decide, or the choice would depend on the order of the rows, which differs between servers.
-    if wanted < len(equal):
-        equal = equal[_lowest(ties[equal], wanted)]
+    if missing < len(equal):
+        equal = equal[_lowest(ties[equal], missing)]
     assert len(better) + len(equal) == size, (len(better), len(equal), size)
     return np.concatenate((better, equal)), False
 

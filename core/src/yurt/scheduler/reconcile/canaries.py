@@ -78,14 +78,14 @@ class Canaries:
         Without a deployment, which `max_parallel = 0` means, nobody could promote any.
         """
         update = self._context.group.update
-        wanted = (
+        desired = (
             update.canary if update is not None and update.max_parallel and self._context.job.type == JOB_SERVICE else 0
         )
         promoted = self._rollout.is_promoted
-        is_required = bool(destructive or leaving) and len(canaries) < wanted and not promoted
-        missing = wanted - len(canaries)
+        is_required = bool(destructive or leaving) and len(canaries) < desired and not promoted
+        missing = desired - len(canaries)
         placed = leaving[:missing] if is_required else []
-        assert not is_required or missing > 0, (wanted, len(canaries))
+        assert not is_required or missing > 0, (desired, len(canaries))
         if is_required and not (self._rollout.is_paused or self._rollout.is_failed or is_waiting):
             # Those in place of others first: they carry on their history, new ones begin without any.
             places = [self._canary_for(alloc) for alloc in placed]

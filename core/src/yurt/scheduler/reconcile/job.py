@@ -63,11 +63,11 @@ def reconcile(situation: Situation) -> Results:
         for name, allocs in by_group.items():
             stop_all(results, situation, name, allocs)
         return results
-    wanted = {group.name: group for group in job.task_groups}
+    groups = {group.name: group for group in job.task_groups}
     is_done = True
     # Groups in the order of the job file: those further up get capacity first, on every server alike.
-    for name in [*wanted, *(name for name in by_group if name not in wanted)]:
-        group = wanted.get(name)
+    for name in [*groups, *(name for name in by_group if name not in groups)]:
+        group = groups.get(name)
         allocs = by_group.get(name, [])
         if group is None or group.count <= 0:
             stop_all(results, situation, name, allocs)
@@ -84,7 +84,7 @@ def reconcile(situation: Situation) -> Results:
         )
         # Every group is reconciled, done or not: `&=` does not stop at the first that is not, as `and` would.
         is_done &= reconcile_group(context, results, allocs)
-    assert results.states.keys() <= wanted.keys(), (results.states.keys(), "only groups of the job roll out")
+    assert results.states.keys() <= groups.keys(), (results.states.keys(), "only groups of the job roll out")
     results.deployment = new_deployment(job, deployment, results, ids=situation.ids, now=situation.now)
     if is_done and deployment is not None and is_complete(deployment):
         results.deployment_updates.append(

@@ -111,8 +111,8 @@ def container_name(request: TaskRequest) -> str:
     return f"{request.task_name}-{request.alloc_id}"
 
 
-def own_labels(request: TaskRequest, owner: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Nomad's labels, as chosen by `is_wanted`, and the labels by which this client finds its containers."""
+def own_labels(request: TaskRequest, owner: str, is_selected: Callable[[str], bool]) -> dict[str, str]:
+    """Nomad's labels, as chosen by `is_selected`, and the labels by which this client finds its containers."""
     facts = {
         "job_id": request.job_id,
         "job_name": request.job_id,
@@ -120,8 +120,8 @@ def own_labels(request: TaskRequest, owner: str, is_wanted: Callable[[str], bool
         "task_name": request.task_name,
         "namespace": request.namespace,
     }
-    wanted = {name: value for name, value in facts.items() if is_wanted(name)}
-    nomad = {NOMAD_LABEL + name: value for name, value in {**wanted, "alloc_id": request.alloc_id}.items()}
+    labels = {name: value for name, value in facts.items() if is_selected(name)}
+    nomad = {NOMAD_LABEL + name: value for name, value in {**labels, "alloc_id": request.alloc_id}.items()}
     kept = {
         "folder": request.dirs.logs_dir,
         "task_name": request.task_name,

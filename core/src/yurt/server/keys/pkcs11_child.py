@@ -67,18 +67,20 @@ def _token(pkcs11: Any, module: Any, request: dict[str, Any]) -> Any:
     label, slot_id = request.get("token_label", ""), request.get("slot", "")
     found = [token for number, token in tokens
              if (not label or token.label.strip() == label) and (not slot_id or number == int(slot_id, 0))]  # fmt: skip
-    wanted = " and ".join([f'the label "{label}"'] * bool(label) + [f"the slot {slot_id}"] * bool(slot_id))
+    description = " and ".join([f'the label "{label}"'] * bool(label) + [f"the slot {slot_id}"] * bool(slot_id))
     if not found:
         present = ", ".join(f'"{token.label.strip()}" in slot {number}' for number, token in tokens) or "none"
-        fail(f"no token with {wanted} is there (present: {present})", "unavailable")
+        fail(f"no token with {description} is there (present: {present})", "unavailable")
     if len(found) > 1:
-        fail(f"{len(found)} tokens have {wanted}; name one by its slot too")
+        fail(f"{len(found)} tokens have {description}; name one by its slot too")
     flags = pkcs11.constants.TokenFlag
     state = found[0].flags
     if state & flags.USER_PIN_LOCKED:
-        fail(f"the PIN of the token with {wanted} is locked after wrong tries; unlock it with the token's own tool")
+        fail(
+            f"the PIN of the token with {description} is locked after wrong tries; unlock it with the token's own tool"
+        )
     if state & flags.USER_PIN_FINAL_TRY:
-        fail(f"the token with {wanted} has one try for its PIN left, which is not used here; "
+        fail(f"the token with {description} has one try for its PIN left, which is not used here; "
              "log in once with the token's own tool, and correct pin_file")  # fmt: skip
     return found[0]
 
@@ -164,9 +166,9 @@ def _operations(
 def _key(pkcs11: Any, session: Any, request: dict[str, Any], kind: Any) -> Any:
     key_type = pkcs11.KeyType.AES if kind == pkcs11.ObjectClass.SECRET_KEY else pkcs11.KeyType.RSA
     noun = f"{key_type.name} {kind.name.lower().replace('_', ' ')}"
-    wanted = {"label": request.get("key_label") or None, "id": bytes.fromhex(request.get("key_id", "")) or None}
+    attributes = {"label": request.get("key_label") or None, "id": bytes.fromhex(request.get("key_id", "")) or None}
     try:
-        return session.get_key(object_class=kind, key_type=key_type, **wanted)
+        return session.get_key(object_class=kind, key_type=key_type, **attributes)
     except pkcs11.NoSuchKey:
         fail(f"the token has no {noun} {_key_name(request)}; make it, or correct key_label and key_id")
     except pkcs11.MultipleObjectsReturned:

@@ -168,11 +168,11 @@ class RootKeys:
 
     async def _fetch_missing(self) -> bool:
         """Fetch missing keys from servers that have them; returns whether this server now has all."""
-        wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(available_keys, self.keyring, wanted)
-        missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
+        key_ids = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
+        held = await asyncio.to_thread(available_keys, self.keyring, key_ids)
+        missing = [key_id for key_id in key_ids if key_id not in held] if self._peers.names else []
         fetched = all([await self._fetch(key_id) for key_id in missing])
-        return fetched and not any(map(self.keyring.locked, wanted))
+        return fetched and not any(map(self.keyring.locked, key_ids))
 
     async def _fetch(self, key_id: str) -> bool:
         for name in sorted(self._peers.names, key=lambda name: name != self._leader.name):
@@ -302,7 +302,7 @@ def need_unlocked(keys: Iterable[RootKeyMeta], keyring: Keyring) -> None:
             raise Unavailable(f"root key {key.key_id} cannot be opened now: {why}")
 
 
-def available_keys(keyring: Keyring, wanted: Iterable[str]) -> set[str]:
+def available_keys(keyring: Keyring, key_ids: Iterable[str]) -> set[str]:
     """Those of the keys that can be opened here; what could not be opened before is tried again."""
     keyring.retry()
-    return {key_id for key_id in wanted if key_id in keyring}
+    return {key_id for key_id in key_ids if key_id in keyring}

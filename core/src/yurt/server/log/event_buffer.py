@@ -75,7 +75,7 @@ class EventBuffer:
         self._dropped_index = 0
         """The index of the newest event that is no longer here."""
         self._places: list[_Place] = []
-        self._wanted_index = 0
+        self._needed_index = 0
         """No live reader wants an event before this one: places are asked again only when an event reaches it."""
 
     @property
@@ -114,11 +114,11 @@ class EventBuffer:
 
         What a subscriber has not taken yet stays.
         """
-        wanted = self._next_wanted()
-        self._behind_bytes -= _forget(self._behind, state, before=wanted)
-        _forget(self._newest, state, before=wanted)
+        next_index = self._next_needed_index()
+        self._behind_bytes -= _forget(self._behind, state, before=next_index)
+        _forget(self._newest, state, before=next_index)
 
-    def _next_wanted(self) -> int | None:
+    def _next_needed_index(self) -> int | None:
         """The oldest event that a live reader has not received; None without readers."""
         return min((each.next_index for each in self._places if each.next_index > self._dropped_index), default=None)
 
@@ -128,10 +128,10 @@ class EventBuffer:
         while behind:
             oldest = behind[0]
             is_within = len(behind) <= BEHIND_EVENTS_MAX and self._behind_bytes <= BEHIND_BYTES_MAX
-            if is_within and oldest.index >= self._wanted_index:
-                wanted = self._next_wanted()
-                self._wanted_index = oldest.index + 1 if wanted is None else wanted
-                if wanted is not None and oldest.index >= wanted:
+            if is_within and oldest.index >= self._needed_index:
+                next_index = self._next_needed_index()
+                self._needed_index = oldest.index + 1 if next_index is None else next_index
+                if next_index is not None and oldest.index >= next_index:
                     return
             self._dropped_index = oldest.index
             self._behind_bytes -= oldest.weight
@@ -150,7 +150,7 @@ class EventBuffer:
         """
         place, times_broken = _Place(from_index or self.oldest_index), self._times_broken
         self._places.append(place)
-        self._wanted_index = min(self._wanted_index, place.next_index)
+        self._needed_index = min(self._needed_index, place.next_index)
         try:
             while True:
                 if self._times_broken != times_broken:

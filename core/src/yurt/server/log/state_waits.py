@@ -54,8 +54,8 @@ class StateWaiter:
 
     def reached(self, index: int) -> None:
         """Wake the waiters for `index` or less."""
-        for wanted, future in self._index_waiters:
-            if wanted <= index and not future.done():
+        for target_index, future in self._index_waiters:
+            if target_index <= index and not future.done():
                 future.set_result(None)
 
 

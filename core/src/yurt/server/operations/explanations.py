@@ -86,8 +86,8 @@ class Explanations:
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
-        wanted = instance_of(in_pool(self._state, job))
-        work = partial(explain.why_not, self._state, wanted, now=now, seed=seed, node_id=node_id)
+        instance = instance_of(in_pool(self._state, job))
+        work = partial(explain.why_not, self._state, instance, now=now, seed=seed, node_id=node_id)
         found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
         return await asyncio.to_thread(self._with_quota_notes, found)
 

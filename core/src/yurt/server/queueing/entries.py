@@ -42,7 +42,7 @@ class QueueEntry(NamedTuple):
     job: Job
     evaluation: Evaluation
     waiting: Waiting
-    wanted: tuple[PendingAllocs, ...]
+    demands: tuple[PendingAllocs, ...]
 
 
 def queue_of(state: Snapshot, pool: str) -> BatchQueue | None:
@@ -76,10 +76,10 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
     if found is None:
         return None
     job, queue = found
-    wanted = tuple(_wanted(state, job, evaluation))
+    demands = tuple(_demands(state, job, evaluation))
     asked = NOTHING
     prices = queue.fair_share.prices if queue.fair_share is not None else {}
-    for one in wanted:
+    for one in demands:
         asked = asked.plus(priced(one.ask.least_amounts, prices), one.number)
     since, limit = UnixNano(job.submit_time or evaluation.create_time), run_limit(job, queue)
     rules = turn_rules(queue)
@@ -94,7 +94,7 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
         turn=turn_of(since, limit, cards_of(job), rules),
         boost_at=boost_time(since, rules),
     )
-    return QueueEntry(job, evaluation, waiting, wanted)
+    return QueueEntry(job, evaluation, waiting, demands)
 
 
 def turn_rules(queue: BatchQueue) -> TurnRules:
@@ -150,7 +150,7 @@ def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
             if job is None or job.node_pool != pool:
                 continue
             entry = entry_of(state, evaluation)
-            if entry is not None and entry.wanted:
+            if entry is not None and entry.demands:
                 found[entry.waiting.key] = entry
     return list(found.values())
 
@@ -210,7 +210,7 @@ def price_parts() -> int:
     return MILLI * PRICE_ONE
 
 
-def _wanted(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[PendingAllocs]:
+def _demands(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[PendingAllocs]:
     """The allocations of each group that are neither there nor done."""
     present: Counter[str] = Counter()
     for alloc in state.allocs_of_job(job.namespace, job.id):

@@ -43,7 +43,7 @@ class _PoolGate:
         self.line.put(entry.waiting)
         shape = _shape(entry)
         self._counts[shape] += 1
-        self.shapes[shape] = entry.wanted
+        self.shapes[shape] = entry.demands
 
     def remove(self, entry: QueueEntry) -> None:
         """Remove a job from the waiting ones."""
@@ -69,7 +69,7 @@ class _PoolGate:
 
 def _shape(entry: QueueEntry) -> object:
     """Jobs of one shape fit or do not fit together."""
-    return tuple((one.ask.signature, one.number, one.least) for one in entry.wanted)
+    return tuple((one.ask.signature, one.number, one.least) for one in entry.demands)
 
 
 class QueueGate:
@@ -106,7 +106,7 @@ class QueueGate:
         A job that wants nothing new (it shrinks, or all of it runs) has nothing to wait for.
         """
         entry = entry_of(state, evaluation)
-        if entry is None or not entry.wanted or evaluation.id in self._in_flight:
+        if entry is None or not entry.demands or evaluation.id in self._in_flight:
             return False
         self._put(entry)
         self._ready.setdefault(entry.waiting.key, {})[evaluation.id] = evaluation
@@ -162,7 +162,7 @@ class QueueGate:
                 continue
             self.is_dirty = True
             now = entry_of(state, entry.evaluation)
-            if now is not None and now.wanted:
+            if now is not None and now.demands:
                 self._put(now)
                 continue
             freed.extend(self._unready(key).values())

@@ -96,7 +96,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
         return QueueDecision((), ())
     free_capacity = view.free_capacity()
     for entry in in_flight:
-        free_capacity.take(entry.wanted)
+        free_capacity.take(entry.demands)
     preempting = Preempting(view)
     if not _may_start(free_capacity, jobs.shapes) and not preempting.is_possible:
         return QueueDecision((), ())
@@ -105,9 +105,9 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     passed = 0
     for job in ordered(view, line, now):
         entry = entries[job.key]
-        fits = free_capacity.has_capacity(entry.wanted)
+        fits = free_capacity.has_capacity(entry.demands)
         if fits and job.key in ready and kept.permits(entry):
-            free_capacity.take(entry.wanted)
+            free_capacity.take(entry.demands)
             release.append(job.key)
             if len(release) + len(in_flight) >= WINDOW:
                 break
@@ -141,7 +141,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
 def _may_start(free_capacity: PoolCapacity, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
     """Whether there is anything to decide: some job fits, or its request must be refused by the scheduler."""
     return shapes is None or any(
-        free_capacity.has_capacity(wanted) or not _fits_empty(free_capacity, wanted) for wanted in shapes.values()
+        free_capacity.has_capacity(demands) or not _fits_empty(free_capacity, demands) for demands in shapes.values()
     )
 
 
@@ -164,7 +164,7 @@ class Preempting:
         priority = entry.job.priority
         if self._least is None or priority < self._least:
             return False
-        shape = tuple((one.ask.signature, one.number, one.least) for one in entry.wanted)
+        shape = tuple((one.ask.signature, one.number, one.least) for one in entry.demands)
         found: bool = self._view.remembered(("preempting", shape, priority), lambda: self._frees(entry, priority))
         return found
 
@@ -178,15 +178,15 @@ class Preempting:
         ]
         free_capacity = self._view.free_capacity()
         free_capacity.release(victims)
-        return bool(victims) and free_capacity.has_capacity(entry.wanted)
+        return bool(victims) and free_capacity.has_capacity(entry.demands)
 
 
 def _could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:
-    return _fits_empty(free_capacity, entry.wanted)
+    return _fits_empty(free_capacity, entry.demands)
 
 
-def _fits_empty(free_capacity: PoolCapacity, wanted: Iterable[PendingAllocs]) -> bool:
-    return any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in wanted)
+def _fits_empty(free_capacity: PoolCapacity, demands: Iterable[PendingAllocs]) -> bool:
+    return any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in demands)
 
 
 class PromisedCapacity(NamedTuple):
@@ -213,10 +213,10 @@ class _Reservations:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
         late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.free_capacity.spares(kept.rows, one.ask, one.number) for kept in late for one in entry.wanted):
+        if not all(kept.free_capacity.spares(kept.rows, one.ask, one.number) for kept in late for one in entry.demands):
             return False
         for kept in late:
-            for one in entry.wanted:
+            for one in entry.demands:
                 kept.free_capacity.use_on(kept.rows, one.ask, one.number)
         return True
 
@@ -228,7 +228,7 @@ class _Reservations:
         """
         if len(self.promises) >= max(1, self._view.queue.reservations):
             return
-        found = reserved(self._view, entry.wanted, self._now)
+        found = reserved(self._view, entry.demands, self._now)
         self.promises.append(
             Promise(entry.waiting.key, 0 if found is None else found.start, found is not None and found.is_sure)
         )
@@ -241,23 +241,23 @@ class _Reservations:
         self._kept.append(found)
 
 
-def reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
+def reserved(view: PoolView, demands: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
     """The first end of running allocations after which a job fits: by their limits, else by run times of the past."""
-    key = tuple((one.ask.signature, one.number, one.least) for one in wanted)
-    found = view.remembered(key, lambda: _reserved(view, wanted, now))
+    key = tuple((one.ask.signature, one.number, one.least) for one in demands)
+    found = view.remembered(key, lambda: _reserved(view, demands, now))
     return (
         None if found is None else found._replace(free_capacity=found.free_capacity.copy(), start=max(found.start, now))
     )
 
 
-def _reserved(view: PoolView, wanted: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
+def _reserved(view: PoolView, demands: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
     for ends, is_sure in ((view.ends(RELEASES_MAX), True), (view.expected_ends(now, RELEASES_MAX), False)):
         free_capacity = view.free_capacity()
         allocs = [alloc for _, alloc in ends]
-        count = free_capacity.first_release(wanted, allocs) if allocs else -1
+        count = free_capacity.first_release(demands, allocs) if allocs else -1
         if count > 0:
-            rows = free_capacity.take(wanted)
-            assert rows, (wanted, "it fits after these releases")
+            rows = free_capacity.take(demands)
+            assert rows, (demands, "it fits after these releases")
             return PromisedCapacity(free_capacity, tuple(rows), ends[count - 1][0], is_sure)
         if not view.has_unlimited:
             break

@@ -90,7 +90,7 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
                 position=position,
                 status=state_of,
                 reason=reason,
-                waits_for=names if is_queued and not free_capacity.has_capacity(entry.wanted) else "",
+                waits_for=names if is_queued and not free_capacity.has_capacity(entry.demands) else "",
                 adjusted=adjusted.get(job.key),
                 expected_start=forecast.likely.get(job.key, 0) if is_queued else 0,
                 expected_by=forecast.by.get(job.key, 0) if is_queued else 0,
@@ -164,9 +164,9 @@ def _reason(free_capacity: PoolCapacity, entry: QueueEntry, position: int) -> tu
     evaluation = entry.evaluation
     if evaluation.quota_limit_reached:
         return "queued", f'quota "{evaluation.quota_limit_reached}" is used up'
-    if entry.wanted and not any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in entry.wanted):
+    if entry.demands and not any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in entry.demands):
         return "blocked", "it asks for more than the nodes of its pool have, even when they are empty"
-    if free_capacity.has_capacity(entry.wanted):
+    if free_capacity.has_capacity(entry.demands):
         if evaluation.status == status.EVAL_BLOCKED:
             return "blocked", "there is room, but no node meets its constraints; see `yurt job why`"
         return ("placing" if position == 0 else "queued"), "the scheduler looks at it next"

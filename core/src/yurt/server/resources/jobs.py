@@ -342,12 +342,12 @@ class Jobs:
                 command = SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now)
                 await self._replica.propose(command)
 
-    async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
+    async def _allocs_of(self, key: JobKey, predicate: Callable[[Allocation], bool]) -> tuple[str, ...]:
         """The ids of a job's wanted allocations; none for a deleted job."""
         state, found = self._replica.state, list[str]()
         allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
         async for part in self._replica.turns.slices(allocs):
-            found += [alloc.id for alloc in part if wanted(alloc)]
+            found += [alloc.id for alloc in part if predicate(alloc)]
         return tuple(found)
 
 

@@ -240,9 +240,9 @@ class Replication:
 
     async def _fetch(self, kind: ReplicatedKind, keys: Sequence[str]) -> None:
         """Fetch and store rows, as many at a time as a command carries."""
-        wanted = list(keys)
-        while wanted:
-            asked, rest = wanted[:KEYS_MAX], wanted[KEYS_MAX:]
+        missing = list(keys)
+        while missing:
+            asked, rest = missing[:KEYS_MAX], missing[KEYS_MAX:]
             page = await self._authority.rows(kind.table, asked)
             if len(page.remaining) >= len(asked):
                 raise Unavailable(f"the authoritative region answers none of the {kind.rows_name} that it lists")
@@ -253,7 +253,7 @@ class Replication:
             rows = await self._storable(kind, page.rows)
             if rows:
                 await self._replica.propose(kind.put(rows))
-            wanted = [*page.remaining, *rest]
+            missing = [*page.remaining, *rest]
 
     async def _storable(self, kind: ReplicatedKind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         """The rows as this region stores them."""

@@ -32,8 +32,8 @@ UPDATE_NAMES: Final = {
 
 def annotated(diff: JobDiff, annotations: PlanAnnotations | None) -> JobDiff:
     """The difference with the update counts of each group and the effect of each changed task or count."""
-    wanted = annotations.desired_tg_updates if annotations is not None else {}
-    return replace(diff, task_groups=tuple(_group(group, wanted.get(group.name)) for group in diff.task_groups))
+    updates = annotations.desired_tg_updates if annotations is not None else {}
+    return replace(diff, task_groups=tuple(_group(group, updates.get(group.name)) for group in diff.task_groups))
 
 
 def _group(group: TaskGroupDiff, desired: DesiredUpdates | None) -> TaskGroupDiff:

@@ -44,7 +44,7 @@ class PoolQueues:
         self._turns = turns
         self._has_changes = has_changes
         self._release = release
-        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
         self._delayed: dict[str, Evaluation] = {}
         """Evaluations of queued jobs whose back-off is not over."""
 
@@ -65,27 +65,27 @@ class PoolQueues:
             self._delayed[evaluation.id] = evaluation
         elif is_early or not self.gate.takes(self._current(), evaluation):
             return False
-        self._wanted.set()
+        self._changed.set()
         return True
 
     def note_blocked(self, evaluation: Evaluation) -> None:
         """An evaluation is blocked."""
         if self.gate is not None:
             self.gate.note_blocked(self._current(), evaluation)
-            self._wanted.set()
+            self._changed.set()
 
     def forget(self, evaluation: Evaluation) -> None:
         """An evaluation ended or was deleted."""
         self._delayed.pop(evaluation.id, None)
         if self.gate is not None:
             self.gate.forget(evaluation)
-            self._wanted.set()
+            self._changed.set()
 
     def done(self, eval_id: str) -> None:
         """The broker has completed or dropped an evaluation."""
         if self.gate is not None:
             self.gate.done(eval_id)
-            self._wanted.set()
+            self._changed.set()
 
     def observe(self, changes: Changes) -> None:
         """Follow what a command changed besides evaluations."""
@@ -102,7 +102,7 @@ class PoolQueues:
         if jobs or any(change.table in FOLLOWED for change in changes):
             self.gate.is_dirty = True
         if self.gate.is_dirty:
-            self._wanted.set()
+            self._changed.set()
 
     def _follow_pools(self, state: Snapshot) -> None:
         """A pool changed: release the jobs of a removed queue, and queue the blocked jobs of a new one."""
@@ -121,13 +121,13 @@ class PoolQueues:
     async def run(self) -> None:
         """Let evaluations through whenever something changed."""
         while True:
-            await wait_for(self._env, self._wanted, self._next_due_s())
+            await wait_for(self._env, self._changed, self._next_due_s())
             self._take_due()
             await self._turns.next()
             if self._has_changes():
                 # Who waits for what came is not known yet: another might be let through in its place.
                 continue
-            self._wanted.clear()
+            self._changed.clear()
             if self.gate is not None and self.gate.is_dirty:
                 self._release(self.gate.look(self._current(), self._env.now()))
 

@@ -67,7 +67,7 @@ class History:
         return self._states[0][1].index if self._states else 0
 
 
-class _Wanted(NamedTuple):
+class _RecordedAttempt(NamedTuple):
     """An attempt to repeat, and the evaluations before it on the same state."""
 
     record: AttemptRecord
@@ -101,11 +101,11 @@ class Replays:
         if not evaluation.attempts:
             text = f'evaluation "{eval_id}" was not scheduled yet (it is {evaluation.status}): nothing to replay'
             raise Conflict(text)
-        wanted = [_Wanted(record, _before(state, record)) for record in evaluation.attempts]
-        base = await self._base(min(entry.record.state_index for entry in wanted))
-        found = await self._read(base, evaluation, wanted=wanted)
+        attempts = [_RecordedAttempt(record, _before(state, record)) for record in evaluation.attempts]
+        base = await self._base(min(entry.record.state_index for entry in attempts))
+        found = await self._read(base, evaluation, attempts=attempts)
         return await asyncio.to_thread(
-            partial(_again, evaluation, wanted, found, base_index=base.index, limits=self._limits)
+            partial(_again, evaluation, attempts, found, base_index=base.index, limits=self._limits)
         )
 
     async def _base(self, index: int) -> Snapshot:
@@ -118,11 +118,11 @@ class Replays:
             return await asyncio.to_thread(snapshots.decode, stored[1])
         return Snapshot.empty()
 
-    async def _read(self, base: Snapshot, evaluation: Evaluation, *, wanted: Sequence[_Wanted]) -> _Found:
+    async def _read(self, base: Snapshot, evaluation: Evaluation, *, attempts: Sequence[_RecordedAttempt]) -> _Found:
         """The states of the attempts, and the plans in the log after the first of them."""
-        indexes = {entry.record.state_index for entry in wanted}
+        indexes = {entry.record.state_index for entry in attempts}
         low, high = min(indexes), max(indexes)
-        end = max(evaluation.modify_index, *(entry.record.ahead for entry in wanted))
+        end = max(evaluation.modify_index, *(entry.record.ahead for entry in attempts))
         state = base
         states: dict[int, Snapshot] = {base.index: base}
         plans: list[tuple[int, Plan]] = []
@@ -176,7 +176,7 @@ def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRe
 
 def _again(
     evaluation: Evaluation,
-    wanted: Sequence[_Wanted],
+    recorded: Sequence[_RecordedAttempt],
     found: _Found,
     *,
     base_index: int,
@@ -188,7 +188,7 @@ def _again(
 
     attempts: list[ReplayedAttempt] = []
     is_outcome_identical = True
-    for record, others in wanted:
+    for record, others in recorded:
         state = found.states[record.state_index]
         ahead = [plan for index, plan in found.plans if record.state_index < index <= record.ahead]
         before = [(_known(state, eval_id), first) for eval_id, first in others]

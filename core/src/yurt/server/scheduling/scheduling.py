@@ -129,17 +129,17 @@ async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -
     async with asyncio.TaskGroup() as group:
         while True:
             # Both may change while a worker leaves: what is done here is about the ones that were read together.
-            version, count, wanted = settings.version, settings.count, settings.queues
+            version, count, requested = settings.version, settings.count, settings.queues
             while len(workers) < count:
                 serving, run = start()
                 task = supervised(group, f"{name} {len(workers)}", run())
                 workers.append(PooledWorker(serving, task))
             # A worker that waits in other queues than it should is replaced, for it would not hear of the change.
-            kept = count if queues == wanted else 0
+            kept = count if queues == requested else 0
             for surplus in workers[kept:]:
                 await surplus.leave()
             del workers[kept:]
-            queues = wanted
+            queues = requested
             if len(workers) == count:
                 await settings.wait_changed(version)
 

@@ -69,13 +69,15 @@ class Told(NamedTuple):
 class Subscription:
     """The changes for one reader, from one server's buffer."""
 
-    def __init__(self, events: EventBuffer, access: Access, wanted: EventFilter, namespaces: tuple[str, ...]) -> None:
+    def __init__(
+        self, events: EventBuffer, access: Access, event_filter: EventFilter, namespaces: tuple[str, ...]
+    ) -> None:
         """`namespaces` are all that exist now. Raises PermissionDenied for a forbidden topic."""
         self._events = events
         self._access = access
-        self._wanted = wanted
+        self._event_filter = event_filter
         self._looked_at = 0
-        self._asked: tuple[str | None, ...] = namespaces if wanted.namespace == ALL else (wanted.namespace,)
+        self._asked: tuple[str | None, ...] = namespaces if event_filter.namespace == ALL else (event_filter.namespace,)
         self.check()
 
     @property
@@ -85,7 +87,7 @@ class Subscription:
 
     def check(self) -> None:
         """Raises PermissionDenied unless every requested topic is permitted."""
-        for name in dict.fromkeys(name for name, _ in self._wanted.topics):
+        for name in dict.fromkeys(name for name, _ in self._event_filter.topics):
             access = self._access.narrowed(NEEDS[name])
             if not access.sees_all:
                 for namespace in self._asked:
@@ -109,7 +111,7 @@ class Subscription:
 
     async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, Told], T]) -> list[T]:
         """The reader's changes of one command; slices may span commands."""
-        rows, found = SeenRows(event, self._wanted, self._access), list[T]()
+        rows, found = SeenRows(event, self._event_filter, self._access), list[T]()
         for change in event.changes:
             if self._looked_at >= CHANGES_A_SLICE:
                 await turns.next()
@@ -131,11 +133,11 @@ class _AskedTopics(NamedTuple):
 class SeenRows:
     """The rows of one command; each topic is looked up once, and each scope decided once."""
 
-    __slots__ = ("_access", "_by_topic", "_event", "_wanted")
+    __slots__ = ("_access", "_by_topic", "_event", "_event_filter")
 
-    def __init__(self, event: Event, wanted: EventFilter, access: Access) -> None:
+    def __init__(self, event: Event, event_filter: EventFilter, access: Access) -> None:
         self._event = event
-        self._wanted = wanted
+        self._event_filter = event_filter
         self._access = access
         self._by_topic: dict[str, _AskedTopics | None] = {}
 
@@ -150,7 +152,7 @@ class SeenRows:
             return None
         row = change.before if is_deleted else change.after
         namespace = "" if table.namespace_of is None else table.namespace_of(change.key, row)
-        if not self._wanted.takes(namespace):
+        if not self._event_filter.takes(namespace):
             return None
         keys, access = asked
         if ALL not in keys and keys.isdisjoint((topic.key(row), *topic.filter_keys(row))):
@@ -160,7 +162,7 @@ class SeenRows:
         return Told(topic, kind.name, namespace, row, is_deleted)
 
     def _look_up(self, topic: Topic[Any]) -> _AskedTopics | None:
-        keys = self._wanted.keys_of(topic.name)
+        keys = self._event_filter.keys_of(topic.name)
         asked = None if keys is None else _AskedTopics(keys, self._access.narrowed(topic.needs))
         self._by_topic[topic.name] = asked
         return asked

@@ -37,15 +37,15 @@ class RowPosition(NamedTuple):
 
 
 class SeenRow(NamedTuple):
-    """Rows as a caller sees them: those that `is_wanted` rejects do not exist; None: all exist."""
+    """Rows as a caller sees them: those that `is_filter_of` rejects do not exist; None: all exist."""
 
     index: int  # type: ignore[assignment]
     rows: Iterable[Any]
-    is_wanted: Callable[[Any], bool] | None
+    is_filter_of: Callable[[Any], bool] | None
 
     def among(self, rows: Iterable[Any]) -> Iterable[Any]:
         """The wanted rows of a slice."""
-        return rows if self.is_wanted is None else filter(self.is_wanted, rows)
+        return rows if self.is_filter_of is None else filter(self.is_filter_of, rows)
 
 
 class Delta(NamedTuple):
@@ -84,20 +84,20 @@ class LiveRows:
     async def rows(self, place: RowPosition) -> SeenRow:
         """All rows of a place, now."""
         state = await self._models.refreshed()
-        is_wanted = self._wanted(place)
+        is_filter_of = self._filter_of(place)
         if place.kind == JOBS.name:
             if place.parent and place.namespace != ALL:
                 keys = state.jobs.keys_where("parent", (place.namespace, place.parent))
                 found = (self._models.jobs.get(key) for key in keys)
-                return SeenRow(state.index, [row for row in found if row is not None], is_wanted)
-            return SeenRow(state.index, list(self._models.jobs.values()), is_wanted)
+                return SeenRow(state.index, [row for row in found if row is not None], is_filter_of)
+            return SeenRow(state.index, list(self._models.jobs.values()), is_filter_of)
         if place.kind == NODES.name:
-            return SeenRow(state.index, list(self._models.nodes.values()), is_wanted)
+            return SeenRow(state.index, list(self._models.nodes.values()), is_filter_of)
         if place.job and place.namespace != ALL:
-            return SeenRow(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_wanted)
+            return SeenRow(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_filter_of)
         if place.node:
-            return SeenRow(state.index, state.allocs.each_where("node", place.node), is_wanted)
-        return SeenRow(state.index, state.allocs.values(), is_wanted)
+            return SeenRow(state.index, state.allocs.each_where("node", place.node), is_filter_of)
+        return SeenRow(state.index, state.allocs.values(), is_filter_of)
 
     async def card_lists(self, node_ids: Iterable[str]) -> list[list[dict[str, Any]]]:
         """The devices of nodes with their users."""
@@ -114,8 +114,8 @@ class LiveRows:
         jobs, nodes = RowPosition(JOBS.name, namespace), RowPosition(NODES.name)
         sees_jobs, sees_nodes = self.may_see(jobs), self.may_see(nodes)
         state = await self._models.refreshed()
-        wanted = self._wanted(jobs)
-        listed: list[JobFacts] = list(filter(wanted, self._models.jobs.values())) if sees_jobs else []
+        is_selected = self._filter_of(jobs)
+        listed: list[JobFacts] = list(filter(is_selected, self._models.jobs.values())) if sees_jobs else []
         machines = list(self._models.nodes.values()) if sees_nodes else []
         return {
             "Index": state.index,
@@ -147,14 +147,14 @@ class LiveRows:
     def _pairs(
         self, place: RowPosition, rows: Mapping[Hashable, tuple[Any, Any]]
     ) -> Iterable[tuple[Hashable, Any, Any]]:
-        wanted = self._wanted(place)
+        is_selected = self._filter_of(place)
         for key, (before, after) in rows.items():
-            was = before if before is not None and (wanted is None or wanted(before)) else None
-            now = after if after is not None and (wanted is None or wanted(after)) else None
+            was = before if before is not None and (is_selected is None or is_selected(before)) else None
+            now = after if after is not None and (is_selected is None or is_selected(after)) else None
             if was is not None or now is not None:
                 yield key, was, now
 
-    def _wanted(self, place: RowPosition) -> Callable[[Any], bool] | None:
+    def _filter_of(self, place: RowPosition) -> Callable[[Any], bool] | None:
         """Whether a row lies in the place and may be seen; None: every row."""
         if place.kind == NODES.name:
             return None if self.may_see(place) else _nothing

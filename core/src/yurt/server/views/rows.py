@@ -40,16 +40,16 @@ L = TypeVar("L")
 class Listing(Generic[L]):
     """Rows to iterate over, and a filter for the list."""
 
-    __slots__ = ("is_wanted", "rows")
+    __slots__ = ("is_selected", "rows")
 
-    def __init__(self, rows: Iterable[L], is_wanted: Callable[[L], bool] | None = None) -> None:
+    def __init__(self, rows: Iterable[L], is_selected: Callable[[L], bool] | None = None) -> None:
         self.rows = rows
-        self.is_wanted = is_wanted
+        self.is_selected = is_selected
         """None: all of them."""
 
     def where(self, also: Callable[[L], bool] | None) -> Listing[L]:
         """The listing with another condition; None is no condition."""
-        first = self.is_wanted
+        first = self.is_selected
         if also is None:
             return self
         if first is None:
@@ -62,7 +62,7 @@ class Listing(Generic[L]):
 
     def among(self, rows: Iterable[L]) -> Iterable[L]:
         """The listed rows among these, for a slice of `rows`."""
-        return rows if self.is_wanted is None else filter(self.is_wanted, rows)
+        return rows if self.is_selected is None else filter(self.is_selected, rows)
 
 
 class Rows(Generic[K, R]):

@@ -25,7 +25,7 @@ class Confirmation:
         self._keys = keys
         self._leading = leading
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_wanted = asyncio.Event()
+        self._requested = asyncio.Event()
 
     async def confirm(self) -> None:
         """Return once this server is known to lead after this call; raises Unavailable."""
@@ -33,14 +33,14 @@ class Confirmation:
             raise Unavailable(NO_LEADER)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
-        self._is_wanted.set()
+        self._requested.set()
         await answer
 
     async def answer_confirms(self) -> None:
         """Serve all waiting callers with one read at a time, until cancelled."""
         while True:
-            await self._is_wanted.wait()
-            self._is_wanted.clear()
+            await self._requested.wait()
+            self._requested.clear()
             waiting, self._waiting = self._waiting, []
             outcome: YurtError | None = Unavailable(CLOSED)
             try:

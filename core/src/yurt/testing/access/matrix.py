@@ -155,13 +155,13 @@ def _shows(probe: Probe, text: str) -> bool:
     return not is_list or text.strip() not in EMPTY
 
 
-async def measure(routes: tuple[Route, ...] = ROUTES, *, wanted: Iterable[str] | None = None) -> dict[str, Any]:
+async def measure(routes: tuple[Route, ...] = ROUTES, *, selected: Iterable[str] | None = None) -> dict[str, Any]:
     """The matrix of a new server: the callers, and a row for each probe."""
     async with bootstrapped() as callers:
         world = await make_world(callers)
         matrix = Matrix(callers, world)
         probes = probes_of(routes, world.ids)
-        names = set(wanted) if wanted is not None else {probe.name for probe in probes}
+        names = set(selected) if selected is not None else {probe.name for probe in probes}
         needed = _declared(routes)
         rows = {}
         for probe in probes:

@@ -227,8 +227,8 @@ async def _wait_for_allocs(callers: Callers) -> None:
     def placed(state: Snapshot) -> int:
         return sum(alloc.job_id in ("web", "sticky") for alloc in state.allocs.values())
 
-    wanted = len((TEAM, ELSEWHERE)) + CLAIMS
-    await callers.api.server.replica.wait_past([("allocs",)], placed, min_index=wanted - 1, timeout_s=300.0)
+    expected = len((TEAM, ELSEWHERE)) + CLAIMS
+    await callers.api.server.replica.wait_past([("allocs",)], placed, min_index=expected - 1, timeout_s=300.0)
 
 
 def _alloc_of(server: Server, namespace: str) -> Allocation:

@@ -41,7 +41,7 @@ class NetworkTests:
         handle = await bench.driver.start_task(request)
         if not handle.pid:
             pytest.skip("the driver does not tell the process of a task")
-        wanted = namespaces.identity(namespace)
+        expected = namespaces.identity(namespace)
         await eventually(
-            "the task is in the network", lambda: namespaces.identity(f"/proc/{handle.pid}/ns/net") == wanted
+            "the task is in the network", lambda: namespaces.identity(f"/proc/{handle.pid}/ns/net") == expected
         )

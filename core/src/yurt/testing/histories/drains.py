@@ -147,8 +147,8 @@ class LoadedNodeKind:
         at = f"/v1/node/{key}"
         match request:
             case SetEligibility(is_eligible=is_eligible):
-                wanted = "eligible" if is_eligible else "ineligible"
-                return put(f"{at}/eligibility", {"NodeID": key, "Eligibility": wanted})
+                requested = "eligible" if is_eligible else "ineligible"
+                return put(f"{at}/eligibility", {"NodeID": key, "Eligibility": requested})
             case Drain() | ForceDrain():
                 deadline = DEADLINE_NS if isinstance(request, Drain) else FORCED_NS
                 return put(f"{at}/drain", {"NodeID": key, "DrainSpec": {"Deadline": deadline}})

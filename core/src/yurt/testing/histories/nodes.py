@@ -109,8 +109,8 @@ class NodeKind:
         at = f"/v1/node/{key}"
         match request:
             case SetEligibility(is_eligible=is_eligible):
-                wanted = "eligible" if is_eligible else "ineligible"
-                return put(f"{at}/eligibility", {"NodeID": key, "Eligibility": wanted})
+                requested = "eligible" if is_eligible else "ineligible"
+                return put(f"{at}/eligibility", {"NodeID": key, "Eligibility": requested})
             case Drain():
                 return put(f"{at}/drain", {"NodeID": key, "DrainSpec": {"Deadline": DEADLINE_NS}})
             case EndDrain(mark_eligible=mark_eligible):

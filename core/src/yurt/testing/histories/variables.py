@@ -187,9 +187,9 @@ class VariableKind:
             case Delete(cas=cas):
                 return PreparedRequest("DELETE", at if cas is None else f"{at}?cas={cas}")
             case Acquire(mark=mark, lock=lock):
-                wanted = {"TTL": TTL, "LockDelay": "0s"} | ({"ID": lock} if lock else {})
+                lock_fields = {"TTL": TTL, "LockDelay": "0s"} | ({"ID": lock} if lock else {})
                 items = {"Items": {"mark": mark}} if mark else {}
-                return put(f"{at}?lock-acquire", {"Path": key, "Lock": wanted, **items})
+                return put(f"{at}?lock-acquire", {"Path": key, "Lock": lock_fields, **items})
             case Release(lock=lock):
                 return put(f"{at}?lock-release", {"Path": key, "Lock": {"ID": lock}})
             case Renew(lock=lock):

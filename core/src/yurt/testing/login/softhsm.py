@@ -17,10 +17,10 @@ PIN: Final = "246810"
 MAKE_KEYS: Final = """
 import json, sys
 import pkcs11
-wanted = json.loads(sys.argv[1])
-token = pkcs11.lib(wanted["lib"]).get_token(token_label=wanted["token"])
-with token.open(rw=True, user_pin=wanted["pin"]) as session:
-    for key_id, (label, kind) in wanted["keys"].items():
+spec = json.loads(sys.argv[1])
+token = pkcs11.lib(spec["lib"]).get_token(token_label=wanted["token"])
+with token.open(rw=True, user_pin=spec["pin"]) as session:
+    for key_id, (label, kind) in spec["keys"].items():
         make = session.generate_key if kind == "AES" else session.generate_keypair
         key_type, bits = (pkcs11.KeyType.AES, 256) if kind == "AES" else (pkcs11.KeyType.RSA, 2048)
         make(key_type, bits, label=label, id=bytes.fromhex(key_id), store=True)
@@ -56,8 +56,8 @@ class SoftHsm:
 
     def make_keys(self, token: str, keys: Mapping[str, tuple[str, str]], pin: str = PIN) -> None:
         """Generate keys by id, each with a label and a kind: AES of 256 bits, or an RSA pair of 2,048 bits."""
-        wanted = {"lib": str(self.module), "token": token, "pin": pin, "keys": dict(keys)}
-        self._run(sys.executable, "-c", MAKE_KEYS, json.dumps(wanted))
+        spec = {"lib": str(self.module), "token": token, "pin": pin, "keys": dict(keys)}
+        self._run(sys.executable, "-c", MAKE_KEYS, json.dumps(spec))
 
     def _run(self, *command: str) -> None:
         subprocess.run(

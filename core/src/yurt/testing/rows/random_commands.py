@@ -332,8 +332,8 @@ class CommandMaker:
         return c.EvaluateNode(node_id=self._any(state, "nodes"), seed=seed)
 
     def _eligibility(self, state: Snapshot) -> c.AnyCommand:
-        wanted: Eligibility = self._pick((status.ELIGIBLE, status.INELIGIBLE, status.ELIGIBLE))
-        return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=wanted, seed=self._seed())
+        requested: Eligibility = self._pick((status.ELIGIBLE, status.INELIGIBLE, status.ELIGIBLE))
+        return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=requested, seed=self._seed())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None

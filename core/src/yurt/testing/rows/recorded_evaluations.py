@@ -162,8 +162,8 @@ def _alloc(data: Data) -> Allocation:
             state["State"] = "running"
     for state in data.get("AllocStates") or []:
         state["Field"] = "ClientStatus"
-    wanted = data.get("DesiredTransition") or {}
-    data["DesiredTransition"] = {name: bool(value) for name, value in wanted.items()}
+    transition = data.get("DesiredTransition") or {}
+    data["DesiredTransition"] = {name: bool(value) for name, value in transition.items()}
     if data.get("Job"):
         data["Job"] = _modern_job(data["Job"])
     if not data.get("AllocatedResources"):

@@ -18,9 +18,9 @@ def pause_task(call: Invocation) -> int:
     """Change whether a task may run, or show it."""
     from yurt.cli.api.choose import chosen_alloc, chosen_task
 
-    wanted = call.flags.text("state")
-    if wanted not in STATES:
-        raise UsageError(f'-state is one of {", ".join(STATES)}, not "{wanted}"')
+    requested = call.flags.text("state")
+    if requested not in STATES:
+        raise UsageError(f'-state is one of {", ".join(STATES)}, not "{requested}"')
     alloc = chosen_alloc(call, call.args[0])
     task = chosen_task(alloc, call.flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
     path = api_path("client", "allocation", alloc["ID"], "pause")
@@ -28,7 +28,7 @@ def pause_task(call: Invocation) -> int:
         found: Json = call.api.get(path, {"task": task}) or {}
         call.screen.line(found.get("ScheduleState") or "run")
         return 0
-    call.api.put(path, {"Task": task, "ScheduleState": wanted})
+    call.api.put(path, {"Task": task, "ScheduleState": requested})
     return 0
 
 

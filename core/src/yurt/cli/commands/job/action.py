@@ -24,7 +24,7 @@ def run_action(call: Invocation) -> int:
     name = call.args[0]
     alloc = find_alloc(call, call.flags.text("alloc")) if call.flags.text("alloc") else None
     job_id, namespace = _job(call, alloc)
-    group, task = chosen_place(_actions(call, job_id, namespace), name, *_wanted(call, alloc))
+    group, task = chosen_place(_actions(call, job_id, namespace), name, *_requested(call, alloc))
     alloc = alloc or newest_running(call, job_id, namespace, group)
     query: dict[str, str | int | bool | tuple[str, ...] | None] = {
         "action": name, "allocID": str(alloc["ID"]), "group": group, "task": task, "tty": manner.is_terminal,
@@ -47,7 +47,7 @@ def _actions(call: Invocation, job_id: str, namespace: str) -> list[Json]:
     return call.api.get(api_path("job", job_id, "actions"), {"namespace": namespace}) or []
 
 
-def _wanted(call: Invocation, alloc: Json | None) -> tuple[str, str]:
+def _requested(call: Invocation, alloc: Json | None) -> tuple[str, str]:
     """The requested group and task, "" for any."""
     group = call.flags.text("group")
     if alloc is not None and group not in ("", alloc["TaskGroup"]):

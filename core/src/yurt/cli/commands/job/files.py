@@ -146,14 +146,14 @@ def convert_job(call: Invocation) -> int:
     """Print the job in the other form."""
     from yurt.cli.files.hcl import job_file
 
-    wanted = call.flags.text("to")
-    if wanted not in FORMS:
-        raise UsageError(f'-to is hcl or json, not "{wanted}"')
+    requested = call.flags.text("to")
+    if requested not in FORMS:
+        raise UsageError(f'-to is hcl or json, not "{requested}"')
     variable_settings(call.flags.texts("var"))
     source, filename = read_source(call.args[0])
     is_api = _is_api_job(source, is_json=call.flags.is_on("json"))
     job: Json = parse_json_job(source, filename) if is_api else read_hcl(call, source, filename).job
-    if (wanted or ("hcl" if is_api else "json")) == "json":
+    if (requested or ("hcl" if is_api else "json")) == "json":
         call.screen.line(json.dumps({"Job": job}, indent=4, ensure_ascii=False))
         return 0
     file = job_file(job, trim=call.flags.is_on("trim"))
@@ -184,25 +184,25 @@ def inspect_job(call: Invocation) -> int:
     stub = find_job(call, call.args[0])
     query = {"namespace": stub.get("Namespace")}
     job: Json = call.api.get(api_path("job", stub["ID"]), query)
-    wanted = call.flags.text("version")
-    if wanted:
-        job = version_of(call, stub, wanted)
+    requested = call.flags.text("version")
+    if requested:
+        job = version_of(call, stub, requested)
     if call.flags.is_on("hcl") or call.flags.is_on("with-vars"):
         _print_source(call, job)
         return 0
     return show_data(call, job if call.flags.text("t") else {"Job": job})
 
 
-def version_of(call: Invocation, stub: Json, wanted: str) -> Json:
+def version_of(call: Invocation, stub: Json, requested: str) -> Json:
     """One version of a job, by number or by tag."""
     answer = call.api.get(api_path("job", stub["ID"], "versions"), {"namespace": stub.get("Namespace")}) or {}
     versions: list[Json] = answer.get("Versions") or []
     for job in versions:
         tag = (job.get("VersionTag") or {}).get("Name")
-        if str(job.get("Version") or 0) == wanted or tag == wanted:
+        if str(job.get("Version") or 0) == requested or tag == requested:
             return job
     known = ", ".join(str(job.get("Version") or 0) for job in versions)
-    raise CliError(f'The job "{stub["ID"]}" has no version "{wanted}"; it has {known}')
+    raise CliError(f'The job "{stub["ID"]}" has no version "{requested}"; it has {known}')
 
 
 def _print_source(call: Invocation, job: Json) -> None:

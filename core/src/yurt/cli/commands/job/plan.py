@@ -39,13 +39,13 @@ PLACED, NOT_PLACED, NO_ANSWER = 0, 1, 255
 
 def validate_job(call: Invocation) -> int:
     """Check the file, then ask the agent whether it would accept the job."""
-    wanted = call.flags.text("format")
-    if wanted not in FORMATS:
-        raise UsageError(f'-format is one of {", ".join(FORMATS)}, not "{wanted}"')
+    requested = call.flags.text("format")
+    if requested not in FORMATS:
+        raise UsageError(f'-format is one of {", ".join(FORMATS)}, not "{requested}"')
     variable_settings(call.flags.texts("var"))
-    if wanted != "text":
+    if requested != "text":
         found = findings(call)
-        _print(call, wanted, found)
+        _print(call, requested, found)
         return 1 if any(item.severity == "error" for item in found) else 0
     file = read_job(call, call.args[0])
     errors, warnings = ask(call, file)
@@ -82,10 +82,10 @@ def findings(call: Invocation) -> list[Diagnostic]:
     return [*told, *file.warnings, *server_findings(file, warnings, is_warning=True)]
 
 
-def _print(call: Invocation, wanted: str, found: Sequence[Diagnostic]) -> None:
+def _print(call: Invocation, requested: str, found: Sequence[Diagnostic]) -> None:
     from yurt_jobspec import to_json, to_sarif
 
-    if wanted == "sarif":
+    if requested == "sarif":
         call.screen.json(to_sarif(found))
         return
     answer: Mapping[str, Any] = {

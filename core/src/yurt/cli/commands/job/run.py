@@ -125,8 +125,8 @@ def _start(call: Invocation, name: str) -> int:
 def _submission(call: Invocation, job: Json) -> Json | None:
     """The text that the job was submitted as before it was stopped, so that it stays with the new version."""
     version = job.get("Version") or 0
-    for wanted in (version, version - 1):
-        query = {"namespace": job.get("Namespace"), "version": max(wanted, 0)}
+    for requested in (version, version - 1):
+        query = {"namespace": job.get("Namespace"), "version": max(requested, 0)}
         try:
             found: Json = call.api.get(api_path("job", job["ID"], "submission"), query)
         except ApiError as error:

@@ -67,10 +67,10 @@ def revert_job(call: Invocation) -> int:
     """Register an earlier version again."""
     from yurt.cli.views.follow import follow_or_detach
 
-    job, wanted = find_job(call, call.args[0]), call.args[1]
-    version = int(wanted) if wanted.isdigit() else int(version_of(call, job, wanted).get("Version") or 0)
+    job, requested = find_job(call, call.args[0]), call.args[1]
+    version = int(requested) if requested.isdigit() else int(version_of(call, job, requested).get("Version") or 0)
     if version < 0:
-        raise CliError(f'"{wanted}" is not a version')
+        raise CliError(f'"{requested}" is not a version')
     body = {"JobID": job["ID"], "JobVersion": version, "Namespace": job.get("Namespace")}
     answer: Json = call.api.put(api_path("job", job["ID"], "revert"), body, {"namespace": job.get("Namespace")}) or {}
     return follow_or_detach(call, answer.get("EvalID") or "")

@@ -305,35 +305,35 @@ def _seconds(call: Invocation, flag: str) -> float:
 
 def _topics(call: Invocation) -> tuple[str, ...]:
     """The topics of the event stream, as the API takes them."""
-    return tuple(sorted(_wanted(call, "event-topic")))
+    return tuple(sorted(_requested(call, "event-topic")))
 
 
 def _servers(call: Invocation) -> list[DebugTarget]:
     """The requested live servers of the agent's region."""
-    wanted = _wanted(call, "server-id")
+    requested = _requested(call, "server-id")
     told: Json = call.api.get("/v1/agent/members") or {}
     region = call.api.connection.region or told.get("ServerRegion")
     rows = [each for each in told.get("Members") or () if each["Tags"].get("region") == region]
     names = [each["Name"] for each in rows if each["Status"] == "alive"]
-    if "leader" in wanted:
+    if "leader" in requested:
         address: str = call.api.get("/v1/status/leader")
-        wanted |= {each["Name"] for each in rows if f"{each['Tags']['rpc_addr']}:{each['Tags']['port']}" == address}
-    chosen = [name for name in names if "all" in wanted or wanted & {name, name.rpartition(".")[0]}]
-    if not chosen and wanted:
-        raise CliError(f"No server of {', '.join(sorted(wanted))} is there; `yurt server members` lists them")
+        requested |= {each["Name"] for each in rows if f"{each['Tags']['rpc_addr']}:{each['Tags']['port']}" == address}
+    chosen = [name for name in names if "all" in requested or requested & {name, name.rpartition(".")[0]}]
+    if not chosen and requested:
+        raise CliError(f"No server of {', '.join(sorted(requested))} is there; `yurt server members` lists them")
     return [DebugTarget(f"server/{name}", {"server_id": name}) for name in chosen]
 
 
 def _nodes(call: Invocation) -> list[DebugTarget]:
     """The requested nodes, up to -max-nodes."""
-    wanted, of_class = _wanted(call, "node-id"), call.flags.text("node-class")
-    rows: list[Json] = call.api.get("/v1/nodes") or [] if wanted else []
+    requested, of_class = _requested(call, "node-id"), call.flags.text("node-class")
+    rows: list[Json] = call.api.get("/v1/nodes") or [] if requested else []
     ready = [each for each in rows if each["Status"] == "ready" and (not of_class or each["NodeClass"] == of_class)]
-    ids = [each["ID"] for each in ready if "all" in wanted or each["ID"].startswith(tuple(wanted))]
+    ids = [each["ID"] for each in ready if "all" in requested or each["ID"].startswith(tuple(requested))]
     return [DebugTarget(f"client/{node_id}", {"node_id": node_id}) for node_id in ids[: call.flags.number("max-nodes")]]
 
 
-def _wanted(call: Invocation, flag: str) -> set[str]:
+def _requested(call: Invocation, flag: str) -> set[str]:
     return {word.strip() for word in call.flags.text(flag).split(",")} - {"", "none"}
 
 

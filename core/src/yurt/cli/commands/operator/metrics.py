@@ -17,10 +17,10 @@ PROMETHEUS = "prometheus"
 def print_metrics(call: Invocation) -> int:
     """The agent's metrics as the API has them, or as Prometheus reads them."""
     is_data = wants_data(call)
-    wanted = call.flags.text("format")
-    if wanted not in ("", PROMETHEUS):
-        raise CliError(f'-format is "{PROMETHEUS}" or nothing, not "{wanted}"')
-    if wanted:
+    requested = call.flags.text("format")
+    if requested not in ("", PROMETHEUS):
+        raise CliError(f'-format is "{PROMETHEUS}" or nothing, not "{requested}"')
+    if requested:
         answer = call.api.raw("GET", f"{PATH}?format={PROMETHEUS}")
         if answer.status != 200:
             raise CliError(answer.body.decode("utf-8", "replace").strip())

@@ -41,7 +41,7 @@ def _same(first: object, second: object) -> bool:
 
 
 def _many(rule: Callable[[list[bool]], bool]) -> Callable[..., object]:
-    return lambda wanted, holder: rule([held(holder, each) for each in items(wanted)])
+    return lambda requested, holder: rule([held(holder, each) for each in items(requested)])
 
 
 def parse_bool(given: object) -> bool:
