@@ -104,7 +104,7 @@ class FairShare:
             delays = Delays(capacity.times(lifetime(HALF_LIFE)), self.delay)
             self.line.delay(delays_of(self.usages.now(now), delays, {}))
         old = sum(job.gpus for job, start in pool.running.values() if start >= self._boost_of(job))
-        first = boosted(self.line.next_boost(), self.rules, now=now, held=old / pool.gpus)
+        first = boosted(self.line.next_boost(), self.rules, now=now, part_in_use=old / pool.gpus)
         held = {name: Amounts(gpu=count * CARD) for name, count in pool.held.items() if count}
         return with_boosted(first, fair_order(self.line, Shares(capacity, {}, held)))
 

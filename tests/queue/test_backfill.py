@@ -99,11 +99,11 @@ def test_without_a_limit_nothing_passes_a_reservation() -> None:
 
 def test_a_job_is_boosted_from_its_time_on_while_boosted_jobs_hold_little() -> None:
     one, rules = job(0)._replace(boost_at=HOUR), BackfillRules()
-    assert boosted(one, rules, now=2 * HOUR, held=0.2) == one
-    assert boosted(one, rules, now=HOUR // 2, held=0) is None
-    assert boosted(one, rules, now=2 * HOUR, held=0.25) is None
-    assert boosted(one._replace(boost_at=0), rules, now=2 * HOUR, held=0) is None
-    assert boosted(None, rules, now=2 * HOUR, held=0) is None
+    assert boosted(one, rules, now=2 * HOUR, part_in_use=0.2) == one
+    assert boosted(one, rules, now=HOUR // 2, part_in_use=0) is None
+    assert boosted(one, rules, now=2 * HOUR, part_in_use=0.25) is None
+    assert boosted(one._replace(boost_at=0), rules, now=2 * HOUR, part_in_use=0) is None
+    assert boosted(None, rules, now=2 * HOUR, part_in_use=0) is None
     waiting = [one, *(job(number) for number in range(1, 6))]
     order = list(with_boosted(one, sorted(waiting, key=lambda each: -each.create_index)))
     assert order[0] == one
@@ -136,7 +136,7 @@ class _World:
     def decide(self, order: list[Waiting]) -> BackfillSchedule:
         profile = Profile(self.now, (self.free,), [(limit, (gpus,)) for _, limit, gpus in self.ends])
         oldest = min((one for one in order if one.boost_at), key=lambda one: one.boost_at, default=None)
-        first = boosted(oldest, self.rules, now=self.now, held=0)
+        first = boosted(oldest, self.rules, now=self.now, part_in_use=0)
         return decide(with_boosted(first, order), profile, self.rules, vector=vector)
 
 

@@ -15,7 +15,7 @@ from yurt.structs.queueing.requeue import (
     back_off,
     has_attempts,
     has_done_its_work,
-    is_held,
+    is_replacement_deferred,
     lost_work,
     requeue_policy,
     requeued_tracker,
@@ -96,11 +96,11 @@ def test_whatever_a_task_that_was_told_to_end_exits_with_says_nothing_of_its_wor
 
 def test_it_is_held_until_it_has_ended_and_its_back_off_is_over() -> None:
     alloc = preempted()
-    assert not is_held(alloc, ASKED)
-    assert is_held(replace(alloc, client_status="running"), ASKED)
-    assert is_held(preempted(Requeue(attempts=0)), ASKED)
-    assert not is_held(replace(alloc, next_allocation="b", client_status="running"), ASKED)
+    assert not is_replacement_deferred(alloc, ASKED)
+    assert is_replacement_deferred(replace(alloc, client_status="running"), ASKED)
+    assert is_replacement_deferred(preempted(Requeue(attempts=0)), ASKED)
+    assert not is_replacement_deferred(replace(alloc, next_allocation="b", client_status="running"), ASKED)
     slow = preempted(Requeue(delay=seconds(30)))
-    assert is_held(slow, ASKED), "its back-off has not begun"
-    assert not is_held(slow, replace(ASKED, wait_until=UnixNano(40 * 10**9)))
-    assert not is_held(replace(slow, followup_eval_id="later"), ASKED)
+    assert is_replacement_deferred(slow, ASKED), "its back-off has not begun"
+    assert not is_replacement_deferred(slow, replace(ASKED, wait_until=UnixNano(40 * 10**9)))
+    assert not is_replacement_deferred(replace(slow, followup_eval_id="later"), ASKED)

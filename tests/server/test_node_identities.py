@@ -39,11 +39,11 @@ def new_node(bench: Any, **given: Any) -> Node:
     return replace(factories.node(status="initializing"), id=bench.env.uuid(), secret_id="secret", **given)
 
 
-async def register(bench: Any, node: Node, held: HeldIdentity | None = NONE, token: str = "") -> NodeReply:
+async def register(bench: Any, node: Node, identity: HeldIdentity | None = NONE, token: str = "") -> NodeReply:
     """A registration over the node's connection, on a server that has a key."""
     await bench.server.keys.root_keys.active()
     client = connected(bench.server, node.id, "secret")
-    return await client.register_node(RegisterNodeRequest(node=node, identity=held, token=token))
+    return await client.register_node(RegisterNodeRequest(node=node, identity=identity, token=token))
 
 
 async def test_a_node_gets_its_identity_when_it_registers(bench: Any) -> None:
@@ -68,7 +68,7 @@ async def test_the_pool_says_how_long_an_identity_lasts(bench: Any) -> None:
 
 async def test_an_agent_that_knows_no_identities_is_served_by_its_secret(bench: Any) -> None:
     node = new_node(bench)
-    assert (await register(bench, node, held=None)).identity == ""
+    assert (await register(bench, node, identity=None)).identity == ""
     client = connected(bench.server, node.id, "secret")
     assert (await client.heartbeat(node.id, "ready")).identity == ""
     with pytest.raises(PermissionDenied, match="secret"):
@@ -102,7 +102,7 @@ async def test_an_identity_is_replaced_when_the_node_asks_and_when_its_key_is_go
 async def test_many_nodes_at_once_do_not_wait_for_signatures(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [new_node(bench) for _ in range(SIGNING_MAX + 3)]
     for node in nodes:
-        await register(bench, node, held=None)
+        await register(bench, node, identity=None)
     gate = asyncio.Event()
     active = bench.server.keys.root_keys.active
 

@@ -51,7 +51,7 @@ async def test_a_check_index_refuses_another_version_and_tells_which_there_is(be
     first = await put(bench, a="1")
     with pytest.raises(VariableConflict) as refused:
         await bench.server.resources.variables.put("default", PATH, {"a": "2"}, check_index=0)
-    assert refused.value.held is not None and refused.value.held.items == {"a": "1"}
+    assert refused.value.current is not None and refused.value.current.items == {"a": "1"}
     second = await bench.server.resources.variables.put("default", PATH, {"a": "2"}, check_index=first.modify_index)
     assert (second.create_index, second.modify_index > first.modify_index) == (first.create_index, True)
     with pytest.raises(VariableConflict):
@@ -82,8 +82,8 @@ async def test_a_lock_keeps_others_out_until_it_is_released(bench: Any) -> None:
     assert held.lock is not None and held.lock.id
     with pytest.raises(VariableConflict) as refused:
         await put(bench, a="2")
-    assert refused.value.held is not None and refused.value.held.lock is not None
-    assert not refused.value.held.lock.id
+    assert refused.value.current is not None and refused.value.current.lock is not None
+    assert not refused.value.current.lock.id
     for attempt in (variables.acquire("default", PATH, LOCK, {}), variables.delete("default", PATH)):
         with pytest.raises(VariableConflict):
             await attempt

@@ -299,12 +299,12 @@ async def test_a_daemon_quits_after_its_last_holder_and_one_that_died_is_started
     await bench.first()
     holder = claim(gpu(0), share=MPS, memory_mb=1024)
     folder = tmp_path / "run" / "nvidia-mps" / gpu(0)[-12:]
-    await bench.plugin.held((holder,))
+    await bench.plugin.update_claims((holder,))
     pids = folder / "pipe" / f"{PROGRAM}.pid"
     assert is_alive(pids)
     kill(pids)
-    await bench.plugin.held((holder,))
-    await bench.plugin.held(())
+    await bench.plugin.update_claims((holder,))
+    await bench.plugin.update_claims(())
 
     assert started(mps) == [gpu(0), gpu(0)]
     assert not folder.exists()
@@ -337,9 +337,9 @@ async def test_a_daemon_of_a_card_that_is_not_known_is_left_as_it_is(
     """After a restart of the agent holders are told before a slow driver has named its cards."""
     bench = make_bench("l40s-pairs")
     await bench.first()
-    await bench.plugin.held((claim(gpu(0), share=MPS), claim("GPU-elsewhere", share=MPS)))
+    await bench.plugin.update_claims((claim(gpu(0), share=MPS), claim("GPU-elsewhere", share=MPS)))
 
     assert started(mps) == [gpu(0)]
     fake.change(tmp_path / "machine.json", lambda state: state.update(init_error="DRIVER_NOT_LOADED"))
-    await bench.plugin.held((claim(gpu(0), share=MPS),))
+    await bench.plugin.update_claims((claim(gpu(0), share=MPS),))
     assert is_alive(tmp_path / "run" / "nvidia-mps" / gpu(0)[-12:] / "pipe" / f"{PROGRAM}.pid")

@@ -94,16 +94,16 @@ async def test_what_was_checked_is_the_disk_though_its_name_leads_elsewhere_when
     bench: Machines,
 ) -> None:
     disk, link = laid_trap(bench)
-    held: list[str] = []
+    opened: list[str] = []
 
     def swap() -> None:
         exchange(disk, link)
-        held.extend(ours(bench))
+        opened.extend(ours(bench))
 
     runs_before_start(bench, swap)
     await bench.start({"image_path": "../alloc/data/disk"})
 
-    assert len(held) == 1
+    assert len(opened) == 1
     await bench.wait_printed("ours")
     await until(lambda: not ours(bench))
 

@@ -63,8 +63,8 @@ def _shown(rule: Rule) -> DecidingRule:
 def _why(rights: Rights, need: Need, scope: Scope) -> Iterable[Why]:
     match need:
         case AnyOf(needs=parts):
-            held = next((part for part in parts if rights.allows(part, scope)), None)
-            return _why_each(rights, parts if held is None else (held,), scope)
+            granted = next((part for part in parts if rights.allows(part, scope)), None)
+            return _why_each(rights, parts if granted is None else (granted,), scope)
         case AllOf(needs=parts):
             missing = tuple(part for part in parts if not rights.allows(part, scope))
             return _why_each(rights, missing or parts, scope)

@@ -93,10 +93,10 @@ def remove_left_behind(folder: Path, mounts_file: str = "/proc/self/mountinfo") 
         with contextlib.suppress(OSError):
             is_own = not root.is_symlink() and root.stat().st_uid == os.geteuid()
             if is_own and not any(point.is_relative_to(root.resolve()) for point in mounted):
-                _remove_unless_held(root)
+                _remove_unless_locked(root)
 
 
-def _remove_unless_held(root: Path) -> None:
+def _remove_unless_locked(root: Path) -> None:
     """Remove the folder with its lock in hand; one without a written lock may be an agent that just begins.
 
     That agent would not get its lock while we have it, and give up: so we look first, and take only a written one.

@@ -76,7 +76,7 @@ def places_of(config: AgentConfig) -> AgentFolders:
 async def clear(config: AgentConfig, *, removes: bool) -> list[RemovalOutcome]:
     """Remove everything that the agent of this configuration left; raises Conflict while it runs."""
     places, outcomes = places_of(config), []
-    with _held(places.root):
+    with _locked(places.root):
         async for leftover, remove in _look(config, places):
             found = RemovalOutcome(kind=leftover.kind, name=leftover.name, detail=leftover.detail)
             outcomes.append(await _removed(found, remove) if removes else found)
@@ -100,7 +100,7 @@ def _with(found: RemovalOutcome, state: State, problem: str) -> RemovalOutcome:
 
 
 @contextlib.contextmanager
-def _held(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> Iterator[None]:
     """Lock a data directory; raises Conflict when an agent has locked it. A missing one needs no lock."""
     try:
         lock = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -108,11 +108,11 @@ class PluginReloader:
 @contextlib.asynccontextmanager
 async def paused_zygotes() -> AsyncIterator[None]:
     """Keep what starts processes: in a dev run its end would end the tasks, and the exchange lets go of it."""
-    held = tuple(zygote_client.SHARED.values())
-    for each in held:
+    zygotes = tuple(zygote_client.SHARED.values())
+    for each in zygotes:
         each.users += 1
     try:
         yield
     finally:
-        for each in held:
+        for each in zygotes:
             await zygote_client.release(each)

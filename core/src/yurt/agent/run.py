@@ -75,7 +75,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
         return 1
     finally:
         if agent is not None:
-            agent.held.release()
+            agent.buffered_lines.release()
         data.close()
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
 
@@ -175,8 +175,8 @@ class _Agent:
         self.sockets = sockets
         self.reload = reload
         self.env = RealEnv()
-        self.held = HeldLines()
-        self.logs = AgentLogs(log_settings(config), stream=self.held, now=self.env.now)
+        self.buffered_lines = BufferedLines()
+        self.logs = AgentLogs(log_settings(config), stream=self.buffered_lines, now=self.env.now)
         self.systemd = Notifier(os.environ, self.env)
         self.stop_asked = asyncio.Event()
         self.stop_signal = 0
@@ -209,7 +209,7 @@ class _Agent:
             await self._until_ready(parts, group)
             if not self.stop_asked.is_set():
                 self._print_first_screen(parts, token_lines)
-            self.held.release()
+            self.buffered_lines.release()
             watchdog = supervised(group, "watchdog of systemd", self.systemd.run_watchdog())
             self.systemd.ready(_status(parts.missing()))
             supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
@@ -359,29 +359,29 @@ def _signal_word(number: int) -> str:
     return signal.Signals(number).name.removeprefix("SIG").lower()
 
 
-class HeldLines:
+class BufferedLines:
     """A stream that buffers what is written until it is released."""
 
     def __init__(self) -> None:
-        self._held: list[str] | None = []
+        self._lines: list[str] | None = []
 
     def write(self, text: str) -> int:
         """Keep or print."""
-        if self._held is None:
+        if self._lines is None:
             return sys.stdout.write(text)
-        self._held.append(text)
+        self._lines.append(text)
         return len(text)
 
     def flush(self) -> None:
         """Print what is in the buffer of standard output."""
-        if self._held is None:
+        if self._lines is None:
             sys.stdout.flush()
 
     def release(self) -> None:
         """Print the buffered text, and print directly from now on."""
-        held, self._held = self._held or [], None
-        if held:
-            sys.stdout.write("".join(held))
+        buffered, self._lines = self._lines or [], None
+        if buffered:
+            sys.stdout.write("".join(buffered))
             sys.stdout.flush()
 
 

@@ -104,14 +104,14 @@ class BlockedEvals:
     def block(self, evaluation: Evaluation) -> bool:
         """Block an evaluation; returns True instead when it missed an unblock and is ready now."""
         slot = _slot(evaluation)
-        held = self._slots.get(slot)
-        if held is not None and held.id != evaluation.id:
+        current = self._slots.get(slot)
+        if current is not None and current.id != evaluation.id:
             # By what their schedulers saw, not by when they got here: a late one may know less.
-            old, new = sorted((held, evaluation), key=lambda e: (e.snapshot_index, e.create_index, e.id))
+            old, new = sorted((current, evaluation), key=lambda e: (e.snapshot_index, e.create_index, e.id))
             self._superseded.append(
                 Superseded(old, f'existing blocked evaluation exists for job "{evaluation.job_id}"')
             )
-            if new is held:
+            if new is current:
                 return False
         self._drop(slot)
         if self._missed_unblock(evaluation):
@@ -167,8 +167,8 @@ class BlockedEvals:
 
     def forget(self, evaluation: Evaluation) -> None:
         """Drop an evaluation that ended or was deleted elsewhere."""
-        held = self._slots.get(_slot(evaluation))
-        if held is not None and held.id == evaluation.id:
+        current = self._slots.get(_slot(evaluation))
+        if current is not None and current.id == evaluation.id:
             self._drop(_slot(evaluation))
 
     def take_superseded(self, limit: int) -> tuple[Superseded, ...]:

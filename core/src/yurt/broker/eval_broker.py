@@ -102,10 +102,10 @@ class EvalBroker:
 
     def requeue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
         """As `enqueue`; an outstanding evaluation is processed again after its ack."""
-        held = self._outstanding.get(evaluation.id)
-        if held is not None:
+        entry = self._outstanding.get(evaluation.id)
+        if entry is not None:
             # Queued only after the ack: until then the worker's job is claimed (B3).
-            held.requeued = evaluation
+            entry.requeued = evaluation
         else:
             self.enqueue(evaluation, now=now)
 
@@ -134,39 +134,39 @@ class EvalBroker:
 
     def ack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Complete an evaluation; False for an expired token."""
-        held = _held(self._outstanding, eval_id, token)
-        if held is None:
+        entry = _taken_with(self._outstanding, eval_id, token)
+        if entry is None:
             return False
         del self._outstanding[eval_id]
         self._deliveries.pop(eval_id, None)
-        self._release(held.evaluation)
+        self._release(entry.evaluation)
         assert not self.place(eval_id), "an acknowledged evaluation leaves its place before it is queued again"
-        if held.requeued is not None:
-            self.enqueue(held.requeued, now=now)
+        if entry.requeued is not None:
+            self.enqueue(entry.requeued, now=now)
         return True
 
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Report a failure: delivered again later, three times in all; False for an expired token."""
-        held = _held(self._outstanding, eval_id, token)
-        if held is None:
+        entry = _taken_with(self._outstanding, eval_id, token)
+        if entry is None:
             return False
-        self._put_back(held, now)
+        self._put_back(entry, now)
         return True
 
     def pause_nack(self, eval_id: str, token: str) -> bool:
         """Stop the nack timer while the worker waits; False for an expired token."""
-        held = _held(self._outstanding, eval_id, token)
-        if held is not None:
-            held.is_paused = True
-        return held is not None
+        entry = _taken_with(self._outstanding, eval_id, token)
+        if entry is not None:
+            entry.is_paused = True
+        return entry is not None
 
     def resume_nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Restart the nack timer; False for an expired token."""
-        held = _held(self._outstanding, eval_id, token)
-        if held is not None:
-            held.is_paused = False
-            held.nack_at = now + NACK_TIMEOUT
-        return held is not None
+        entry = _taken_with(self._outstanding, eval_id, token)
+        if entry is not None:
+            entry.is_paused = False
+            entry.nack_at = now + NACK_TIMEOUT
+        return entry is not None
 
     def forget(self, eval_id: str) -> None:
         """Drop an evaluation that ended or was deleted elsewhere; an outstanding one stays until its ack."""
@@ -193,15 +193,15 @@ class EvalBroker:
             if entry is not None and entry[0] == due:
                 del self._delayed_evals[eval_id]
                 self._admit(entry[2], entry[1])
-        for held in [o for o in self._outstanding.values() if not o.is_paused and o.nack_at <= now]:
-            self._put_back(held, now)
+        for overdue in [o for o in self._outstanding.values() if not o.is_paused and o.nack_at <= now]:
+            self._put_back(overdue, now)
         assert not self._delayed or self._delayed[0][0] > now, "no timer that is due is left"
 
     def next_deadline(self) -> UnixNano | None:
         """The time of the next `advance`."""
         while self._delayed and self._delayed_evals.get(self._delayed[0][1], (0,))[0] != self._delayed[0][0]:
             heapq.heappop(self._delayed)
-        times = [held.nack_at for held in self._outstanding.values() if not held.is_paused]
+        times = [entry.nack_at for entry in self._outstanding.values() if not entry.is_paused]
         if self._delayed:
             times.append(self._delayed[0][0])
         return UnixNano(min(times)) if times else None
@@ -218,8 +218,8 @@ class EvalBroker:
 
     def token_of(self, eval_id: str) -> str:
         """The token of an outstanding evaluation, or ''."""
-        held = self._outstanding.get(eval_id)
-        return held.token if held is not None else ""
+        entry = self._outstanding.get(eval_id)
+        return entry.token if entry is not None else ""
 
     def has_ready(self, queues: Iterable[str]) -> bool:
         """Whether an evaluation of the queues can be dequeued now."""
@@ -257,7 +257,7 @@ class EvalBroker:
     def by_queue(self) -> dict[str, QueueCount]:
         """The number of ready and outstanding evaluations of each queue that has some."""
         ready = Counter(name for name, _ in self._waiting.values())
-        outstanding = Counter(held.queue for held in self._outstanding.values())
+        outstanding = Counter(entry.queue for entry in self._outstanding.values())
         return {name: QueueCount(ready[name], outstanding[name]) for name in {*ready, *outstanding}}
 
     def _head(self, name: str) -> tuple[int, int, str] | None:
@@ -325,8 +325,8 @@ class EvalBroker:
         self._admit(following, following.type)
         assert job.claim == following.id, "the claim passes on at once: no job waits without one (B3)"
 
-    def _put_back(self, held: _Outstanding, now: UnixNano) -> None:
-        evaluation = held.evaluation
+    def _put_back(self, entry: _Outstanding, now: UnixNano) -> None:
+        evaluation = entry.evaluation
         del self._outstanding[evaluation.id]
         count = self._deliveries.get(evaluation.id, 0)
         assert count > 0, "only a delivered evaluation can be returned"
@@ -336,9 +336,9 @@ class EvalBroker:
             # The job's claim is kept meanwhile: what fails now would fail in the hands of another worker as well.
             delay = FIRST_NACK_DELAY if count <= 1 else (count - 1) * NEXT_NACK_DELAY
             assert delay > 0, "an evaluation that comes back at once would keep a worker busy for nothing"
-            self._delay(evaluation, held.queue, now + delay)
+            self._delay(evaluation, entry.queue, now + delay)
 
 
-def _held(outstanding: Mapping[str, _Outstanding], eval_id: str, token: str) -> _Outstanding | None:
-    held = outstanding.get(eval_id)
-    return held if held is not None and held.token == token else None
+def _taken_with(outstanding: Mapping[str, _Outstanding], eval_id: str, token: str) -> _Outstanding | None:
+    entry = outstanding.get(eval_id)
+    return entry if entry is not None and entry.token == token else None

@@ -94,7 +94,7 @@ class BinaryDevice:
             ),
         )
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Does nothing: Nomad's protocol has no call for it."""
 
     async def stats(self) -> Mapping[str, DeviceUse]:

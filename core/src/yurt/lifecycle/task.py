@@ -408,7 +408,7 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
     if machine.is_killed:
         step = _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
     elif machine.is_paused:
-        step = _held(machine, clock.now)
+        step = _run_paused(machine, clock.now)
     elif machine.is_found_bad:
         step = _ended(machine, RestartOutcome(is_success=False), clock)
     else:
@@ -426,7 +426,7 @@ def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
     return TaskStep(replace(machine, phase=WAITING, state=replace(machine.state, started_at=0)))
 
 
-def _held(machine: TaskMachine, now: UnixNano) -> TaskStep:
+def _run_paused(machine: TaskMachine, now: UnixNano) -> TaskStep:
     """The pause has ended the run; the next one is the same task going on, so it does not count as a restart."""
     old = machine.state
     machine = _next_run(_noted(machine, events.paused(), now), now)
@@ -521,17 +521,17 @@ def _wished(machine: TaskMachine, wish: UserWish, now: UnixNano) -> TaskStep:
 def _pause(machine: TaskMachine, now: UnixNano) -> TaskStep:
     if machine.phase == DEAD or machine.is_killed or machine.state.paused == PAUSED_BY_USER:
         return TaskStep(machine)
-    return _held_by(_noted(machine, events.pausing(), now), PAUSED_BY_USER)
+    return _paused_by(_noted(machine, events.pausing(), now), PAUSED_BY_USER)
 
 
 def _hold(machine: TaskMachine, now: UnixNano) -> TaskStep:
     """The schedule ends the run, or keeps it from beginning."""
     if machine.phase == DEAD or machine.is_killed or machine.state.paused == PAUSED_BY_SCHEDULE:
         return TaskStep(machine)
-    return _held_by(_noted(machine, events.outside_schedule(), now), PAUSED_BY_SCHEDULE)
+    return _paused_by(_noted(machine, events.outside_schedule(), now), PAUSED_BY_SCHEDULE)
 
 
-def _held_by(machine: TaskMachine, who: str) -> TaskStep:
+def _paused_by(machine: TaskMachine, who: str) -> TaskStep:
     machine = replace(machine, state=replace(machine.state, paused=who))
     if machine.phase == RUNNING:
         return _stop(machine)
@@ -595,5 +595,5 @@ def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:
     machine = _noted(machine, events.terminated(ExitResult(error=LOST_MESSAGE)), clock.now)
     if machine.is_paused:
         # The agent ended while it stopped the run: that the run is gone is what the user wanted.
-        return _held(machine, clock.now)
+        return _run_paused(machine, clock.now)
     return _ended(machine, RestartOutcome(), clock)

@@ -49,9 +49,9 @@ class BackfillSchedule(NamedTuple):
     reservations: tuple[CapacityReservation, ...]
 
 
-def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, held: float) -> Waiting | None:
-    """The job whose boost began first, if any has; `held` is the part of the pool in use by earlier boosted jobs."""
-    return job if job is not None and 0 < job.boost_at <= now and held < rules.boost_part else None
+def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, part_in_use: float) -> Waiting | None:
+    """The job whose boost began first, if any has; `part_in_use` is the part of the pool in use by earlier boosted jobs."""
+    return job if job is not None and 0 < job.boost_at <= now and part_in_use < rules.boost_part else None
 
 
 def with_boosted(first: Waiting | None, order: Iterable[Waiting]) -> Iterator[Waiting]:

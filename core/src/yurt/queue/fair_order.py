@@ -86,14 +86,14 @@ class _AccountShares:
 
     def __init__(self, shares: Shares, active: set[str]) -> None:
         self._shares = shares
-        self._held: dict[str, Amounts] = {}
+        self._charged: dict[str, Amounts] = {}
         weights = shares.weights
         self._total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
 
     def has_part(self, account: str, asked: Amounts) -> bool:
         """Whether an account stays within its part with so much more."""
         shares = self._shares
-        usage = self._held.get(account) or shares.usage.get(account, NOTHING)
+        usage = self._charged.get(account) or shares.usage.get(account, NOTHING)
         weight = shares.weight((account,))
         return all(
             not more or (own + more) * self._total <= whole * weight
@@ -102,8 +102,8 @@ class _AccountShares:
 
     def give(self, account: str, asked: Amounts) -> None:
         """Count a job that the walk has reached as started."""
-        usage = self._held.get(account) or self._shares.usage.get(account, NOTHING)
-        self._held[account] = usage.plus(asked)
+        usage = self._charged.get(account) or self._shares.usage.get(account, NOTHING)
+        self._charged[account] = usage.plus(asked)
 
 
 def _of_band(band: Band, delays: Mapping[Path, int], parts: _AccountShares) -> Iterator[Waiting]:

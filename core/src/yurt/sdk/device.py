@@ -151,7 +151,7 @@ class DevicePlugin(Protocol):
         """
         ...
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """All claims of tasks that may run; called first after the agent's start, then after each change.
 
         Among them may be claims on devices that the plugin does not know (yet, or any more).

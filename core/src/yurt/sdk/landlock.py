@@ -110,16 +110,16 @@ def restrict(rules: Iterable[PathRule], *, version: int) -> None:
 
 def _add(ruleset: int, rule: PathRule, version: int) -> None:
     try:
-        held = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     try:
-        access = granted(rule.access, version=version, is_folder=stat.S_ISDIR(os.fstat(held).st_mode))
+        access = granted(rule.access, version=version, is_folder=stat.S_ISDIR(os.fstat(fd).st_mode))
         if access:
-            attributes = struct.pack("=Qi", access, held)
+            attributes = struct.pack("=Qi", access, fd)
             _call(SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(RULE_PATH_BENEATH), attributes, ctypes.c_uint32(0))
     finally:
-        os.close(held)
+        os.close(fd)
 
 
 def _call(number: int, *arguments: object) -> int:

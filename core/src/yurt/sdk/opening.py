@@ -41,29 +41,29 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     It reads nothing, and opens neither pipes nor devices. Raises OSError: ELOOP where there is a link. `makes`: folders
     that are missing are made.
     """
-    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in (part for part in path.split("/") if part not in ("", ".")):
-            following = _hold_part(held, part, makes=makes)
-            os.close(held)
-            held = following
+            following = _hold_part(fd, part, makes=makes)
+            os.close(fd)
+            fd = following
     except BaseException:
-        os.close(held)
+        os.close(fd)
         raise
-    return held
+    return fd
 
 
 def open_file(root: str, path: str) -> int:
     """Open a regular file below `root` for reading, by a path without links; raises OSError, EINVAL for other kinds."""
-    held = hold(root, path)
+    fd = hold(root, path)
     try:
-        if not stat.S_ISREG(os.fstat(held).st_mode):
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "it is no plain file", path)
         if HOLD_FLAGS == READ_FLAGS:
-            return os.dup(held)
-        return os.open(f"/proc/self/fd/{held}", READ_FLAGS)
+            return os.dup(fd)
+        return os.open(f"/proc/self/fd/{fd}", READ_FLAGS)
     finally:
-        os.close(held)
+        os.close(fd)
 
 
 def _hold_part(folder: int, part: str, *, makes: bool) -> int:

@@ -31,39 +31,39 @@ def with_usage(in_use: ExclusiveResources, usage: Usage, sign: int) -> Exclusive
     cores, devices = in_use.cores, set(in_use.devices)
     for address, port in usage.ports:
         bits = ports.get(address, 0)
-        if _is_counted(extra, ("port", (address, port)), sign=sign, is_held=bool(bits >> port & 1)):
+        if _is_counted(extra, ("port", (address, port)), sign=sign, is_in_use=bool(bits >> port & 1)):
             bits ^= 1 << port
             if bits:
                 ports[address] = bits
             else:
                 ports.pop(address, None)
     for core in usage.cores:
-        if _is_counted(extra, ("core", core), sign=sign, is_held=bool(cores >> core & 1)):
+        if _is_counted(extra, ("core", core), sign=sign, is_in_use=bool(cores >> core & 1)):
             cores ^= 1 << core
     for device in usage.devices:
-        if _is_counted(extra, ("device", device), sign=sign, is_held=device in devices):
+        if _is_counted(extra, ("device", device), sign=sign, is_in_use=device in devices):
             devices.symmetric_difference_update((device,))
     volumes = in_use.volumes
     for volume in usage.volumes:
-        if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
+        if _is_counted(extra, ("volume", volume), sign=sign, is_in_use=volume in volumes):
             volumes = volumes ^ {volume}
     return ExclusiveResources(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
 
 
 def _is_counted(
-    extra: immutables.MapMutation[tuple[str, Hashable], int], key: tuple[str, Hashable], *, sign: int, is_held: bool
+    extra: immutables.MapMutation[tuple[str, Hashable], int], key: tuple[str, Hashable], *, sign: int, is_in_use: bool
 ) -> bool:
     """Whether the first holder was added or the last one removed; others are counted in `extra`."""
     if sign > 0:
-        if is_held:
+        if is_in_use:
             extra[key] = extra.get(key, 0) + 1
-        return not is_held
+        return not is_in_use
     more = extra.get(key, 0)
     if more > 1:
         extra[key] = more - 1
     elif more == 1:
         del extra[key]
-    return is_held and not more
+    return is_in_use and not more
 
 
 def content_of(in_use: ExclusiveResources) -> tuple[object, ...]:

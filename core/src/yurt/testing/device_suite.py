@@ -195,7 +195,7 @@ class DeviceSuite:
         group, device = await bench.device()
         claimed = claim(group, device.id)
         for claims in ((), (claimed,), (claimed,), ()):
-            await bench.plugin.held(claims)
+            await bench.plugin.update_claims(claims)
 
         assert await bench.plugin.reserve(claimed)
 

@@ -94,7 +94,7 @@ class FakeDevices:
         self.claims.append(claim)
         return Reservation(env={"FPGA_IDS": ",".join(claim.ids)}, mounts=self.mounts)
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Note who holds what."""
         self.told.append(tuple(claims))
 

@@ -163,7 +163,7 @@ class FakeServerPort:
         self.events: list[NodeEventsRequest] = []
         self.drains: list[DrainSpec | None] = []
         self.services: dict[str, ServiceRegistration] = {}
-        self.held: list[HeldIdentity | None] = []
+        self.identities: list[HeldIdentity | None] = []
         """What the client said of the node's identity, call by call."""
         self.identity = ""
         """The identity that the next answer brings."""
@@ -215,7 +215,7 @@ class FakeServerPort:
         """Register or re-register."""
         self._called("register_node")
         self.registrations.append(request)
-        self.held.append(request.identity)
+        self.identities.append(request.identity)
         self.nodes[request.node.id] = request.node
         self.index += 1
         return self._reply(request.node.status)
@@ -223,7 +223,7 @@ class FakeServerPort:
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """Note the beat."""
         self._called("heartbeat")
-        self.held.append(identity)
+        self.identities.append(identity)
         if node_id not in self.nodes:
             raise NotFound(f"node {node_id} not found")
         given = NODE_INIT if self.keep_initializing else status

@@ -224,7 +224,7 @@ class NvidiaDevices:
         await self._mps.ensure(devices.ids[0])
         return joined(told, limits(devices, self._mps.pipe_folder(devices.ids[0])))
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Run MPS daemons for exactly the cards shared by MPS."""
         shared = {
             device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids

@@ -272,10 +272,10 @@ class DockerDriver:
 
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Containers and mounts of a previous agent."""
-        held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
+        found = await asyncio.to_thread(leftovers.pinned_leftovers, self._holder.places)
         if not leftovers.has_engine(self._engine.target.socket_path):
-            return tuple(held)
-        return (*leftovers.container_leftovers(await self._queries.listing(self._queries.owned)), *held)
+            return tuple(found)
+        return (*leftovers.container_leftovers(await self._queries.listing(self._queries.owned)), *found)
 
     async def remove_leftover(self, leftover: Leftover) -> None:
         """Remove one leftover."""

@@ -279,11 +279,11 @@ class PodmanService:
 
     async def leftovers(self) -> list[Leftover]:
         """Containers and mounts of a previous agent, on this engine."""
-        held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
+        pinned = await asyncio.to_thread(leftovers.pinned_leftovers, self._holder.places)
         if not leftovers.has_engine(self._socket_path):
-            return held
+            return pinned
         found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._queries.owned)})
-        return [*leftovers.container_leftovers(found or ()), *held]
+        return [*leftovers.container_leftovers(found or ()), *pinned]
 
     async def remove_leftover(self, leftover: Leftover) -> None:
         """Remove one leftover, if it belongs to this engine."""

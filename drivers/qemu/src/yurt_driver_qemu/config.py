@@ -70,7 +70,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     format: str
-    is_held: bool = False
+    is_pinned: bool = False
     backing: Image | None = None
 
     @property
@@ -175,7 +175,7 @@ def escaped(value: str) -> str:
 
 def drive(image: Image) -> str:
     """A drive's options. The pinned files are named explicitly, so that no header can refer to others."""
-    if not any(each.is_held for each in image.chain):
+    if not any(each.is_pinned for each in image.chain):
         return f"file={escaped(image.path)},format={image.format}"
     try:
         return f"file=json:{escaped(msgspec.json.encode(block_node(image)).decode())}"
@@ -188,7 +188,7 @@ def block_node(image: Image) -> dict[str, Any]:
 
     Without probing for devices, and opened at once for what is done with it, a held file is opened a single time.
     """
-    pinned: dict[str, Any] = {"driver": "file", "auto-read-only": False} if image.is_held else {}
+    pinned: dict[str, Any] = {"driver": "file", "auto-read-only": False} if image.is_pinned else {}
     backing = {"backing": block_node(image.backing) if image.backing else None}
     return {
         "driver": image.format,

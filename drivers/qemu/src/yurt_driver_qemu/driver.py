@@ -77,7 +77,7 @@ class QemuDriver:
         self._agents: dict[str, GuestAgent] = {}
         self._background = DriverTasks(NAME)
         self._places = PinnedPaths(f"{owner_of(context.paths.state_dir)}-{NAME}")
-        self._held: dict[str, PinnedImages] = {}
+        self._images: dict[str, PinnedImages] = {}
         self._is_dev = context.dev
         self._is_begun = self._are_places_seen = False
         self._processes: ProcessDriver[ProcessSpec] = ProcessDriver(
@@ -122,25 +122,27 @@ class QemuDriver:
 
     def _spec(self, request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
         """The emulator process. That of a dev agent cleans up by itself, since no agent follows."""
-        held = self._held[request.task_id]
-        spec = process_spec(request, plugin, rules, held.take if held.is_on else None)
-        return replace(spec, at_end=held.drop_command if self._is_dev else ())
+        images = self._images[request.task_id]
+        spec = process_spec(request, plugin, rules, images.take if images.is_on else None)
+        return replace(spec, at_end=images.drop_command if self._is_dev else ())
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Start the virtual machine; its disks are pinned until it has opened them."""
-        if request.task_id in self._held:
+        if request.task_id in self._images:
             raise DriverError(f"task {request.task_id} starts already; destroy it first")
-        held = self._held[request.task_id] = PinnedImages(self._places, is_on=self._are_places_seen)
+        images = self._images[request.task_id] = PinnedImages(self._places, is_on=self._are_places_seen)
         try:
             await self._begin()
-            held.is_on = self._are_places_seen = self._are_places_seen or await asyncio.to_thread(self._places.are_seen)
+            images.is_on = self._are_places_seen = self._are_places_seen or await asyncio.to_thread(
+                self._places.are_seen
+            )
             handle = await self._processes.start_task(request)
         except BaseException:
-            held.release()
+            images.release()
             raise
         finally:
-            del self._held[request.task_id]
-        self._background.start("release of disk images", lambda: self._release_when_open(held, handle))
+            del self._images[request.task_id]
+        self._background.start("release of disk images", lambda: self._release_when_open(images, handle))
         config: TaskConfig = request.config
         monitor = f"{request.dirs.task_dir}/{QMP_SOCKET}" if config.graceful_shutdown else ""
         agent = f"{request.dirs.task_dir}/{AGENT_SOCKET}" if config.guest_agent else ""
@@ -148,10 +150,10 @@ class QemuDriver:
         self._take_up(handle)
         return handle
 
-    async def _release_when_open(self, held: PinnedImages, handle: TaskHandle) -> None:
+    async def _release_when_open(self, images: PinnedImages, handle: TaskHandle) -> None:
         """Release the pins once the disks are open; a destroyed machine has ended too."""
         with contextlib.suppress(NotFound):
-            await held.release_when_open(handle.pid, lambda wait_s: self._has_ended_within(handle.task_id, wait_s))
+            await images.release_when_open(handle.pid, lambda wait_s: self._has_ended_within(handle.task_id, wait_s))
 
     async def recover_task(self, handle: TaskHandle) -> None:
         """Recover a virtual machine of an earlier agent."""

@@ -96,7 +96,7 @@ def look_at(path: str, site: ImageSite, *, asked: str) -> tuple[Image, str]:
         backing = backing_file(fd, head, path)
         image = Image(path=path, format=format_of(head, path))
         if site.hold is not None and is_shared:
-            image = msgspec.structs.replace(image, path=site.hold(fd), is_held=True)
+            image = msgspec.structs.replace(image, path=site.hold(fd), is_pinned=True)
         return image, backing
     except OSError as error:
         raise RecoverableError(f'image "{asked}" cannot be read and held for QEMU: {error.strerror} ({path})') from None

@@ -12,11 +12,11 @@ Json = dict[str, Any]
 
 
 class WriteConflict(Exception):
-    """The API refused because of another version or a lock; `held` is the present variable."""
+    """The API refused because of another version or a lock; `current` is the present variable."""
 
-    def __init__(self, held: Json) -> None:
+    def __init__(self, current: Json) -> None:
         super().__init__("conflict")
-        self.held = held
+        self.current = current
 
 
 def var_path(path: str) -> str:

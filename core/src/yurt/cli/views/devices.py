@@ -28,12 +28,12 @@ def holders(allocs: Iterable[Json]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for alloc in allocs:
         is_live = alloc.get("ClientStatus") in ("pending", "running", "unknown")
-        for device in held_by(alloc) if is_live else ():
+        for device in devices_of(alloc) if is_live else ():
             found.setdefault(device.partition(MARK)[0], []).append(alloc["ID"])
     return found
 
 
-def held_by(alloc: Json) -> Iterator[str]:
+def devices_of(alloc: Json) -> Iterator[str]:
     """The bookings of an allocation's tasks."""
     tasks = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).values()
     devices = (device for task in tasks for device in task.get("Devices") or ())
@@ -77,14 +77,14 @@ def show_node_devices(call: Invocation, node: Json, allocs: Iterable[Json]) -> N
     groups = groups_of(node)
     if not groups:
         return
-    held = holders(allocs)
+    used = holders(allocs)
     rows, ill = [], []
     for group in groups:
         instances = group.get("Instances") or []
         healthy = [each for each in instances if each.get("Healthy")]
         ill += [[group_name(group), each["ID"], each.get("HealthDescription") or ""] for each in instances
                 if not each.get("Healthy")]  # fmt: skip
-        rows.append([group_name(group), f"{sum(e['ID'] in held for e in instances)}/{len(instances)}", len(healthy)])
+        rows.append([group_name(group), f"{sum(e['ID'] in used for e in instances)}/{len(instances)}", len(healthy)])
     call.screen.title("Devices")
     call.screen.table("Device Group|Allocated|Healthy", rows)
     if ill:

@@ -181,18 +181,18 @@ def open_way(path: str) -> bool:
         return True
     if not unshare(CLONE_NEWNS) or libc_call("mount", None, b"/", None, MS_REC | MS_PRIVATE, None):
         return False
-    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # of the new namespace
+    folder_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # of the new namespace
     try:
         if libc_call("mount", b"tmpfs", os.fsencode(closed), b"tmpfs", 0, b"mode=0755,size=64k"):
             return False
         try:
             os.makedirs(path, exist_ok=True)
-            bind(held, path)
+            bind(folder_fd, path)
         except OSError:
             detach(closed)
             return False
     finally:
-        os.close(held)
+        os.close(folder_fd)
     return True
 
 

@@ -84,6 +84,6 @@ class HealthNotices:
         for change in by_device.values():
             self._node_events.emit("Device", change.text, device=change.id, group=group_name(change.group))
         for task, claim in tuple(self._holders.each()) if by_device else ():
-            held = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
-            for change in [by_device[each] for each in held if each in by_device]:
+            claimed = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
+            for change in [by_device[each] for each in claimed if each in by_device]:
                 task.note(events.device(change.text))

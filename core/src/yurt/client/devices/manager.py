@@ -224,7 +224,7 @@ class DeviceManager:
         reported = tuple(claims)
         for name, plugin in self.plugins.items():
             mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in reported)
-            await self._answer(name, plugin.held(tuple(claim for claim in mine if claim.devices)))
+            await self._answer(name, plugin.update_claims(tuple(claim for claim in mine if claim.devices)))
 
     def _of(self, name: str, claimed: Iterable[ClaimedDevices]) -> Iterator[ClaimedDevices]:
         yield from (each for each in claimed if self._owners.get(key_of(each), name) == name)

@@ -45,13 +45,13 @@ def open_beneath(root: str, path: str, *, owners: Owners) -> int:
     except FileNotFoundError:
         raise NotFound("the allocation's directory does not exist on this node (any more)") from None
     try:
-        held = _open_from(root_fd, parts, path, HOLD_FLAGS)
+        folder_fd = _open_from(root_fd, parts, path, HOLD_FLAGS)
         try:
-            _judge(held, root_fd, parts, path)
-            check_names(held, owners, path)
-            return _readable(held, root_fd, parts, path)
+            _judge(folder_fd, root_fd, parts, path)
+            check_names(folder_fd, owners, path)
+            return _readable(folder_fd, root_fd, parts, path)
         finally:
-            os.close(held)
+            os.close(folder_fd)
     except OSError as error:
         raise _explained(error, path) from None
     finally:
@@ -77,15 +77,15 @@ def open_inside(root: str, path: str, *, owners: Owners) -> int:
         raise _explained(error, path) from None
 
 
-def _readable(held: int, root_fd: int, parts: tuple[str, ...], path: str) -> int:
+def _readable(folder_fd: int, root_fd: int, parts: tuple[str, ...], path: str) -> int:
     """Open an O_PATH descriptor's file for reading."""
     if HOLD_FLAGS == OPEN_FLAGS:
-        return os.dup(held)
+        return os.dup(folder_fd)
     try:
-        return os.open(f"/proc/self/fd/{held}", OPEN_FLAGS)
+        return os.open(f"/proc/self/fd/{folder_fd}", OPEN_FLAGS)
     except FileNotFoundError:
         found = _open_from(root_fd, parts, path, OPEN_FLAGS)
-        if os.path.samestat(os.fstat(found), os.fstat(held)):
+        if os.path.samestat(os.fstat(found), os.fstat(folder_fd)):
             return found
         os.close(found)
         raise

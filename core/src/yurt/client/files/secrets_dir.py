@@ -35,21 +35,21 @@ def mount_secrets(folder: str, size_mb: int = 0) -> bool:
     if folder in secrets_mounts(folder):
         return True
     task_dir, name = os.path.split(folder)
-    held = hold(os.path.dirname(task_dir), f"{os.path.basename(task_dir)}/{name}")
+    folder_fd = hold(os.path.dirname(task_dir), f"{os.path.basename(task_dir)}/{name}")
     try:
-        failed = _mount_over(held, size_mb)
+        failed = _mount_over(folder_fd, size_mb)
     finally:
-        os.close(held)
+        os.close(folder_fd)
     if failed:
         log.warning("secrets stay on the disk: %s cannot be mounted over: %s", folder, os.strerror(failed))
     return not failed
 
 
-def _mount_over(held: int, size_mb: int) -> int:
+def _mount_over(folder_fd: int, size_mb: int) -> int:
     """Mount a tmpfs over an open folder, with its owner and mode; 0, or the errno."""
-    found = os.fstat(held)
+    found = os.fstat(folder_fd)
     options = f"size={size_mb or DEFAULT_SIZE_MB}m,mode={found.st_mode & 0o777:o},uid={found.st_uid},gid={found.st_gid}"
-    place = f"/proc/self/fd/{held}".encode()
+    place = f"/proc/self/fd/{folder_fd}".encode()
     return libc_call("mount", SOURCE.encode(), place, KIND.encode(), MS_NOSUID | MS_NODEV | MS_NOEXEC, options.encode())
 
 

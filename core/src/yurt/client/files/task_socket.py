@@ -29,22 +29,22 @@ def bind_socket(dirs: TaskDirs, *, user: str = "") -> socket.socket:
     """A socket bound in the task's secrets directory, owned by the task's user; raises OSError or Invalid."""
     owner = ids_of(user)
     task_dir = os.path.relpath(dirs.secrets_dir, dirs.alloc_dir)
-    held = hold(dirs.alloc_dir, task_dir)
+    folder_fd = hold(dirs.alloc_dir, task_dir)
     name = f".api-{secrets.token_hex(8)}"
     try:
-        os.mkdir(name, 0o700, dir_fd=held)
+        os.mkdir(name, 0o700, dir_fd=folder_fd)
         try:
-            return _bound(held, name, owner)
+            return _bound(folder_fd, name, owner)
         finally:
             with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=held)
+                os.rmdir(name, dir_fd=folder_fd)
     finally:
-        os.close(held)
+        os.close(folder_fd)
 
 
-def _bound(held: int, name: str, owner: tuple[int, int] | None) -> socket.socket:
+def _bound(folder_fd: int, name: str, owner: tuple[int, int] | None) -> socket.socket:
     """Bind in the folder `name`, which no other user may enter, and move the socket to its final path."""
-    folder = os.open(name, FOLDER_FLAGS, dir_fd=held)
+    folder = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
     try:
         found = os.fstat(folder)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
@@ -56,7 +56,7 @@ def _bound(held: int, name: str, owner: tuple[int, int] | None) -> socket.socket
             os.chmod(SOCKET, MODE, dir_fd=folder)
             if owner is not None:
                 os.chown(SOCKET, *owner, dir_fd=folder, follow_symlinks=False)
-            os.rename(SOCKET, SOCKET, src_dir_fd=folder, dst_dir_fd=held)
+            os.rename(SOCKET, SOCKET, src_dir_fd=folder, dst_dir_fd=folder_fd)
         except BaseException:
             listening.close()
             with contextlib.suppress(OSError):

@@ -63,7 +63,7 @@ class ServerConnection:
             self._beat_due.clear()
             node = replace(self._node.value, status=standing.status)
             request = RegisterNodeRequest(
-                node=node, schemas=self._node.schemas, identity=token.held(node), token=token.token
+                node=node, schemas=self._node.schemas, identity=token.identity_of(node), token=token.token
             )
             try:
                 reply = await self._server.register_node(request)
@@ -96,7 +96,7 @@ class ServerConnection:
                 return
             desired_status = standing.desired_status
             try:
-                reply = await self._server.heartbeat(self._node.id, desired_status, token.held(self._node.value))
+                reply = await self._server.heartbeat(self._node.id, desired_status, token.identity_of(self._node.value))
             except NotFound:
                 log.warning("node is unknown to the servers, registering it again")
                 standing.forget()

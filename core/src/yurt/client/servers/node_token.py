@@ -70,7 +70,7 @@ class NodeToken:
         log.debug("node identity renewed: key=%s", self._key_id)
         await self._store.put_node_token(token)
 
-    def held(self, node: Node) -> HeldIdentity:
+    def identity_of(self, node: Node) -> HeldIdentity:
         """The description of the token for heartbeats."""
         if not self.token:
             return HeldIdentity(must_renew=self._must_renew, process=self._process)

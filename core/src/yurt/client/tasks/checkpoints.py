@@ -49,21 +49,21 @@ def make_folder(task: ClientTask, checkpoint: Checkpoint) -> None:
     found = folder_of(task, checkpoint)
     if found is None or checkpoint.path.startswith("/"):
         return
-    held = os.open(found[0], FOLDER_FLAGS)
+    folder_fd = os.open(found[0], FOLDER_FLAGS)
     try:
         for name in found[1]:
             is_new = True
             try:
-                os.mkdir(component(name), dir_fd=held)
+                os.mkdir(component(name), dir_fd=folder_fd)
             except FileExistsError:
                 is_new = False
-            inner = os.open(name, FOLDER_FLAGS, dir_fd=held)
-            os.close(held)
-            held = inner
+            inner = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
+            os.close(folder_fd)
+            folder_fd = inner
             if is_new:
-                os.fchmod(held, OPEN_MODE)
+                os.fchmod(folder_fd, OPEN_MODE)
     finally:
-        os.close(held)
+        os.close(folder_fd)
 
 
 def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
@@ -72,15 +72,15 @@ def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
     if found is None:
         return Saved()
     with contextlib.suppress(OSError):
-        held = os.open(found[0], FOLDER_FLAGS)
+        folder_fd = os.open(found[0], FOLDER_FLAGS)
         try:
             for name in found[1]:
-                inner = os.open(name, FOLDER_FLAGS, dir_fd=held)
-                os.close(held)
-                held = inner
-            return _newest(held)
+                inner = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
+                os.close(folder_fd)
+                folder_fd = inner
+            return _newest(folder_fd)
         finally:
-            os.close(held)
+            os.close(folder_fd)
     return Saved()
 
 

@@ -68,7 +68,7 @@ def _opened_path(listed: str, below: str, path: str) -> str:
     except OSError as error:
         raise Invalid(f"{listed}, of client {{ {SETTING} }}, cannot be opened: {error.strerror}") from None
     try:
-        held = _open_beneath(root, listed, below)
+        folder_fd = _open_beneath(root, listed, below)
     except OSError as error:
         reason = "a symbolic link on the way leaves the listed folder, or is none of its own folders"
         text = reason if error.errno in (errno.EXDEV, errno.ELOOP) else os.strerror(error.errno or errno.EIO)
@@ -76,14 +76,14 @@ def _opened_path(listed: str, below: str, path: str) -> str:
     finally:
         os.close(root)
     try:
-        if not stat.S_ISDIR(os.fstat(held).st_mode):
+        if not stat.S_ISDIR(os.fstat(folder_fd).st_mode):
             raise Invalid(f"host path {path!r} is not a folder of this node, given by its full path")
-        real, expected = path_of(held, path), os.path.normpath(os.path.join(os.path.realpath(listed), below))
+        real, expected = path_of(folder_fd, path), os.path.normpath(os.path.join(os.path.realpath(listed), below))
         if real != expected:
             raise Invalid(f"host path {path!r} is reached by a symbolic link; register {real!r} itself")
         return real
     finally:
-        os.close(held)
+        os.close(folder_fd)
 
 
 def _open_beneath(root: int, listed: str, below: str) -> int:
@@ -100,6 +100,6 @@ def _open_beneath(root: int, listed: str, below: str) -> int:
     raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def path_of(held: int, path: str) -> str:
+def path_of(folder_fd: int, path: str) -> str:
     """The path of an open folder; where the system does not report it, the resolved path."""
-    return os.readlink(f"/proc/self/fd/{held}") if sys.platform == "linux" else os.path.realpath(path)
+    return os.readlink(f"/proc/self/fd/{folder_fd}") if sys.platform == "linux" else os.path.realpath(path)

@@ -197,9 +197,9 @@ def filter_of(spec: ContainerSpec, user: UserIds, machine: Machine) -> dict[str,
     """The task's system call filter, if it has one."""
     if not spec.is_filtered or not machine.runs_filters:
         return {}
-    held = frozenset(spec.rights.of(user.uid))
+    capabilities = frozenset(spec.rights.of(user.uid))
     with_32bit = machine.runs_32bit or spec.is_32bit
-    return {"seccomp": seccomp.encoded(machine.architecture, machine.kernel, held, with_32bit=with_32bit)}
+    return {"seccomp": seccomp.encoded(machine.architecture, machine.kernel, capabilities, with_32bit=with_32bit)}
 
 
 def id_mappings(id_map: IdMap | None) -> dict[str, Any]:
@@ -240,9 +240,15 @@ def capability_sets(rights: LinuxCapabilities, user: UserIds) -> dict[str, list[
     Root gets them anew with each program, as far as the bounding set goes. Another user keeps them over an exec only
     through the ambient set, which wants them inheritable as well; with nothing asked for, every set is empty.
     """
-    held = sorted(rights.of(user.uid))
-    kept = [] if user.uid == ROOT else held
-    return {"bounding": held, "effective": held, "permitted": held, "inheritable": kept, "ambient": kept}
+    capabilities = sorted(rights.of(user.uid))
+    kept = [] if user.uid == ROOT else capabilities
+    return {
+        "bounding": capabilities,
+        "effective": capabilities,
+        "permitted": capabilities,
+        "inheritable": kept,
+        "ambient": kept,
+    }
 
 
 def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:

@@ -116,8 +116,8 @@ def _reset(tx: Transaction, pool: str, queue: FairShareQueue | None, *, index: i
         if row is not None:
             time = max(now, row.at)
             usage = rebased(usage_of_row(row), time, before=row.half_life, after=queue.half_life)
-        held = tuple(rates.get(key[1], NOTHING))
-        _put(tx, key, with_rates(usage, held, now=now, half_life=queue.half_life), queue.half_life, index=index)
+        reserved = tuple(rates.get(key[1], NOTHING))
+        _put(tx, key, with_rates(usage, reserved, now=now, half_life=queue.half_life), queue.half_life, index=index)
 
 
 def _allocs_of(tx: Transaction, pool: str) -> Iterable[Allocation]:

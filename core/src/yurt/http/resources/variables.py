@@ -146,9 +146,9 @@ async def _answered(call: Call, work: Awaitable[Shown]) -> web.Response:
 
 
 def _conflict(call: Call, error: VariableConflict) -> web.Response:
-    held = error.held or Variable(namespace=call.options.namespace, path=_path(call))
+    current = error.current or Variable(namespace=call.options.namespace, path=_path(call))
     return web.Response(
-        body=encode_json(held, pretty=call.options.pretty),
+        body=encode_json(current, pretty=call.options.pretty),
         status=409,
         content_type="application/json",
         headers={"X-Nomad-Index": str(max(error.index, 1)), "X-Yurt-Conflict": str(error)},

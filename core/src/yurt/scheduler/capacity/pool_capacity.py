@@ -185,7 +185,7 @@ class PoolCapacity:
         usage = usage_of(alloc)
         self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
         self._slots[at] += 1
-        self._in_use[at] = with_usage(self._held_on(at), usage, -1)
+        self._in_use[at] = with_usage(self._in_use_on(at), usage, -1)
         for request, counts in self._counts.items():
             counts[at] = self._count(at, request, self._in_use[at])
 
@@ -335,7 +335,7 @@ class PoolCapacity:
         free = sum(1 for item in items if stock.is_free(item))
         return 0 if request.all_of_node and free < len(items) else free * SHARES_PER_CARD
 
-    def _held_on(self, at: int) -> ExclusiveResources:
+    def _in_use_on(self, at: int) -> ExclusiveResources:
         found = self._in_use.get(at)
         return self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE) if found is None else found
 

@@ -163,8 +163,8 @@ class GroupReconciler:
         """Stop lost and surplus allocations; returns the rest, including canaries."""
         for alloc in lost:
             self.results.stop(alloc, why.LOST, CLIENT_LOST, self.disconnects.waiting.get(alloc.id, ""))
-        held_back = self.canaries.beside(present)
-        counted = [alloc for alloc in present if alloc.id not in held_back]
+        extra_canaries = self.canaries.beside(present)
+        counted = [alloc for alloc in present if alloc.id not in extra_canaries]
         # What migrates counts: its replacement takes its place, so it would be one too many after the drain.
         surplus = len(counted) + len(migrate) - self.group.count
         if surplus <= 0:
@@ -190,8 +190,8 @@ class GroupReconciler:
         self, now: list[Allocation], kept: list[Allocation], classes: Classified, names: NameIndex
     ) -> None:
         """Do not replace failed allocations beyond the count; their names become free."""
-        held_back = self.canaries.beside(kept)
-        counted = sum(1 for alloc in kept if alloc.id not in held_back)
+        extra_canaries = self.canaries.beside(kept)
+        counted = sum(1 for alloc in kept if alloc.id not in extra_canaries)
         room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
         now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
         needed = {alloc.name for alloc in (*kept, *classes.migrate, *classes.disconnecting, *now[:room])}
@@ -240,8 +240,8 @@ class GroupReconciler:
         group = self.group.name
         places = [self._replacement(alloc, names) for alloc in now]
         missing = self._missing(kept, classes, now)
-        held_back = self.canaries.beside(kept)
-        served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in held_back}
+        extra_canaries = self.canaries.beside(kept)
+        served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in extra_canaries}
         vacant = {
             alloc.name: alloc
             for alloc in sorted(left, key=lambda alloc: (alloc.create_index, alloc.id))
@@ -269,8 +269,8 @@ class GroupReconciler:
 
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
         """How many allocations the group lacks, including lost but not failed ones."""
-        held_back = self.canaries.beside(kept)
-        existing = sum(1 for alloc in kept if alloc.id not in held_back)
+        extra_canaries = self.canaries.beside(kept)
+        existing = sum(1 for alloc in kept if alloc.id not in extra_canaries)
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
 

@@ -13,7 +13,7 @@ from yurt.sdk.driver import Leftover
 from yurt.sdk.errors import DriverError
 from yurt.sdk.pinned_paths import PinnedPaths
 
-CONTAINER, HELD_MOUNT = "container", "held mount"
+CONTAINER, PINNED_MOUNT = "container", "held mount"
 
 
 def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
@@ -28,16 +28,16 @@ def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
     return [leftover for _, leftover in sorted(found, key=lambda pair: pair[0])]
 
 
-def held_leftovers(places: PinnedPaths) -> list[Leftover]:
+def pinned_leftovers(places: PinnedPaths) -> list[Leftover]:
     """Mounts that pinned the sources of starting containers; blocking."""
     points = mounting.points_below(places.folder)
     detail = f"{len(points)} mounts of containers that were being started"
-    return [Leftover(kind=HELD_MOUNT, name=places.folder, detail=detail)] if points else []
+    return [Leftover(kind=PINNED_MOUNT, name=places.folder, detail=detail)] if points else []
 
 
 async def remove(leftover: Leftover, places: PinnedPaths, remove_container: Callable[[str], Awaitable[None]]) -> None:
     """Remove one leftover; raises DriverError."""
-    if leftover.kind != HELD_MOUNT:
+    if leftover.kind != PINNED_MOUNT:
         return await remove_container(leftover.name)
     await asyncio.to_thread(places.clear)
     if await asyncio.to_thread(mounting.points_below, places.folder):

@@ -53,16 +53,16 @@ class AgentProcesses:
         self._known: dict[str, AgentProcess] = {}
         self._reported_at: dict[tuple[str, str], float] = {}
 
-    async def registers(self, node_id: str, held: HeldIdentity | None) -> None:
+    async def registers(self, node_id: str, identity: HeldIdentity | None) -> None:
         """Register an agent as the node; raises PermissionDenied while another one is alive."""
-        if held is not None and held.process:
-            await self._check(node_id, AgentProcess(held.process, held.address))
+        if identity is not None and identity.process:
+            await self._check(node_id, AgentProcess(identity.process, identity.address))
 
-    async def beats(self, node_id: str, held: HeldIdentity | None) -> None:
+    async def beats(self, node_id: str, identity: HeldIdentity | None) -> None:
         """Confirm a registered agent; raises PermissionDenied when another one has replaced it."""
-        if held is None or not held.process:
+        if identity is None or not identity.process:
             return
-        process = AgentProcess(held.process, held.address)
+        process = AgentProcess(identity.process, identity.address)
         if node_id not in self._known:
             self._remember(node_id, process)
         else:

@@ -56,12 +56,12 @@ class NodeIdentities:
         self._keyring = keyring
         self._signing = 0
 
-    async def handed(self, reply: NodeReply, node_id: str, held: HeldIdentity | None) -> NodeReply:
+    async def handed(self, reply: NodeReply, node_id: str, identity: HeldIdentity | None) -> NodeReply:
         """The answer to a node with a new identity when one is due; nodes without support get none."""
         node = self._replica.state.nodes.get(node_id)
-        if held is None or node is None or not self._is_due(held):
+        if identity is None or node is None or not self._is_due(identity):
             return reply
-        can_wait = not held.must_renew
+        can_wait = not identity.must_renew
         if can_wait and (self._signing >= SIGNING_MAX or self._root_keys.usable() is None):
             return reply
         self._signing += 1
@@ -73,11 +73,11 @@ class NodeIdentities:
         finally:
             self._signing -= 1
 
-    def _is_due(self, held: HeldIdentity) -> bool:
-        if held.must_renew or held.key_id not in self._replica.state.root_keys:
+    def _is_due(self, identity: HeldIdentity) -> bool:
+        if identity.must_renew or identity.key_id not in self._replica.state.root_keys:
             return True
-        age = self._replica.env.now() - held.issued_at * NANOSECONDS
-        return age >= (held.expires_at - held.issued_at) * NANOSECONDS * RENEW_AT
+        age = self._replica.env.now() - identity.issued_at * NANOSECONDS
+        return age >= (identity.expires_at - identity.issued_at) * NANOSECONDS * RENEW_AT
 
     async def _sign(self, node: Node) -> str:
         key = await self._root_keys.active()

@@ -169,8 +169,8 @@ class RootKeys:
     async def _fetch_missing(self) -> bool:
         """Fetch missing keys from servers that have them; returns whether this server now has all."""
         key_ids = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(available_keys, self.keyring, key_ids)
-        missing = [key_id for key_id in key_ids if key_id not in held] if self._peers.names else []
+        available = await asyncio.to_thread(available_keys, self.keyring, key_ids)
+        missing = [key_id for key_id in key_ids if key_id not in available] if self._peers.names else []
         fetched = all([await self._fetch(key_id) for key_id in missing])
         return fetched and not any(map(self.keyring.locked, key_ids))
 

@@ -69,8 +69,8 @@ class VariableOperations:
 
     def _conflict(self, error: VariableConflict) -> VariableConflict:
         """The same conflict, restricted to what the caller may see of the variable."""
-        held = None if error.held is None else self._shown(error.held)
-        return VariableConflict(str(error), held, index=error.index)
+        current = None if error.current is None else self._shown(error.current)
+        return VariableConflict(str(error), current, index=error.index)
 
     def _shown(self, variable: Variable | VariableMetadata) -> Variable | VariableMetadata:
         scope = Scope(namespace=variable.namespace, variable=variable.path)

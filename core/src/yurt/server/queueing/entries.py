@@ -22,7 +22,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_ready, is_server_terminal
 from yurt.structs.queueing.batch_queue import TENANT_METADATA, BatchQueue
-from yurt.structs.queueing.requeue import is_held
+from yurt.structs.queueing.requeue import is_replacement_deferred
 
 QUEUED_TRIGGERS: Final = frozenset(
     {
@@ -217,7 +217,7 @@ def _demands(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[Pend
         # What was preempted ends as complete when its tasks end in time, and yet is not done.
         is_done = alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status != status.DESIRED_EVICT
         is_there = is_using(alloc) and not is_server_terminal(alloc)
-        if is_done or is_there or is_held(alloc, evaluation):
+        if is_done or is_there or is_replacement_deferred(alloc, evaluation):
             present[alloc.task_group] += 1
     for group in job.task_groups:
         missing = group.count - present[group.name]

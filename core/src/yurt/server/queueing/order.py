@@ -81,7 +81,9 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
         return line.first_come()
     line.delay(view.delays(now))
     capacity = view.capacity
-    first = boosted(line.next_boost(), BackfillRules(), now=now, held=dominant_share(view.boosted, capacity) / WHOLE)
+    first = boosted(
+        line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(view.boosted, capacity) / WHOLE
+    )
     return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.usage_by_account)))
 
 

@@ -42,11 +42,11 @@ DELAY_DEFAULT = seconds(15)
 
 
 class VariableConflict(Conflict):
-    """The variable differs from the caller's expectation; `held` is its value at `index`, or None without one."""
+    """The variable differs from the caller's expectation; `current` is its value at `index`, or None without one."""
 
-    def __init__(self, message: str, held: Variable | VariableMetadata | None, *, index: int) -> None:
+    def __init__(self, message: str, current: Variable | VariableMetadata | None, *, index: int) -> None:
         super().__init__(message)
-        self.held = held
+        self.current = current
         self.index = index
 
 

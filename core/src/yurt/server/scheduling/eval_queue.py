@@ -357,8 +357,8 @@ def freed_resources(before: Allocation, after: Allocation | None) -> bool:
         return False
     if after is None or is_client_terminal(after):
         return True
-    held = after.allocated_resources
-    return held is not before.allocated_resources and held != before.allocated_resources
+    resources = after.allocated_resources
+    return resources is not before.allocated_resources and resources != before.allocated_resources
 
 
 def gained_capacity(before: Node | None, after: Node | None) -> bool:

@@ -109,7 +109,7 @@ def requeued_tracker(alloc: Allocation, now: int) -> RescheduleTracker:
     return replace(tracker, requeues=tracker.requeues + 1, lost=lost)
 
 
-def is_held(alloc: Allocation, evaluation: Evaluation) -> bool:
+def is_replacement_deferred(alloc: Allocation, evaluation: Evaluation) -> bool:
     """Whether a preempted allocation wants no place yet, or none any more, by an evaluation that looks at its job.
 
     It still ends, it has done its work or has no attempts left, or its back-off has not begun: the evaluation that

@@ -275,5 +275,5 @@ async def _workload_identity(server: Server, alloc_id: str) -> str:
 async def _node_identity(server: Server) -> str:
     keys = server.keys
     identities = NodeIdentities(server.replica, server.config.region, root_keys=keys.root_keys, keyring=keys.keyring)
-    held = HeldIdentity(must_renew=True)
-    return (await identities.handed(NodeReply(heartbeat_ttl_s=1.0, index=0), NODE_ID, held)).identity
+    identity = HeldIdentity(must_renew=True)
+    return (await identities.handed(NodeReply(heartbeat_ttl_s=1.0, index=0), NODE_ID, identity)).identity

@@ -322,7 +322,7 @@ def _are_newest(state: JobState, seen: tuple[SeenVersion, ...]) -> bool:
     return all(each.number in numbers for each in state.versions[:KEPT_VERSIONS])
 
 
-def _shows(seen: SeenVersion, held: Version, tagged: int | None) -> bool:
+def _shows(seen: SeenVersion, stored: Version, tagged: int | None) -> bool:
     """A read shows this version: the same but for an index that nobody knew."""
-    has_tag = seen.tag == (TAG if tagged == held.number else "")
-    return has_tag and agrees(held.at, seen.version.at) and seen.version == held._replace(at=seen.version.at)
+    has_tag = seen.tag == (TAG if tagged == stored.number else "")
+    return has_tag and agrees(stored.at, seen.version.at) and seen.version == stored._replace(at=seen.version.at)

@@ -15,11 +15,11 @@ def unknown_after(low: int) -> int:
     return -low - 1
 
 
-def agrees(held: int, told: int) -> bool:
+def agrees(stored: int, told: int) -> bool:
     """An answer may tell this index of a state that holds that one."""
-    return held == told if held >= 0 else told > -held - 1
+    return stored == told if stored >= 0 else told > -stored - 1
 
 
-def lowest(held: int) -> int:
+def lowest(stored: int) -> int:
     """An index that the held one is not below."""
-    return held if held >= 0 else -held - 1
+    return stored if stored >= 0 else -stored - 1

@@ -99,7 +99,7 @@ def _listed(state: PeriodicState, answer: Reply) -> PeriodicState | None:
     rest = sorted(shown - known)
     if not known <= shown or len(rest) != len(untold):
         return None
-    if not all(agrees(held, told) for held, told in zip(untold, rest, strict=True)):
+    if not all(agrees(stored, told) for stored, told in zip(untold, rest, strict=True)):
         return None
     return state._replace(children=tuple(sorted(shown)))
 

@@ -182,8 +182,8 @@ class VariableKind:
         at = f"/v1/var/{key}"
         match request:
             case Put(mark=mark, cas=cas, lock=lock):
-                held = {"Lock": {"ID": lock}} if lock else {}
-                return put(at if cas is None else f"{at}?cas={cas}", {"Path": key, "Items": {"mark": mark}, **held})
+                stored = {"Lock": {"ID": lock}} if lock else {}
+                return put(at if cas is None else f"{at}?cas={cas}", {"Path": key, "Items": {"mark": mark}, **stored})
             case Delete(cas=cas):
                 return PreparedRequest("DELETE", at if cas is None else f"{at}?cas={cas}")
             case Acquire(mark=mark, lock=lock):

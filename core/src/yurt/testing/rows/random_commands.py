@@ -151,8 +151,8 @@ class CommandMaker:
         """A variable and its lock's id, or one that may not be there."""
         locked = state.variables.where("locked", "locked")
         if locked and self._random.randrange(6):
-            held = self._pick(locked)
-            return held.key, held.lock.id if held.lock is not None else ""
+            locked_row = self._pick(locked)
+            return locked_row.key, locked_row.lock.id if locked_row.lock is not None else ""
         return (self._pick(NAMESPACES), self._pick(PATHS)), self._pick(("", "lock-1"))
 
     def _variable(self, state: Snapshot) -> c.PutVariable:

@@ -181,11 +181,11 @@ def _allocated(data: Data) -> Data:
     by_task = data.get("TaskResources") or {"": {**whole, "DiskMB": 0}}
     tasks = {
         name: {
-            "Cpu": {"CpuShares": held.get("CPU", 0)},
-            "Memory": {"MemoryMB": held.get("MemoryMB", 0), "MemoryMaxMB": held.get("MemoryMaxMB", 0)},
-            "Networks": held.get("Networks", []),
+            "Cpu": {"CpuShares": resources.get("CPU", 0)},
+            "Memory": {"MemoryMB": resources.get("MemoryMB", 0), "MemoryMaxMB": resources.get("MemoryMaxMB", 0)},
+            "Networks": resources.get("Networks", []),
         }
-        for name, held in by_task.items()
+        for name, resources in by_task.items()
     }
     disk = shared.get("DiskMB") or whole.get("DiskMB") or 0
     return {"Tasks": tasks, "Shared": {"DiskMB": disk, "Networks": shared.get("Networks", [])}}

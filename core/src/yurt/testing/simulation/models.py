@@ -253,9 +253,9 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
     assert sum(task.memory.memory_mb for task in tasks) <= node.node_resources.memory.memory_mb
     ports = [(p.host_ip, p.value) for alloc in allocs for p in alloc.allocated_resources.shared.ports]
     assert len(ports) == len(set(ports)), "a port is held twice"
-    held = [key for alloc in allocs for key in usage_of(alloc).devices]
-    assert len(held) == len(set(held)), "a device is given twice"
-    assert not overbooked(node, held, held)
+    device_keys = [key for alloc in allocs for key in usage_of(alloc).devices]
+    assert len(device_keys) == len(set(device_keys)), "a device is given twice"
+    assert not overbooked(node, device_keys, device_keys)
 
 
 def is_healthy(alloc: Allocation) -> bool:

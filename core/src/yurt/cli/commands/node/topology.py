@@ -39,7 +39,7 @@ def show_topology(call: Invocation) -> int:
     return 0
 
 
-def topology(node: Json, held: dict[str, list[str]]) -> list[Json]:
+def topology(node: Json, allocs_by_device: dict[str, list[str]]) -> list[Json]:
     """Every device with its location and its links to the others, in order of number."""
     from yurt.cli.views.devices import attribute_text, group_name, groups_of
 
@@ -59,7 +59,7 @@ def topology(node: Json, held: dict[str, list[str]]) -> list[Json]:
                     "Healthy": bool(instance.get("Healthy")),
                     "HealthDescription": instance.get("HealthDescription") or "",
                     "Links": dict(pairs(own.get("topology", ""))) | links,
-                    "Allocations": held.get(instance["ID"], []),
+                    "Allocations": allocs_by_device.get(instance["ID"], []),
                 }
             )
     return sorted(found, key=lambda each: (each["Index"] is None, each["Index"] or 0, each["Group"], each["ID"]))

@@ -88,7 +88,7 @@ def put_variable(call: Invocation) -> int:
     try:
         written = write(call, "PUT", spec["Path"], body, **query)
     except WriteConflict as conflict:
-        raise conflict_error(conflict.held, index or 0, doing="put") from None
+        raise conflict_error(conflict.current, index or 0, doing="put") from None
     if call.is_verbose or (form == "none" and is_terminal()):
         call.screen.error(
             f'Successfully created or updated variable "{written["Path"]}" at index {written["ModifyIndex"]}'
@@ -175,7 +175,7 @@ def purge_variable(call: Invocation) -> int:
     try:
         write(call, "DELETE", path, None, **query)
     except WriteConflict as conflict:
-        raise conflict_error(conflict.held, index or 0, doing="purge") from None
+        raise conflict_error(conflict.current, index or 0, doing="purge") from None
     call.screen.line(f'Successfully purged variable "{path}"!')
     return 0
 

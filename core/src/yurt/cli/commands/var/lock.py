@@ -36,21 +36,21 @@ def run_under_lock(call: Invocation) -> int:
     lock = {
         key: _duration(call, flag) for key, flag in (("TTL", "ttl"), ("LockDelay", "delay")) if call.flags.text(flag)
     }
-    held = _acquire(call, path, lock)
-    show(call, {**held, "Lock": {**held["Lock"], "ID": ""}}, form)
+    acquired = _acquire(call, path, lock)
+    show(call, {**acquired, "Lock": {**acquired["Lock"], "ID": ""}}, form)
     if call.is_verbose:
         call.screen.error(f'Lock on variable "{path}" acquired')
     before = {sign: signal.signal(sign, _interrupt) for sign in (signal.SIGTERM, signal.SIGHUP)}
     child: subprocess.Popen[bytes] | None = None
     try:
         child = _start(call, words)
-        return _guard(call, path, held["Lock"], child)
+        return _guard(call, path, acquired["Lock"], child)
     except KeyboardInterrupt:
         return INTERRUPTED_CODE
     finally:
         if child is not None:
             _end(child)
-        _release(call, path, held["Lock"])
+        _release(call, path, acquired["Lock"])
         for sign, handler in before.items():
             signal.signal(sign, handler)
 

@@ -77,18 +77,18 @@ def _show_table(call: Invocation, variable: Json) -> None:
     call.screen.pairs([(key, items[key]) for key in sorted(items)])
 
 
-def conflict_error(held: Json, checked: int, *, doing: str) -> CliError:
+def conflict_error(current: Json, checked: int, *, doing: str) -> CliError:
     """Why a change was refused: another version, or a lock of another caller."""
-    path = held.get("Path", "")
-    if held.get("Lock"):
+    path = current.get("Path", "")
+    if current.get("Lock"):
         return CliError(f'Failed to {doing} variable "{path}": it is locked; only the holder of the lock may change it')
-    index = held.get("ModifyIndex", 0)
+    index = current.get("ModifyIndex", 0)
     if not index:
         reason = f"Your provided check-index ({checked}) does not match: the variable does not exist."
     else:
         reason = (
             f"Your provided check-index ({checked}) does not match the server-side index ({index}).\n"
-            f"The server-side item was last updated on {local_time(held.get('ModifyTime') or 0)}."
+            f"The server-side item was last updated on {local_time(current.get('ModifyTime') or 0)}."
         )
     hint = "If you are sure you want to perform this operation, add the -force or -check-index=N flag."
     if doing == "purge":

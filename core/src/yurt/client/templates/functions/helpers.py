@@ -19,10 +19,10 @@ _TRUTHS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": 
 
 def contains(element: object, holder: object) -> bool:
     """`contains v list`: whether a list, a map's values or a text holds it."""
-    return held(holder, element)
+    return has_element(holder, element)
 
 
-def held(holder: object, element: object) -> bool:
+def has_element(holder: object, element: object) -> bool:
     """`in list v`."""
     match holder:
         case None:
@@ -41,7 +41,7 @@ def _same(first: object, second: object) -> bool:
 
 
 def _many(rule: Callable[[list[bool]], bool]) -> Callable[..., object]:
-    return lambda requested, holder: rule([held(holder, each) for each in items(requested)])
+    return lambda requested, holder: rule([has_element(holder, each) for each in items(requested)])
 
 
 def parse_bool(given: object) -> bool:
@@ -172,10 +172,10 @@ def merge(first: object, second: object, *, is_override: bool = False) -> dict[A
     """Two maps as one; the first wins unless overridden."""
     merged = dict(mapping(first))
     for key, value in mapping(second).items():
-        held_value = merged.get(key)
-        if isinstance(held_value, Mapping) and isinstance(value, Mapping):
-            merged[key] = merge(held_value, value, is_override=is_override)
-        elif is_override or held_value in (None, "", 0, False):
+        existing = merged.get(key)
+        if isinstance(existing, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(existing, value, is_override=is_override)
+        elif is_override or existing in (None, "", 0, False):
             merged[key] = value
     return merged
 
@@ -238,7 +238,7 @@ HELPERS: Mapping[str, TemplateFunction] = {
     "explode": TemplateFunction(explode, 1, 1),
     "explodeMap": TemplateFunction(explode_map, 1, 1),
     "hmacSHA256Hex": TemplateFunction(_hmac, 2, 2),
-    "in": TemplateFunction(held, 2, 2),
+    "in": TemplateFunction(has_element, 2, 2),
     "indent": TemplateFunction(indent, 2, 2),
     "join": TemplateFunction(join, 2, 2),
     "loop": TemplateFunction(loop, 1, 2),

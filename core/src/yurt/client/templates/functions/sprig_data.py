@@ -10,7 +10,7 @@ from typing import Any
 
 from yurt.client.templates.functions import data
 from yurt.client.templates.functions.arguments import bounded, items, mapping, plain, real, text, whole
-from yurt.client.templates.functions.helpers import held, merge, product
+from yurt.client.templates.functions.helpers import has_element, merge, product
 from yurt.gotemplate import EvaluationFailure
 from yurt.gotemplate.printf import sprintf
 from yurt.gotemplate.values import is_true, kind_of
@@ -116,7 +116,7 @@ def unique(given: object) -> list[Any]:
     """Each element once."""
     made: list[Any] = []
     for each in items(given)[:10_000]:
-        if not held(made, each):
+        if not has_element(made, each):
             made.append(each)
     return made
 
@@ -236,8 +236,8 @@ DATA: Mapping[str, Callable[..., object]] = {
             "reverse": lambda given: list(reversed(items(given))),
             "uniq": unique,
             "compact": lambda given: [each for each in items(given) if is_true(each)],
-            "without": lambda given, *values: [each for each in items(given) if not held(values, each)],
-            "has": lambda value, given: held(given, value),
+            "without": lambda given, *values: [each for each in items(given) if not has_element(values, each)],
+            "has": lambda value, given: has_element(given, value),
             "slice": part,
             "chunk": chunks,
             "fromJson": from_json,

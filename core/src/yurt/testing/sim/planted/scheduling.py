@@ -235,7 +235,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.broker.eval_broker",
-                "        if held.requeued is not None:\n            self.enqueue(held.requeued, now=now)\n",
+                "        if entry.requeued is not None:\n            self.enqueue(entry.requeued, now=now)\n",
                 "",
             ),
         ),
@@ -252,7 +252,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.broker.eval_broker",
-                "            self._delay(evaluation, held.queue, now + delay)\n",
+                "            self._delay(evaluation, entry.queue, now + delay)\n",
                 "            del delay\n",
             ),
         ),
@@ -274,8 +274,9 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.broker.blocked",
-                "            if new is held:\n                return False\n",
-                "            if new is held:\n                self._superseded.pop()\n                return False\n",
+                "            if new is current:\n                return False\n",
+                "            if new is current:\n                self._superseded.pop()\n"
+                "                return False\n",
             ),
             Patch(
                 "yurt.broker.blocked",
