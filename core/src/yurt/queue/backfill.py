@@ -50,7 +50,7 @@ class BackfillSchedule(NamedTuple):
 
 
 def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, part_in_use: float) -> Waiting | None:
-    """The job whose boost began first, if any has; `part_in_use` is the part of the pool in use by earlier boosted jobs."""
+    """The job whose boost began first, if any has; `part_in_use`: the share of the pool that earlier boosts use."""
     return job if job is not None and 0 < job.boost_at <= now and part_in_use < rules.boost_part else None
 
 
