@@ -7,14 +7,14 @@ ROW = "rack.row"
 
 
 def list_racks(call: CommandCall) -> int:
-    expected = call.text("row")
+    row = call.text("row")
     rows = []
     for node in call.get("/v1/nodes") or []:
         attributes = call.get(f"/v1/node/{node['ID']}")["Attributes"] or {}
-        if attributes.get(ROW) and expected in ("", attributes[ROW]):
+        if attributes.get(ROW) and row in ("", attributes[ROW]):
             rows.append((attributes[ROW], node["Name"], node["Status"]))
     if not rows:
-        raise CommandFailed(f"no node tells its row{f' as {expected}' if expected else ''}; is the fingerprint set up?")
+        raise CommandFailed(f"no node tells its row{f' as {row}' if row else ''}; is the fingerprint set up?")
     call.table(("Row", "Node", "Status"), sorted(rows))
     return 0
 
