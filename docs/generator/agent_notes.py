@@ -110,6 +110,8 @@ client.artifact.http_max_size  The largest download by HTTP.
 client.artifact.git_timeout  How long a clone by git may take.
 client.artifact.hg_timeout  How long a clone by Mercurial may take.
 client.artifact.gcs_timeout  How long a download from Google Cloud Storage may take.
+client.artifact.s3_trusted_hosts  Stores besides Amazon's S3 that get the S3 keys of the agent's environment, such as
+                          `minio.example.com:9000`, or `http://minio.example.com:9000` for one without TLS.
 client.artifact.s3_timeout  How long a download from an S3-compatible store may take.
 client.artifact.decompression_file_count_limit  How many files an archive may hold.
 client.artifact.decompression_size_limit  How large an archive may become.

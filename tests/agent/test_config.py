@@ -455,7 +455,7 @@ def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
         "http_read_timeout": "5m", "http_max_size": "10MB", "decompression_size_limit": "1.5GiB",
         "decompression_file_count_limit": 7, "set_environment_variables": "HTTP_PROXY, NO_PROXY",
         "disable_artifact_inspection": True, "disable_filesystem_isolation": True,
-        "filesystem_isolation_extra_paths": ["d:rx:/opt/git"],
+        "filesystem_isolation_extra_paths": ["d:rx:/opt/git"], "s3_trusted_hosts": ["minio.example:9000"],
     }  # fmt: skip
     config = config_of({**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "artifact": block}})
     data = open_data_dir(config.data_dir)
@@ -466,6 +466,7 @@ def test_the_limits_of_artifacts_reach_the_client(tmp_path: Path) -> None:
     assert (limits.unpacked_bytes_max, limits.file_count_max) == (3 * 1024**3 // 2, 7)
     assert limits.env_names == ("HTTP_PROXY", "NO_PROXY") and not limits.is_inspected
     assert not limits.is_confined and limits.extra_paths == ("d:rx:/opt/git",)
+    assert limits.s3_trusted_hosts == ("minio.example:9000",)
 
 
 def test_the_ids_of_dynamic_users_reach_the_client_and_are_a_range(tmp_path: Path) -> None:
@@ -479,6 +480,12 @@ def test_the_ids_of_dynamic_users_reach_the_client_and_are_a_range(tmp_path: Pat
 def test_a_path_for_downloads_that_has_no_kind_and_mode_is_refused() -> None:
     with pytest.raises(Invalid, match="'/opt/git' is not KIND:MODE:PATH"):
         artifact_limits({"filesystem_isolation_extra_paths": ["/opt/git"]})
+
+
+@pytest.mark.parametrize("text", ["", "*.example.com", "https://h/bucket", "ftp://h", "h:port", "h:0", "me@h", "a b"])
+def test_a_trusted_host_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match=r"client artifact s3_trusted_hosts: .* is not a host; write a name"):
+        artifact_limits({"s3_trusted_hosts": [text]})
 
 
 @pytest.mark.parametrize("text", ["much", "10XB", "-5MB", "1e9"])

@@ -42,6 +42,7 @@ ENFORCED = {
     "client.artifact.disable_artifact_inspection": "tests/client/test_artifacts.py",
     "client.artifact.disable_filesystem_isolation": "tests/client",
     "client.artifact.filesystem_isolation_extra_paths": "tests/client",
+    "client.artifact.s3_trusted_hosts": "tests/client/test_artifact_s3.py",
     "server.client_introduction.enforcement": "tests/server/test_introduction.py",
     "server.client_introduction.default_identity_ttl": "tests/server/test_introduction.py",
     "server.client_introduction.max_identity_ttl": "tests/server/test_introduction.py",

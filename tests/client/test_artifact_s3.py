@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import http.server
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import S3, S3Access, parse_source
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.value import replace
 from yurt.structs.task import TaskArtifact
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+LIMITS = ArtifactLimits(env_names=("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
 ALLOC = "12345678-0000-4000-8000-000000000001"
 
 
@@ -115,12 +118,12 @@ def store() -> Iterator[Store]:
     made.server_close()
 
 
-async def fetch(tmp_path: Path, source: str, **options: str) -> Path:
+async def fetch(tmp_path: Path, source: str, limits: ArtifactLimits = LIMITS, **options: str) -> Path:
     build_alloc_dir(str(tmp_path), ALLOC)
     dirs = build_task_dir(str(tmp_path), ALLOC, "web")
     artifact = TaskArtifact(getter_source=source, getter_options=options, relative_dest="local/")
     place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _: None, limits=ArtifactLimits())
+    expected = hook.plan((artifact,), place, lookup=lambda _: None, limits=limits)
     await hook.fetch_all(expected, on_done=lambda _: None)
     return Path(dirs.local_dir)
 
@@ -139,19 +142,86 @@ async def test_a_wrong_key_is_told_without_the_key(tmp_path: Path, store: Store)
     assert KEY not in str(caught.value)
 
 
-@pytest.mark.parametrize(("is_insecure", "is_signed"), [(False, True), (True, False)])
-def test_keys_of_the_operator_go_without_headers_of_the_job_and_to_verified_servers(
-    monkeypatch: pytest.MonkeyPatch, is_insecure: bool, is_signed: bool
-) -> None:
+@pytest.fixture
+def operators_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    source = parse_source("s3::https://store.example/bucket/key")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+
+
+def request_for(url: str, *hosts: str, is_insecure: bool = False) -> urllib.request.Request:
+    """The request for an object, by an artifact with a header."""
+    source = parse_source(f"s3::{url}")
     fetch = Fetch(
-        source=source, root="", own="", destination="", staging="", headers={"X-Mine": "1"}, is_insecure=is_insecure
-    )
-    request = request_of(source.url, fetch)
-    assert request.has_header("Authorization") is is_signed
-    assert request.has_header("X-mine") is not is_signed
+        source=source, root="", own="", destination="", staging="", headers={"X-Mine": "1"}, is_insecure=is_insecure,
+        limits=ArtifactLimits(s3_trusted_hosts=hosts),
+    )  # fmt: skip
+    return request_of(source.url, fetch)
+
+
+@pytest.mark.usefixtures("operators_keys")
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("https://s3.amazonaws.com/b/k", ()),
+        ("https://b.s3.amazonaws.com/k", ()),
+        ("https://b.with.dots.s3.eu-west-1.amazonaws.com:443/k", ()),
+        ("https://b.s3-eu-west-1.amazonaws.com/k", ()),
+        ("https://b.s3-fips.dualstack.us-gov-west-1.amazonaws.com/k", ()),
+        ("https://a-1.s3-accesspoint.eu-west-1.amazonaws.com/k", ()),
+        ("https://s3.cn-north-1.amazonaws.com.cn/b/k", ()),
+        ("https://store.example/b/k", ("store.example",)),
+        ("https://Store.example:443/b/k", ("https://store.example",)),
+        ("https://store.example:9000/b/k", ("other.example", "store.example:9000")),
+        ("http://store.example:9000/b/k", ("http://store.example:9000",)),
+        ("https://[::1]:9000/b/k", ("[::1]:9000",)),
+    ],
+)
+def test_keys_of_the_operator_sign_for_amazon_and_listed_stores_without_headers_of_the_job(
+    url: str, hosts: tuple[str, ...]
+) -> None:
+    request = request_for(url, *hosts)
+    assert request.has_header("Authorization") and request.get_header("X-amz-security-token") == "session"
+    assert not request.has_header("X-mine")
+    assert not request_for(url, *hosts, is_insecure=True).has_header("Authorization")
+
+
+@pytest.mark.usefixtures("operators_keys")
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("https://evil.example/b/k", ("store.example",)),
+        ("https://store.example.evil.example/b/k", ("store.example",)),
+        ("https://sub.store.example/b/k", ("store.example",)),
+        ("https://store.example:8443/b/k", ("store.example",)),
+        ("http://store.example/b/k", ("store.example",)),
+        ("https://store.example@evil.example/b/k", ("store.example",)),
+        ("http://b.s3.amazonaws.com/k", ()),
+        ("https://b.s3.amazonaws.com:8443/k", ()),
+        ("https://evil-1.eu-west-1.elb.amazonaws.com/k", ()),
+        ("https://id.execute-api.eu-west-1.amazonaws.com/k", ()),
+        ("https://s3.elb.amazonaws.com/k", ()),
+        ("https://b.s3.amazonaws.com.evil.example/k", ()),
+        ("https://evils3.amazonaws.com/k", ()),
+    ],
+)
+def test_other_stores_get_nothing_of_the_operators_keys(url: str, hosts: tuple[str, ...]) -> None:
+    request = request_for(url, *hosts)
+    shown = str(request.header_items())
+    assert KEY not in shown and "session" not in shown and request.has_header("X-mine")
+
+
+@pytest.mark.usefixtures("operators_keys")
+async def test_a_store_that_is_listed_gives_its_object_for_the_operators_keys(tmp_path: Path, store: Store) -> None:
+    limits = replace(LIMITS, s3_trusted_hosts=(f"http://{store.address}",))
+    local = await fetch(tmp_path, f"s3::http://{store.address}/bucket/my key?filename=got", limits, region="eu")
+    assert (local / "got").read_text() == "from the store"
+
+
+@pytest.mark.usefixtures("operators_keys")
+async def test_a_refusal_tells_that_the_store_is_not_listed(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(RecoverableError, match=r"answered 403 .* without the keys of the node, .* s3_trusted_hosts"):
+        await fetch(tmp_path, f"s3::http://{store.address}/bucket/my key", region="eu")
 
 
 def test_keys_of_the_job_go_with_its_headers() -> None:

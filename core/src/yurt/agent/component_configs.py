@@ -18,6 +18,7 @@ from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.trusted_hosts import checked_trusted_host
 from yurt.client.config import ClientConfig, Reserved
 from yurt.client.files.users import UserRange
 from yurt.client.networks.bridge import check_settings
@@ -408,6 +409,7 @@ def artifact_limits(block: Mapping[str, Any]) -> ArtifactLimits:
         is_confined=not block.get("disable_filesystem_isolation", False),
         extra_paths=tuple(checked_extra_path(str(path)) for path in block.get("filesystem_isolation_extra_paths", ())),
         env_names=tuple(name.strip() for name in names if name.strip()),
+        s3_trusted_hosts=tuple(checked_trusted_host(str(host)) for host in block.get("s3_trusted_hosts", ())),
     )
 
 

@@ -98,7 +98,7 @@ CLIENT = block(
         decompression_file_count_limit="int", decompression_size_limit="string", disable_artifact_inspection="bool",
         set_environment_variables="string", disable_filesystem_isolation="bool",
         filesystem_isolation_extra_paths="list",
-        gcs_timeout="duration", hg_timeout="duration", s3_timeout="duration",
+        gcs_timeout="duration", hg_timeout="duration", s3_timeout="duration", s3_trusted_hosts="list",
     ),
     drain_on_shutdown=block(deadline="duration", ignore_system_jobs="bool", force="bool"),
     users=block(dynamic_user_min="int", dynamic_user_max="int"),

@@ -15,7 +15,8 @@ GB = 1000**3
 class ArtifactLimits(Value):
     """The operator's limits on artifacts: seconds, bytes, files; and variables of the agent that downloads see.
 
-    `extra_paths` are what a confined download may use besides the system's programs, as KIND:MODE:PATH.
+    `extra_paths` are what a confined download may use besides the system's programs, as KIND:MODE:PATH;
+    `s3_trusted_hosts` the stores besides Amazon's that get the operator's keys.
     """
 
     http_read_timeout_s: float = 1800.0
@@ -30,6 +31,7 @@ class ArtifactLimits(Value):
     is_confined: bool = True
     extra_paths: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
+    s3_trusted_hosts: tuple[str, ...] = ()
 
 
 class PackageGetter(Value):

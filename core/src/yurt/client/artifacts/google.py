@@ -130,7 +130,9 @@ def _request_of_account(given: Mapping[str, Any], now_s: int) -> urllib.request.
         "iat": now_s,
         "exp": now_s + TOKEN_LIFE_S,
     }
-    assertion = _signing().signed_jwt(claims, key_pem=given["private_key"], key_id=given.get("private_key_id", ""))
+    assertion = _signing().signed_assertion(
+        claims, key_pem=given["private_key"], key_id=given.get("private_key_id", "")
+    )
     return _form_request(address, {"grant_type": GRANT, "assertion": assertion})
 
 

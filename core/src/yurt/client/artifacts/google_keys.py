@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -11,16 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from yurt.runtime.compact_jwt import signed_jwt
 
-def signed_jwt(claims: Mapping[str, str | int], *, key_pem: str, key_id: str) -> str:
+
+def signed_assertion(claims: Mapping[str, str | int], *, key_pem: str, key_id: str) -> str:
     """A compact JWT of the claims; raises ValueError for what is not the PEM of an RSA key."""
     key = load_pem_private_key(key_pem.encode(), password=None)
     if not isinstance(key, RSAPrivateKey):
         raise ValueError("private_key is not an RSA key")
     header = {"alg": "RS256", "typ": "JWT", **({"kid": key_id} if key_id else {})}
-    text = f"{_encoded(json.dumps(header).encode())}.{_encoded(json.dumps(dict(claims)).encode())}"
-    return f"{text}.{_encoded(key.sign(text.encode(), PKCS1v15(), SHA256()))}"
-
-
-def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return signed_jwt(header, claims, lambda data: key.sign(data, PKCS1v15(), SHA256()))

@@ -20,6 +20,7 @@ from yurt.client.artifacts.fetching import Fetch, time_limit
 from yurt.client.artifacts.google import REFUSED, may_have_token, metadata_token, operators_token
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import Checksum, S3Access, digest_of, shown_url
+from yurt.client.artifacts.trusted_hosts import SETTING, may_have_keys
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import replace
 
@@ -33,6 +34,10 @@ PRIVATE_HEADERS: Final = (
 AGENT: Final = {"User-Agent": "yurt"}
 PORTS: Final = {"http": 80, "https": 443}
 NO_CREDENTIALS: Final = "; the artifact is `insecure`, so it was asked for without the credentials of the node"
+NO_KEYS: Final = (
+    "; it was asked for without the keys of the node, which only Amazon's S3 (by https) and the stores in {setting} "
+    "get: list the store there, or give the job keys of its own (aws_access_key_id, aws_access_key_secret)"
+)
 _SUM_LINE = re.compile(r"^(?:(\w+) \((.+)\) = ([0-9A-Fa-f]+)|([0-9A-Fa-f]+)(?:\s+\*?(.+))?)$")
 
 
@@ -112,12 +117,20 @@ def request_with_token(url: str, token: str) -> urllib.request.Request:
 
 
 def _s3_access(fetch: Fetch) -> S3Access:
-    """The job's keys; without them the operator's, unless the server is not verified; else none, for public objects."""
+    """The job's keys; without them the operator's, where the store may have them; else none, for public objects."""
     access = fetch.source.s3 or S3Access()
-    key_id, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
-    if access.key_id or fetch.is_insecure or not key_id or not secret:
+    if access.key_id or not _has_operators_keys() or not _may_have_keys(fetch):
         return access
+    key_id, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
     return replace(access, key_id=key_id, secret=secret, token=os.environ.get("AWS_SESSION_TOKEN", ""))
+
+
+def _has_operators_keys() -> bool:
+    return bool(os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"))
+
+
+def _may_have_keys(fetch: Fetch) -> bool:
+    return not fetch.is_insecure and may_have_keys(fetch.source.url, fetch.limits.s3_trusted_hosts)
 
 
 def _s3_headers(url: str, access: S3Access) -> dict[str, str]:
@@ -136,7 +149,7 @@ def download(fetch: Fetch, path: str) -> None:
         with _answer(made, fetch) as answer, open(path, "xb") as file:
             _copy(answer, file, fetch, hashing)
     except urllib.error.HTTPError as error:
-        hint = NO_CREDENTIALS if _lacks_credentials(fetch, error.code) else ""
+        hint = _missing_credentials(fetch) if error.code in REFUSED else ""
         raise RecoverableError(f"{source.shown} answered {error.code} {error.reason}{hint}") from None
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error
@@ -148,11 +161,15 @@ def download(fetch: Fetch, path: str) -> None:
         )
 
 
-def _lacks_credentials(fetch: Fetch, code: int) -> bool:
-    """Whether a source was refused that is asked without the operator's credentials since it is `insecure`."""
+def _missing_credentials(fetch: Fetch) -> str:
+    """Why a source that refused was asked without the operator's credentials; "" where it was asked with them."""
     source = fetch.source
-    is_store = source.google is not None or (source.s3 is not None and not source.s3.key_id)
-    return fetch.is_insecure and is_store and code in REFUSED
+    is_s3 = source.s3 is not None and not source.s3.key_id
+    if fetch.is_insecure and (is_s3 or source.google is not None):
+        return NO_CREDENTIALS
+    if is_s3 and _has_operators_keys() and not _may_have_keys(fetch):
+        return NO_KEYS.format(setting=SETTING)
+    return ""
 
 
 def _answer(made: urllib.request.OpenerDirector, fetch: Fetch) -> Any:

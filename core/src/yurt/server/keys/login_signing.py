@@ -6,13 +6,10 @@ read at `/.well-known/jwks.json`.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
@@ -22,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 
+from yurt.runtime.compact_jwt import Sign, base64url
 from yurt.sdk.errors import Invalid
 
 RS256: Final = "RS256"
@@ -29,8 +27,6 @@ PrivateKey = RSAPrivateKey | EllipticCurvePrivateKey
 RSA_BITS_MIN: Final = 2048
 _CURVE_OF: Final = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 _HASHES: Final = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
-
-Sign = Callable[[bytes], bytes]
 
 
 def key_of_pem(pem: str, algorithm: str) -> PrivateKey:
@@ -69,12 +65,6 @@ def secret_signer(secret: str, algorithm: str) -> Sign:
     return lambda data: hmac.digest(secret.encode(), data, f"sha{algorithm[2:]}")
 
 
-def signed_jwt(header: Mapping[str, str], claims: Mapping[str, Any], sign: Sign) -> str:
-    """A JWT in compact form."""
-    body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
-    return (body + b"." + _encoded(sign(body))).decode()
-
-
 def thumbprint(pem: str, header: str) -> str:
     """The digest of a certificate for `x5t` (SHA-1) or `x5t#S256`; raises Invalid."""
     try:
@@ -83,13 +73,9 @@ def thumbprint(pem: str, header: str) -> str:
         raise Invalid("it is not a certificate in PEM") from None
     # RFC 7515 fixes SHA-1 for x5t: it names the certificate, and protects nothing.
     digest = hashes.SHA1() if header == "x5t" else hashes.SHA256()
-    return _encoded(certificate.fingerprint(digest)).decode()
+    return base64url(certificate.fingerprint(digest)).decode()
 
 
 def challenge_of(verifier: str) -> str:
     """The PKCE challenge of a verifier (RFC 7636, S256)."""
-    return _encoded(hashlib.sha256(verifier.encode()).digest()).decode()
-
-
-def _encoded(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+    return base64url(hashlib.sha256(verifier.encode()).digest()).decode()

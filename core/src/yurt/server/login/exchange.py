@@ -13,18 +13,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from yurt.acl.login.assertion import CLIENT_SECRET, KEY_ID_HEADER, NOMAD, X5T_S256, algorithm_of
 from yurt.acl.login.claims import Claims
+from yurt.runtime.compact_jwt import Sign, signed_jwt
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.login_keys import PEM_MAX
 from yurt.server.keys.login_signing import (
-    Sign,
     challenge_of,
     key_of_pem,
     private_signer,
     secret_signer,
-    signed_jwt,
     thumbprint,
 )
 from yurt.server.keys.method_secrets import opened_secrets
