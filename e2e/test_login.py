@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import playwright
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -24,12 +25,41 @@ CLAIMS = {
     "bert": {"name": "Bert", "team": "db", "groups": []},
 }
 INSTALL_S = 300
+NODE = Path(playwright.__file__).parent / "driver" / "node"
+"""Playwright brings the current node along; Debian's is older than the provider supports."""
+
+
+class Provider:
+    """The process of the provider, which makes new signing keys at each start."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.issuer = f"http://localhost:{port}"
+        self.config: dict[str, Any] = {}
+        self._folder = folder
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait for its discovery document."""
+        command = [str(NODE), "provider.js", str(self._port), json.dumps(self.config)]
+        with (self._folder / "provider.log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT)
+        self._process = process
+        wait_for("the provider", lambda: answers(self.issuer) or process.poll() is not None)
+        assert process.poll() is None, (self._folder / "provider.log").read_text()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=30)
 
 
 class Site(NamedTuple):
     """An agent, its provider, and the key of one of the provider's clients."""
 
     agent: Agent
+    provider: Provider
     issuer: str
     pem: str
     redirect: str
@@ -38,11 +68,11 @@ class Site(NamedTuple):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A dev agent with access control; skips where the provider cannot be installed."""
-    if not shutil.which("npm") or not shutil.which("node"):
-        pytest.skip("node and npm are not installed")
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed (Debian package npm)")
     folder = tmp_path_factory.mktemp("oidc")
     shutil.copytree(HERE, folder, dirs_exist_ok=True)
-    command = ["npm", "install", "--no-audit", "--no-fund"]
+    command = ["npm", "install", "--prefer-offline", "--no-audit", "--no-fund", "--no-package-lock"]
     installed = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S, check=False)
     if installed.returncode:
         pytest.skip(f"oidc-provider cannot be fetched: {installed.stderr.strip().splitlines()[-1]}")
@@ -50,28 +80,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     agent = Agent(tmp_path_factory.mktemp("login"), data_dir=None)
     agent.flags = ("-acl",)
     agent.spawn()
-    provider = None
+    provider = Provider(folder, port)
     try:
         agent.token = dev_token(agent)
         key = rsa.generate_private_key(65537, 2048)
         made = Site(
-            agent, f"http://localhost:{port}",
+            agent, provider, provider.issuer,
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
             f"http://localhost:{callback}/oidc/callback",
         )  # fmt: skip
-        config = json.dumps({"clients": clients(made, key), "claims": CLAIMS})
-        with (folder / "provider.log").open("wb") as log:
-            provider = subprocess.Popen(
-                ["node", "provider.js", str(port), config], cwd=folder, stdout=log, stderr=subprocess.STDOUT
-            )
-        wait_for("the provider", lambda: answers(made.issuer) or provider.poll())
-        assert provider.poll() is None, (folder / "provider.log").read_text()
+        provider.config = {"clients": clients(made, key), "claims": CLAIMS}
+        provider.start()
         yield made
     finally:
         agent.interrupt()
-        if provider is not None:
-            provider.terminate()
-            provider.wait(timeout=30)
+        provider.stop()
 
 
 def answers(issuer: str) -> bool:
@@ -161,3 +184,19 @@ def test_a_client_with_a_wrong_secret_gets_no_token(site: Site) -> None:
     done = log_in(site, "secret", "alice")
     assert done.returncode == 1 and done.stderr.endswith("refused the code: invalid_client\n")
     assert "wrong" not in done.stderr + site.agent.log.read_text()
+
+
+def test_a_token_for_another_audience_is_refused(site: Site) -> None:
+    method(site, "public", BoundAudiences=["another-client"])
+    done = log_in(site, "public", "alice")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "unable to validate provided token: " in done.stderr and "invalid audience" in done.stderr
+
+
+def test_new_keys_of_the_provider_count_at_once(site: Site) -> None:
+    method(site, "public")
+    assert log_in(site, "public", "alice").returncode == 0
+    site.provider.stop()
+    site.provider.start()
+    done = log_in(site, "public", "alice")
+    assert done.returncode == 0, done.stderr

@@ -1,10 +1,14 @@
 // A certified OIDC provider with its development pages: any user name logs in. `node provider.js PORT CONFIG`.
+import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { Provider } from "oidc-provider";
 
 const [port, config] = process.argv.slice(2);
 const { clients, claims } = JSON.parse(config);
+const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+const signing = { ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256", kid: randomUUID() };
 const provider = new Provider(`http://localhost:${port}`, {
   clients,
+  jwks: { keys: [signing] },
   claims: { openid: ["sub"], profile: ["name", "team", "groups"] },
   features: { devInteractions: { enabled: true } },
   pkce: { required: () => true },

@@ -4,13 +4,15 @@
 
 An entry belongs to one version of a login method. It is fetched by one login while others wait that need it. A token
 with an unknown key id has the keys fetched again at most once in KEYS_PAUSE_S, so that made-up ids cost a provider
-nothing; a login whose key is known never waits for such a fetch. A failure is remembered for FAILURE_PAUSE_S. Keys that
+little; a login whose key is known never waits for such a fetch. The first fetch does not start that pause, so a key
+that the issuer has made since is accepted at once. A failure is remembered for FAILURE_PAUSE_S. Keys that
 are too old are not used while the provider does not answer: a key that the issuer has withdrawn must let nobody in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from typing import Final, NamedTuple
 
@@ -64,7 +66,9 @@ class _Entry:
         self.provider: Provider | None = None
         self.provider_at_s = 0.0
         self.keys: KeySet | None = None
-        self.keys_at_s = self.keys_asked_s = 0.0
+        self.keys_at_s = 0.0
+        self.keys_asked_s = -math.inf
+        """When the keys were last fetched for a key id that they lacked."""
         self.failure = ""
         self.failed_at_s = 0.0
 
@@ -97,7 +101,8 @@ class KeySets:
             known, now_s = self._current(entry), self._env.monotonic()
             if known is not None and (_has(known, key_id) or now_s - entry.keys_asked_s < KEYS_PAUSE_S):
                 return known
-            entry.keys_asked_s = now_s
+            if known is not None:
+                entry.keys_asked_s = now_s
             entry.keys = await self._fetched_keys(method, entry)
             entry.keys_at_s = now_s
             return entry.keys
