@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from yurt.testing.agent import free_ports, wait_for
+from yurt.testing.agent import wait_for
+from yurt.testing.unique_ports import free_ports
 
 MODULES: Final = (
     Path("/usr/lib/x86_64-linux-gnu/libtpm2_pkcs11.so.1"),
