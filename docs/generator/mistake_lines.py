@@ -298,4 +298,39 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         'No job, allocation or node has the id "nothing"',
         "`yurt job status` and `yurt node status` list them.",
     ),
+    LineMistake(
+        "-address=http://127.0.0.1:4646 job status",
+        'There is no flag "-address=http://127.0.0.1:4646"',
+        "Flags stand behind the command: yurt COMMAND -FLAG",
+    ),
+    LineMistake(
+        "job scale web web -1",
+        "flag provided but not defined: -1",
+        'a negative number stands behind "--"',
+    ),
+    LineMistake(
+        "job revert web 9",
+        'job "web" in namespace "default" at version 9 not found',
+        "`yurt job history JOB` lists the versions.",
+    ),
+    LineMistake(
+        "acl token list",
+        "ACL support disabled: the agent runs without access control",
+        "Turn it on with acl { enabled = true }, or try it out: yurt agent -dev -acl",
+    ),
+    LineMistake(
+        "scaling policy info zz",
+        'No scaling policies with prefix or id "zz" found',
+        "`yurt scaling policy list` lists them.",
+    ),
+    LineMistake(
+        "plugin status nothing",
+        'No plugin(s) with prefix or ID "nothing" found',
+        "`yurt plugin status` lists them.",
+    ),
+    LineMistake(
+        "operator snapshot save nofolder/x.snap",
+        "nofolder/x.snap: cannot be written: No such file or directory",
+        "Make the folder first, or name another.",
+    ),
 )

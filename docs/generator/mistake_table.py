@@ -404,4 +404,88 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         "1:4",
         "This looks like YAML, but job files are HCL: `yurt job init` writes an example to begin with.",
     ),
+    FileMistake(
+        "Memory with a unit and without quotes",
+        {"resources": "memory = 256M"},
+        "An argument definition must end with a newline.",
+        "9:21",
+        "memory is a number of MiB without a unit: write memory = 256.",
+    ),
+    FileMistake(
+        "A duration without quotes",
+        {"task": "kill_timeout = 30s"},
+        "An argument definition must end with a newline.",
+        "5:24",
+        'Write a value with a unit between double quotes: kill_timeout = "30s".',
+    ),
+    FileMistake(
+        "A path without quotes",
+        {"task": "user = /root"},
+        "Expected the start of an expression, but found an invalid expression token.",
+        "5:14",
+        'Write text between double quotes: "...".',
+    ),
+    FileMistake(
+        "Two equals signs",
+        {"group": "count == 3"},
+        "An argument or block definition is required here. To set an argument, use the equals sign '='.",
+        "3:11",
+        "Write one '=' instead of '=='.",
+    ),
+    FileMistake(
+        "An argument behind an opening brace",
+        {"task": 'env { A = "1"\n        B = "2"\n      }'},
+        (
+            "An argument on the line of the opening brace makes a single-line block, "
+            "which must be closed on the same line, right behind the argument."
+        ),
+        "5:20",
+        "Begin a new line behind the opening brace.",
+    ),
+    FileMistake(
+        "A name with spaces",
+        {"whole": 'job "my shop" {\n  group "web" {\n    task "main" {\n      driver = "mock_driver"\n    }\n  }\n}\n'},
+        "Job ID contains a space",
+        "1:5",
+        "Write the name of the job without spaces, for example with dashes.",
+    ),
+    FileMistake(
+        "memory_max below memory",
+        {"resources": "memory     = 300\n        memory_max = 200"},
+        (
+            "Task group web validation failed: Task main validation failed: "
+            "MemoryMaxMB value (200) should be larger than MemoryMB value (300)"
+        ),
+        "10:9",
+        "Write memory_max larger than memory, or leave it out.",
+    ),
+    FileMistake(
+        "A maximum below the minimum",
+        {"group": "scaling {\n      min = 5\n      max = 2\n    }"},
+        "Task group web validation failed: Scaling policy invalid: maximum count must not be less than minimum count",
+        "5:7",
+        "Lower min or raise max of the scaling block.",
+    ),
+    FileMistake(
+        "A minute that does not exist",
+        {"job": 'type = "batch"\n  periodic {\n    crons = ["61 * * * *"]\n  }'},
+        'periodic validation failed: cron minute "61" is not within 0 to 59',
+        "3:3",
+        'For example crons = ["*/15 * * * *"] every 15 minutes, or ["@daily"].',
+    ),
+    FileMistake(
+        "A version that is no number",
+        {
+            "group": (
+                'constraint {\n      attribute = "${attr.os.version}"\n      operator  = "version"\n'
+                '      value     = "> foo"\n    }'
+            )
+        },
+        (
+            "Task group web validation failed: Constraint 1 validation failed: "
+            "Version constraint is invalid: Malformed constraint: > foo"
+        ),
+        "6:7",
+        'Write a comparison with a number, for example ">= 1.2".',
+    ),
 )

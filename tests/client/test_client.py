@@ -360,6 +360,18 @@ async def test_a_task_whose_schedule_is_gone_after_a_restart_of_the_agent_runs(
         await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0"])
 
 
+async def test_a_schedule_that_an_update_takes_away_releases_its_task_at_once(
+    run_client, server: FakeServerPort, driver: FakeDriver
+):
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        server.put_alloc(with_task(alloc, schedule=NEVER))
+        await eventually(lambda: any(update.id == alloc.id for update in server.updates))
+        await eventually(lambda: "Task is being paused by its schedule" in messages(server, alloc))
+        server.put_alloc(alloc)
+        await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0"])
+
+
 async def test_a_schedule_that_the_node_cannot_read_is_told(run_client, server: FakeServerPort):
     odd = TaskSchedule(cron=TaskScheduleCron(start="0 0 * * * *", end="59 23", timezone="No/Where"))
     async with run_client() as client:

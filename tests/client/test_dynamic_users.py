@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.files.dynamic_users import DynamicUsers, ids_of_processes, is_of_host
+from yurt.client.files.inherited_files import Inheritance, give_inherited_files
 from yurt.client.files.link_owners import TaskUser, link_owners
 from yurt.client.files.users import UserRange, ids_of
 from yurt.executor.process_context import look_up_user
@@ -21,12 +23,15 @@ from yurt.sdk.dynamic_users import dynamic_uid, dynamic_user_name
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, TaskRecord
+from yurt.structs.resources import EphemeralDisk
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING, DESIRED_STOP
+from yurt.testing import factories
 from yurt.testing.client_objects import placed, with_task
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
 from yurt.testing.real_agent import agent_client, shell_alloc
 
 FIRST, LAST = 80_000, 89_999
+POOL = UserRange(first=FIRST, last=LAST)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts tasks as other users")
 STEPS = st.lists(st.tuples(st.sampled_from(["take", "release", "restart"]), st.integers(0, 4), st.integers(0, 2)))
 
@@ -248,3 +253,73 @@ async def test_a_real_process_runs_as_its_dynamic_user_and_writes_its_own_files(
         stream = client.calls.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
         said = b"".join([frame.data async for frame in stream]).split()
         assert said[0] == said[1] and ids.first <= int(said[0]) <= ids.last and said[2:] == [b"written"]
+
+
+def inherited(tmp_path: Path, *tasks: str) -> Path:
+    """The tree of an allocation that took over data of earlier users."""
+    build_alloc_dir(str(tmp_path), "a")
+    for task in tasks:
+        build_task_dir(str(tmp_path), "a", task)
+    return tmp_path / "a"
+
+
+def owned(path: Path, uid: int) -> Path:
+    path.write_text("x")
+    os.chown(path, uid, uid)
+    return path
+
+
+@needs_root
+def test_files_of_the_predecessor_become_those_of_the_task_and_no_others(tmp_path: Path) -> None:
+    base = inherited(tmp_path, "web")
+    local, data = base / "web" / "local", base / "alloc" / "data"
+    (local / "deep").mkdir()
+    outside = owned(tmp_path / "outside", 80_001)
+    (local / "link").symlink_to(outside)
+    os.chown(local / "link", 80_001, 80_001, follow_symlinks=False)
+    mine = [owned(local / "deep" / "f", 80_001), owned(data / "f", 80_001)]
+    other = owned(data / "other", 80_002)
+
+    given = give_inherited_files(
+        str(tmp_path), "a", "web", Inheritance(uid=80_009, old=80_001, pool=POOL, is_alone=True)
+    )
+
+    assert given == 3 and [path.stat().st_uid for path in mine] == [80_009, 80_009]
+    assert (other.stat().st_uid, outside.stat().st_uid, (local / "link").lstat().st_uid) == (80_002, 80_001, 80_009)
+
+
+@needs_root
+@pytest.mark.parametrize(("is_alone", "shared"), [(True, 80_009), (False, 80_002)])
+def test_data_of_another_node_goes_to_the_task_in_whose_folder_its_user_wrote(
+    tmp_path: Path, is_alone: bool, shared: int
+) -> None:
+    base = inherited(tmp_path, "web")
+    local, data = base / "web" / "local", base / "alloc" / "data"
+    mine = [owned(local / "f", 80_001), owned(data / "f", 80_001)]
+    other, hosts = owned(data / "other", 80_002), owned(local / "hosts", 1_000)
+    linked = owned(tmp_path / "secret", 80_003)
+    os.link(linked, local / "secret")
+
+    asked = Inheritance(uid=80_009, old=0, pool=POOL, is_alone=is_alone)
+    give_inherited_files(str(tmp_path), "a", "web", asked)
+
+    assert {path.stat().st_uid for path in mine} == {80_009}
+    assert (other.stat().st_uid, hosts.stat().st_uid, linked.stat().st_uid) == (shared, 1_000, 80_003)
+
+
+@needs_root
+async def test_a_sticky_replacement_owns_what_its_predecessor_wrote(
+    run_client, server: FakeServerPort, dynamic: FakeDriver, tmp_path: Path
+) -> None:
+    disk = EphemeralDisk(sticky=True)
+    job = factories.job(task_groups=(factories.group(ephemeral_disk=disk, update=None, migrate=None),))
+    async with run_client() as client:
+        first, second = placed(client.node_id, job=job), placed(client.node_id, job=job)
+        server.put_alloc(first)
+        await eventually(lambda: server.status_of(first.id) == CLIENT_RUNNING)
+        owned(tmp_path / "alloc" / first.id / "web" / "local" / "f", FIRST)
+        server.put_alloc(replace(first, desired_status=DESIRED_STOP))
+        server.put_alloc(replace(second, previous_allocation=first.id))
+        await eventually(lambda: server.status_of(second.id) == CLIENT_RUNNING)
+        assert user_of(dynamic, second.id) == f"nomad-{FIRST + 1}"
+        assert (tmp_path / "alloc" / second.id / "web" / "local" / "f").stat().st_uid == FIRST + 1

@@ -29,6 +29,11 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
     return None
 
 
+def unit_hint(name: str, text: str) -> str:
+    """How to write a number with a unit that stands without quotes, such as `256M` or `30s`."""
+    return _amount_hint(name, text) or f'Write a value with a unit between double quotes: {name} = "{text}".'
+
+
 def map_hint(name: str) -> str:
     """How to write a block of names and values."""
     return f'Write names and values: {name} {{ NAME = "value" }}.'

@@ -123,6 +123,8 @@ def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool 
         flag = known.get(name)
         if flag is None:
             shown = [flag.name for flag in flags if flag.has_effect]
+            if name.isdigit():
+                raise UsageError(f'flag provided but not defined: {word}; a negative number stands behind "--"')
             raise UsageError(f"flag provided but not defined: -{name}{did_you_mean(name, shown, prefix='-')}")
         present.add(name)
         _store(values, flag, _value_of(flag, value, rest))

@@ -79,6 +79,8 @@ def _dispatch(words: list[str]) -> int:
         return EXIT_NOT_A_COMMAND
     kind = "flag" if rest[0].startswith("-") else "command"
     print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], known, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
+    if kind == "flag" and len(rest) > 1:
+        print("Flags stand behind the command: yurt COMMAND -FLAG", file=sys.stderr)
     print(f"See: yurt {name} -help".replace("  ", " "), file=sys.stderr)
     return EXIT_NOT_A_COMMAND
 

@@ -6,8 +6,10 @@ and the parser goes on with the next line of the same body, so that a file's mis
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from yurt_jobspec.diagnostics import OffsetDiagnostic
-from yurt_jobspec.suggestions import yaml_hint
+from yurt_jobspec.suggestions import unit_hint, yaml_hint
 
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
@@ -18,6 +20,7 @@ from .lexer import (
     IDENT,
     INTERPOLATION,
     NEWLINE,
+    NUMBER,
     OPEN_QUOTE,
     SEQUENCE_END,
     STRING,
@@ -38,6 +41,8 @@ class BodyParser(ExpressionParser):
     def __init__(self, text: str, tokens: Tokens, *, is_lenient: bool) -> None:
         super().__init__(text, tokens)
         self.is_lenient = is_lenient
+        self.unreadable = sorted(problem.start for problem in tokens.contained)
+        """Where the lexer found what it could not read, and then went on with the next line."""
 
     def body(self, opening: int | None) -> Body:
         """The body up to its closing brace, or up to the end of the file when `opening` is None."""
@@ -52,7 +57,8 @@ class BodyParser(ExpressionParser):
             try:
                 self.item(attributes, blocks)
             except SyntaxProblem as error:
-                self.problems.append(error.problem)
+                if not self.is_consequence(error.problem, self.starts[begin]):
+                    self.problems.append(error.problem)
                 self.depth = 0
                 self.recover(begin, inside=opening is not None)
         if self.kinds[self.at] == END and opening is not None and not self.problems:
@@ -67,6 +73,11 @@ class BodyParser(ExpressionParser):
             )
         missing = self.starts[opening] if opening is not None else 0
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
+
+    def is_consequence(self, problem: OffsetDiagnostic, begin: int) -> bool:
+        """Whether the lexer told a mistake in the same item before this one."""
+        first = bisect_left(self.unreadable, begin)
+        return first < len(self.unreadable) and self.unreadable[first] <= problem.start
 
     def items(self, attributes: dict[str, AttributeNode], blocks: list[BlockNode]) -> None:
         """All items up to the last token. Raises SyntaxProblem at the first mistake."""
@@ -89,7 +100,8 @@ class BodyParser(ExpressionParser):
                 self.reject("Missing newline after block definition", "A block definition must end with a newline.")
         else:
             self.at += 1
-            hint = yaml_hint(self.text) if following == ":" else None
+            hint = "Write one '=' instead of '=='." if following == "==" else None
+            hint = yaml_hint(self.text) if following == ":" else hint
             detail = "An argument or block definition is required here. To set an argument, use the equals sign '='."
             self.reject("Invalid argument or block", detail, hint=hint)
 
@@ -122,7 +134,15 @@ class BodyParser(ExpressionParser):
         if kind == ",":
             detail = "Argument definitions must be separated by newlines, not commas."
             self.reject("Unexpected comma after argument", detail)
-        self.reject("Missing newline after argument", "An argument definition must end with a newline.")
+        hint = "Write } on a line of its own." if kind == "}" else self.unit_hint()
+        self.reject("Missing newline after argument", "An argument definition must end with a newline.", hint=hint)
+
+    def unit_hint(self) -> str | None:
+        """What to write instead of `memory = 256M`, when a word stands right behind a number."""
+        at = self.at
+        if (*self.kinds[at - 3 : at + 1],) != (IDENT, "=", NUMBER, IDENT) or self.ends[at - 1] != self.starts[at]:
+            return None
+        return unit_hint(self.word(at - 3), self.word(at - 1) + self.word(at))
 
     def ends_item(self, kind: str) -> bool:
         """May the next item begin here? A lenient file separates those of one line by nothing, or by a comma."""
@@ -199,7 +219,8 @@ class BodyParser(ExpressionParser):
         try:
             return self.single_argument(opening)
         except SyntaxProblem as error:
-            self.problems.append(error.problem)
+            if not self.is_consequence(error.problem, self.starts[opening]):
+                self.problems.append(error.problem)
             self.depth = 0
             self.recover(opening + 1, inside=True)
             return self.body(opening)
@@ -219,8 +240,8 @@ class BodyParser(ExpressionParser):
                 "An argument on the line of the opening brace makes a single-line block, "
                 "which must be closed on the same line, right behind the argument."
             )
-        else:
-            detail = "A single-line block holds one argument only. Write several arguments on lines of their own."
+            self.reject(summary, detail, hint="Begin a new line behind the opening brace.")
+        detail = "A single-line block holds one argument only. Write several arguments on lines of their own."
         self.reject(summary, detail)
 
     def not_single_line(self, opening: int) -> Body:

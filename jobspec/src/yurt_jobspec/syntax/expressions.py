@@ -70,6 +70,8 @@ PRECEDENCE = {
 }
 KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 """The words that are values, not references."""
+_BARE_TEXT_SIGNS = frozenset({"/", ".", "*", "<", ">", "%"})
+_BARE_TEXT_HINT = 'Write text between double quotes: "...".'
 _LEGACY_INDEX = re.compile(r"\d+(?:\.\d+)?\Z")
 
 
@@ -212,7 +214,8 @@ class ExpressionParser:
             self.reject("Missing expression", "Expected the start of an expression, but found the end of the file.")
         if kind == NEWLINE:
             self.reject("Invalid expression", "Expected the start of an expression, but the line ends here.")
-        self.reject("Invalid expression", "Expected the start of an expression, but found an invalid expression token.")
+        detail = "Expected the start of an expression, but found an invalid expression token."
+        self.reject("Invalid expression", detail, hint=_BARE_TEXT_HINT if kind in _BARE_TEXT_SIGNS else None)
 
     def name(self, start: int, end: int) -> Expr:
         name = self.text[start:end]

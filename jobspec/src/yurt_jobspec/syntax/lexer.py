@@ -58,8 +58,10 @@ _QUOTED = re.compile(r"(?:[^\"\\$%\n]+|\\.|\$\$\{|%%\{|[$%](?!\{))+")
 _BARE_TEXT = re.compile(r"(?:[^$%]+|\$\$\{|%%\{|[$%](?!\{))+")
 _SEQUENCE = re.compile(r"[$%]\{~?")
 _HEREDOC_LINE = re.compile(r"(?:[^$%\n]+|\$\$\{|%%\{|[$%](?!\{))*\n?")
+_BRACKET = re.compile(r"[][(){}]")
 _FOR = re.compile(r"[ \t\r\n]+[^\W\d]")
 SURROGATE = re.compile("[\ud800-\udfff]")
+OPEN_LINE = "Invalid multi-line string"
 _CHARACTER_HINTS = {
     "&": "Write '&&' for a logical and.",
     "|": "Write '||' for a logical or.",
@@ -97,6 +99,8 @@ class Tokens(NamedTuple):
     """Those of the problems that may be mere consequences, with the stretch in which the parser then finds the cause;
     behind it the tokens can be trusted again.
     """
+    contained: frozenset[OffsetDiagnostic] = frozenset()
+    """Those of the problems behind whose line the tokens can be trusted again."""
 
 
 class _Mode(NamedTuple):
@@ -124,6 +128,7 @@ class _Lexer:
         self.comments: list[Comment] = []
         self.problems: list[OffsetDiagnostic] = []
         self.mended: dict[OffsetDiagnostic, tuple[int, int]] = {}
+        self.contained: set[OffsetDiagnostic] = set()
         self.modes: list[_Mode] = [_FILE]
         self.outermost = 0
         """So many modes are open where the next line end is the last token to read; none for a whole file."""
@@ -136,7 +141,12 @@ class _Lexer:
 
     def tokens(self) -> Tokens:
         """What was read so far."""
-        return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems, self.mended)
+        return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems, self.mended, self._contained())
+
+    def _contained(self) -> frozenset[OffsetDiagnostic]:
+        """The problems of one line each; what stands between two open quotes may be a text of several lines."""
+        open_quotes = [problem for problem in self.contained if problem.summary == OPEN_LINE]
+        return frozenset(self.contained.difference(open_quotes) if len(open_quotes) > 1 else self.contained)
 
     def step(self) -> None:
         """Read on until the mode changes or the text ends."""
@@ -280,18 +290,15 @@ class _Lexer:
         elif SURROGATE.match(char):
             return
         elif char == "'":
-            detail = "Strings stand between double quotes."
-            self.problems.append(
-                OffsetDiagnostic("Invalid character", detail, start, start + 1, "Write \"text\" instead of 'text'.")
-            )
+            self._invalid_character(start, "Strings stand between double quotes.", "Write \"text\" instead of 'text'.")
         else:
-            self._invalid_operator(char, start)
+            detail = "This character is not used within the language."
+            self._invalid_character(start, detail, _CHARACTER_HINTS.get(char))
 
-    def _invalid_operator(self, char: str, start: int) -> None:
-        detail = "This character is not used within the language."
-        self.problems.append(
-            OffsetDiagnostic("Invalid character", detail, start, start + 1, _CHARACTER_HINTS.get(char))
-        )
+    def _invalid_character(self, start: int, detail: str, hint: str | None) -> None:
+        problem = OffsetDiagnostic("Invalid character", detail, start, start + 1, hint)
+        self.problems.append(problem)
+        self.contained.add(problem)
 
     def _quoted(self) -> None:
         found = _QUOTED.match(self.text, self.at)
@@ -312,7 +319,7 @@ class _Lexer:
         at, text = self.at, self.text
         if at < len(text):
             detail = "A quoted string ends on its line. Write \\n for a line end, or use a heredoc for several lines."
-            problem = OffsetDiagnostic("Invalid multi-line string", detail, at, at + 1)
+            problem = OffsetDiagnostic(OPEN_LINE, detail, at, at + 1)
         else:
             start = self.modes[-1].start
             problem = OffsetDiagnostic(
@@ -322,6 +329,8 @@ class _Lexer:
             self.at = at + 1
         elif self._mend(problem):
             return
+        if self.at == at < len(text) and not _BRACKET.search(text, self.modes[-1].start, at):
+            self.contained.add(problem)
         self.problems.append(problem)
         self._emit(CLOSE_QUOTE, self.at, self.at)
         self.modes.pop()

@@ -74,6 +74,7 @@ def _unwrap(tokens: Tokens) -> Tokens:
         tokens.comments,
         [_shifted(problem, end) for problem in tokens.problems],
         {_shifted(problem, end): (since - 1, until - 1) for problem, (since, until) in tokens.mended.items()},
+        frozenset(_shifted(problem, end) for problem in tokens.contained),
     )
 
 
@@ -105,13 +106,13 @@ def raise_problems(source: SourceText, tokens: Tokens, problems: list[OffsetDiag
 
 
 def all_problems(tokens: Tokens, problems: list[OffsetDiagnostic]) -> list[OffsetDiagnostic]:
-    """What the lexer and the parser found, without what only follows from something else: behind a character that
-    cannot be read the parser's findings mean little, and a string that does not end on its line may come of a sequence
-    in it that does not end.
+    """What the lexer and the parser found, without what only follows from something else. Behind a mistake that
+    is not contained in its line the parser's findings mean little. A string that does not end on its line may come of a
+    sequence in it that does not end.
     """
     hard = [problem for problem in tokens.problems if problem not in tokens.mended]
-    if hard:
-        first = min(problem.start for problem in hard)
+    first = min((problem.start for problem in hard if problem not in tokens.contained), default=None)
+    if first is not None:
         problems = [
             problem
             for problem in problems

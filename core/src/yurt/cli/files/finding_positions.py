@@ -246,7 +246,7 @@ _FIELD_LINES = r"""
 ^Affinity weight                            Weight
 ^Spread block must have a positive          Weight
 ^Missing job datacenters|^Job datacenter    Datacenters
-^Missing job task groups                    ID
+^Missing job task groups|^Job ID contains   ID
 ^Invalid job type|^job type cannot          Type
 ^invalid namespace|is in nonexistent names  Namespace
 ^invalid node pool|is in nonexistent node   NodePool
@@ -297,6 +297,7 @@ options driver                              Driver
 ^KillTimeout                                KillTimeout
 ^minimum CPU                                Resources CPU
 ^Task can only ask for 'cpu'                Resources Cores
+^MemoryMaxMB value                          Resources MemoryMaxMB
 MemoryMB value|^minimum MemoryMB            Resources MemoryMB
 ^SecretsMB                                  Resources SecretsMB
 ask for disk                                Resources DiskMB

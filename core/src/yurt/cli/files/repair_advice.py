@@ -25,7 +25,7 @@ _FIXES = (
         "`yurt plugin list` shows the drivers of an agent; `yurt node status -verbose NODE` those of a node.",
     ),
     (
-        "can't be negative",
+        "can't be negative|can not be less than zero",
         "Write 0 or more.",
     ),
     (
@@ -114,8 +114,40 @@ _FIXES = (
         'Write crons = ["0 3 * * *"] for three o\'clock each night.',
     ),
     (
-        r'cron "',
+        r'cron (\w+ )?"',
         'For example crons = ["*/15 * * * *"] every 15 minutes, or ["@daily"].',
+    ),
+    (
+        "MemoryMaxMB value",
+        "Write memory_max larger than memory, or leave it out.",
+    ),
+    (
+        "Job ID contains a space",
+        "Write the name of the job without spaces, for example with dashes.",
+    ),
+    (
+        "Version constraint is invalid",
+        'Write a comparison with a number, for example ">= 1.2".',
+    ),
+    (
+        "maximum count must not be less",
+        "Lower min or raise max of the scaling block.",
+    ),
+    (
+        "invalid name .* for action",
+        'Write a name without spaces, such as "run-tests".',
+    ),
+    (
+        "command cannot be empty for action",
+        'Add command = "..." to the action.',
+    ),
+    (
+        "Parameterized job can only be used",
+        'Write type = "batch", or leave out the parameterized block.',
+    ),
+    (
+        "meta keys should be disjoint",
+        "Name each key in one of meta_required and meta_optional.",
     ),
     (
         "minimum CPU value|MemoryMB value|minimum Mem",
@@ -126,7 +158,7 @@ _FIXES = (
         "Raise size of ephemeral_disk, or lower max_files or max_file_size of logs.",
     ),
     (
-        "(defined|used|declared) more than once|Duplicate (default )?identities",
+        "(defined|used|declared) more than once|redefines '|Duplicate (default )?identities",
         "Rename one of the two.",
     ),
     (

@@ -132,9 +132,13 @@ class TaskRunner:
 
     def update(self, alloc: Allocation) -> None:
         """Take over an allocation that the servers changed in place."""
-        had_schedule, self.alloc = self.task.schedule is not None, alloc
-        if not had_schedule and self.machine.phase != machine.DEAD:
+        before, self.alloc = self.task.schedule, alloc
+        if before is None and self.machine.phase != machine.DEAD:
             _follow_schedule(self, self._context.env, self._dead)
+        elif before != self.task.schedule and self.machine.phase != machine.DEAD:
+            # The follower sleeps until the next edge of the old hours; a waiter that is woken reads the new ones.
+            self._dead.set()
+            self._dead.clear()
         policy = policy_of(task_spec(alloc, self.name), self._context.config.max_kill_timeout_s)
         self.machine = replace(self.machine, policy=policy)
         if self.machine.phase == machine.RUNNING:  # one that is made ready is shown as it was at its beginning

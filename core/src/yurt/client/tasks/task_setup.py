@@ -46,7 +46,7 @@ class TaskSetup:
         """Everything that the driver needs for a run; raises SetupProblem."""
         task.begin(alloc, run)
         self._check_driver(task.spec)
-        await self._assign_user(task, alloc)
+        await self._assign_user(task, alloc, is_first=run == 0)
         unheard = notice(task.spec.group, task.spec.task, self._providers) if run == 0 else ""
         if unheard:
             task.note(events.task_setup(unheard))
@@ -61,7 +61,7 @@ class TaskSetup:
         if reason:
             raise SetupProblem(events.setup_failure(reason))
 
-    async def _assign_user(self, task: ClientTask, alloc: Allocation) -> None:
+    async def _assign_user(self, task: ClientTask, alloc: Allocation, *, is_first: bool) -> None:
         """Give a task without a user one of the node's pool, where its driver supports that and the agent is root.
 
         The id is stored with the task's record before the driver starts anything, like the intent of the run.
@@ -81,6 +81,26 @@ class TaskSetup:
         if is_new:
             self._context.metrics.count("dynamic_users.assigned")
             task.note(events.task_setup(f"runs as the dynamic user {dynamic_user_name(uid)}"))
+        disk = task.spec.group.ephemeral_disk
+        if is_first and alloc.previous_allocation and (disk.sticky or disk.migrate):
+            await self._give_inherited_files(task, alloc, uid)
+
+    async def _give_inherited_files(self, task: ClientTask, alloc: Allocation, uid: int) -> None:
+        """What the task takes over from its predecessor, which had another dynamic user, becomes the task's own."""
+        from yurt.client.files.inherited_files import Inheritance, give_inherited_files
+
+        inheritance = Inheritance(
+            uid=uid,
+            old=self._context.users.uid_of(alloc.previous_allocation, task.name),
+            pool=self._context.config.users,
+            is_alone=len(task.spec.group.tasks) == 1,
+        )
+        root = self._context.config.alloc_dir
+        try:
+            await self._context.env.in_thread(give_inherited_files, root, *task.key, inheritance)
+        except OSError as error:
+            failure = events.setup_failure(f"cannot give the task the files of its predecessor: {error}")
+            raise SetupProblem(failure, is_recoverable=True) from None
 
     async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> None:
         """Create the task's tree, while the intent to start this run and earlier changes are stored."""
