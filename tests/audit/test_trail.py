@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from yurt.audit.files import AuditFile
@@ -53,6 +54,56 @@ async def test_an_enforced_line_is_in_the_file_when_the_caller_goes_on(tmp_path:
     async with running(sink(tmp_path)) as trail:
         await trail.write(b'{"n":1}\n')
         assert (tmp_path / "audit.log").read_bytes() == b'{"n":1}\n'
+
+
+def threads_counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was written in threads."""
+    written, real = [], RealEnv.in_thread
+
+    async def in_thread(self: RealEnv, function: Any, *args: Any) -> Any:
+        written.append(args[0].decode())
+        return await real(self, function, *args)
+
+    monkeypatch.setattr(RealEnv, "in_thread", in_thread)
+    return written
+
+
+async def test_enforced_lines_are_written_at_once_and_behind_those_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_threads = threads_counted(monkeypatch)
+    async with running(sink(tmp_path)) as trail:
+        await trail.write(b"1\n")
+        trail.post(b"2\n")
+        await trail.write(b"3\n")
+        await trail.write(b"4\n")
+    assert (tmp_path / "audit.log").read_bytes() == b"1\n2\n3\n4\n"
+    assert in_threads == ["2\n3\n"]
+
+
+async def test_a_disk_that_holds_up_writes_is_written_to_in_a_thread_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_threads = threads_counted(monkeypatch)
+    monkeypatch.setattr("yurt.audit.trail.SLOW_WRITE_S", 0.0)
+    async with running(sink(tmp_path)) as trail:
+        for line in (b"1\n", b"2\n", b"3\n"):
+            await trail.write(line)
+        assert in_threads == ["2\n", "3\n"]
+    assert (tmp_path / "audit.log").read_bytes() == b"1\n2\n3\n"
+
+
+async def test_after_a_while_a_disk_that_was_slow_is_written_to_at_once_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_threads = threads_counted(monkeypatch)
+    monkeypatch.setattr("yurt.audit.trail.SLOW_WRITE_S", 0.0)
+    monkeypatch.setattr("yurt.audit.trail.THREAD_S", 0.0)
+    async with running(sink(tmp_path)) as trail:
+        for line in (b"1\n", b"2\n"):
+            await trail.write(line)
+    assert (tmp_path / "audit.log").read_bytes() == b"1\n2\n"
+    assert in_threads == []
 
 
 async def test_an_enforced_line_that_is_not_written_fails_its_caller_until_the_disk_has_room(

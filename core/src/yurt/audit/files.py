@@ -1,8 +1,9 @@
 """One file of the audit log: appends whole lines, rotates the file by size or age, keeps the newest ones.
 
-Everything here blocks and is called in a thread, one call at a time. A write is whole or it is undone: where the
-disk is full in the middle of a line, the file is truncated to its earlier size. Lines are in the page cache when a
-write returns: they survive the end of the process, not a loss of power (docs/reference/audit-log.md).
+Everything here blocks, and there is one call at a time: a short write to an open file takes some microseconds, all else
+belongs into a thread. A write is whole or it is undone: where the disk is full in the middle of a line, the file is
+truncated to its earlier size. Lines are in the page cache when a write returns: they survive the end of the process,
+not a loss of power (docs/reference/audit-log.md).
 """
 
 from __future__ import annotations
@@ -66,9 +67,13 @@ class AuditFile:
             os.close(self._fd)
             self._fd = -1
 
+    def is_ready(self, more: int, now_ns: int) -> bool:
+        """Whether `write` would only append: the file is open, whole and still there, and needs no rotation."""
+        return not (self._is_gone() or self._is_torn or self._is_due(more, now_ns))
+
     def write(self, lines: bytes, now_ns: int) -> None:
         """Append lines, each with its line break; raises OSError, and then none of them is written."""
-        if self._fd < 0 or os.fstat(self._fd).st_nlink == 0:
+        if self._is_gone():
             self.open(now_ns)  # Somebody has removed the file: what is written to it would be gone with it.
         if self._is_due(len(lines), now_ns):
             self._rotate(now_ns)
@@ -83,6 +88,9 @@ class AuditFile:
             raise
         self._size += written
         self._is_torn = False
+
+    def _is_gone(self) -> bool:
+        return self._fd < 0 or os.fstat(self._fd).st_nlink == 0
 
     def _take_back(self, written: int) -> None:
         if not written:

@@ -1,13 +1,22 @@
-"""Delivers lines to the sinks: lines that come together are written together, in a thread, in their order.
+"""Delivers lines to the sinks, in their order.
 
 A caller of an enforced sink waits until its line is written. A best-effort sink takes the line and keeps nobody
 waiting: what it cannot write is counted, and told once in the agent's log until it works again.
+
+    writing at once --a write took SLOW_WRITE_S, or failed--> in a thread, for THREAD_S --> writing at once
+
+An enforced line is written at once, on the loop: it goes to the page cache, which takes some microseconds. A way
+through a thread took longer than all else of the audit log, and it parted requests that came together: they no longer
+shared an entry of the command log and a run of the scheduler. A disk that holds up writes holds up the loop once in
+THREAD_S; meanwhile lines that come together are written together in a thread. So are the lines of a best-effort sink,
+and whatever comes while others wait or while the file is to be rotated or is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -21,6 +30,8 @@ log = logging.getLogger(__name__)
 
 WAITING_MAX: Final = 10_000
 """Lines that wait for one sink."""
+SLOW_WRITE_S: Final = 0.005
+THREAD_S: Final = 30.0
 NOT_WRITTEN: Final = "the audit log cannot be written, and its delivery is enforced"
 
 
@@ -61,6 +72,9 @@ class AuditSink:
         self._reopens = False
         self._stops = False
         self._is_failing = False
+        self._is_flushing = False
+        self._thread_until_s = -math.inf
+        """Until when lines are written in a thread, because a write was slow or failed; monotonic."""
 
     def open(self) -> None:
         """Open the file; raises Invalid."""
@@ -83,6 +97,9 @@ class AuditSink:
         if not self.settings.is_enforced:
             self.post(data)
             return
+        if self._may_write_at_once(len(data)):
+            self._write_at_once(data)
+            return
         if len(self._waiting) >= WAITING_MAX:
             self._report_failure("too many lines wait", 1)
             raise Unavailable(NOT_WRITTEN)
@@ -90,6 +107,22 @@ class AuditSink:
         self._waiting.append(_AuditLine(data, written))
         self._news.set()
         if not await written:
+            raise Unavailable(NOT_WRITTEN)
+
+    def _may_write_at_once(self, size: int) -> bool:
+        """Whether a line would be written now, after all earlier ones and without more than one system call."""
+        is_idle = not (self._waiting or self._is_flushing or self._reopens)
+        now_s = self._env.monotonic()
+        return is_idle and now_s >= self._thread_until_s and self._file.is_ready(size, self._env.now())
+
+    def _write_at_once(self, data: bytes) -> None:
+        began_s = self._env.monotonic()
+        error = self._write(data, False)
+        ended_s = self._env.monotonic()
+        if error or ended_s - began_s >= SLOW_WRITE_S:
+            self._thread_until_s = ended_s + THREAD_S
+        self._report_failure(error, 1)
+        if error:
             raise Unavailable(NOT_WRITTEN)
 
     def post(self, data: bytes) -> None:
@@ -120,16 +153,18 @@ class AuditSink:
         if not lines and not reopens:
             return
         error: str = "the agent is stopping"
+        self._is_flushing = True
         try:
             error = await self._env.in_thread(self._write, b"".join(line.data for line in lines), reopens)
         finally:
+            self._is_flushing = False
             for line in lines:
                 if line.written is not None and not line.written.done():
                     line.written.set_result(not error)
             self._report_failure(error, len(lines))
 
     def _write(self, data: bytes, reopens: bool) -> str:
-        """Write in a thread; what went wrong, or ""."""
+        """Write now, in whatever thread; what went wrong, or ""."""
         now_ns = self._env.now()
         if reopens:
             try:
