@@ -169,7 +169,9 @@ def _whom(call: Call, accessor_id: str) -> Actor:
     token = call.view().of(TokenRows).get(accessor_id)
     if token is not None:
         return replace(call.actor, caller=ShownToken(secret_hash=token.secret_hash))
-    raise Refused(404, "ACL token not found") if is_management(call.access) else PermissionDenied(DENIED)
+    if not is_management(call.access):
+        raise PermissionDenied(DENIED)
+    raise Refused(404, "ACL token not found: name it by its accessor id, which is not its secret")
 
 
 def _seed(call: Call) -> int:
