@@ -88,7 +88,8 @@ class FileNode:
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         self.asked.append(("signal", task, signal))
 
-    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str, is_paused: bool) -> None:
+        assert is_paused == (wish == "pause"), "an agent of the version before schedules reads `is_paused` alone"
         self.asked.append(("pause", task, wish))
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:

@@ -75,9 +75,13 @@ class NodeCalls:
         """Send a signal to one task, or to all when `task` is empty."""
         await self.operations.signal_alloc(alloc_id, task=task, signal=signal)
 
-    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
-        """Pause a task, let it run, or let its schedule decide."""
-        await self.operations.pause_task(alloc_id, task=task, wish=wish)
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool = False) -> None:
+        """Pause a task, let it run, or let its schedule decide; an older server says `is_paused` only."""
+        await self.operations.pause_task(alloc_id, task=task, wish=wish or ("pause" if is_paused else "run"))
+
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a task is paused, by a user or by its schedule; asked by an older server."""
+        return await self.operations.schedule_state(alloc_id, task=task) != "run"
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
         """Whether a task may run: pause, scheduled_pause or run."""

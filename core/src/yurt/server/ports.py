@@ -106,11 +106,17 @@ class NodePort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool = False) -> None:
         """Pause a task, let it run, or let its schedule decide (pause, run, scheduled).
 
+        An agent or a server of the version before schedules reads and sends `is_paused` alone, so callers give both.
         Raises Conflict where the task has ended for good.
         """
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a task is paused; asked by a server of the version before schedules."""
         ...
 
     @allowed(CallerKind.SERVER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -14,7 +14,11 @@ from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.routes import NODE, ROW
 from yurt.http.streams import send_bytes
+from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
 
 PAUSE, RUN, SCHEDULED = "pause", "run", "scheduled"
 STATES: Final = (PAUSE, RUN, SCHEDULED)
@@ -37,7 +41,7 @@ async def snapshot(call: Call) -> web.StreamResponse:
 async def read_pause(call: Call) -> web.Response:
     """GET /v1/client/allocation/:id/pause: of the `task`, which may be omitted for an allocation with one task."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
-    state = await node.schedule_state(alloc_id, task=call.query.get("task", ""))
+    state = await schedule_state(node, alloc_id, call.query.get("task", ""))
     return json_answer(call, {"ScheduleState": state})
 
 
@@ -47,8 +51,22 @@ async def pause(call: Call) -> web.Response:
     alloc_id, node = node_of_alloc(call, call.part("id"))
     if body.schedule_state not in STATES:
         raise Refused(400, f"Not a valid task schedule state: use {', '.join(STATES)}")
-    await node.pause_task(alloc_id, task=body.task, wish=body.schedule_state)
+    # An agent of the version before schedules reads `is_paused` alone; for it, "scheduled" means "run".
+    is_paused = body.schedule_state == PAUSE
+    await node.pause_task(alloc_id, task=body.task, wish=body.schedule_state, is_paused=is_paused)
     return json_answer(call, {"ScheduleState": body.schedule_state})
+
+
+async def schedule_state(node: NodePort, alloc_id: str, task: str) -> str:
+    """Whether a task may run: pause, scheduled_pause or run.
+
+    Invalid is the refusal of an agent of the version before schedules, which lacks the call. It is also that of a task
+    which does not fit; then the older call is refused for the same reason.
+    """
+    try:
+        return await node.schedule_state(alloc_id, task=task)
+    except Invalid:
+        return PAUSE if await node.is_task_paused(alloc_id, task=task) else RUN
 
 
 PAUSE_TASK = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_ALLOCATION)
