@@ -8,8 +8,12 @@ import os
 import platform
 import stat
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from yurt.sdk.mounting import c_library
+
+T = TypeVar("T")
 
 SYS_OPENAT2 = 437
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -41,16 +45,31 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     It reads nothing, and opens neither pipes nor devices. Raises OSError: ELOOP where there is a link. `makes`: folders
     that are missing are made.
     """
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return descend(root_fd, names_of(path), lambda folder, part: _hold_part(folder, part, makes=makes))
+
+
+def names_of(path: str) -> Iterator[str]:
+    """The components of a path, without empty ones and "."."""
+    return (part for part in path.split("/") if part not in ("", "."))
+
+
+def descend(start_fd: int, steps: Iterable[T], enter: Callable[[int, T], int]) -> int:
+    """Go from an open folder to the next, step by step; returns the last descriptor.
+
+    `enter` opens what one step names in an open folder. All descriptors on the way are closed, `start_fd` too, also
+    when `enter` raises.
+    """
+    current = start_fd
     try:
-        for part in (part for part in path.split("/") if part not in ("", ".")):
-            following = _hold_part(fd, part, makes=makes)
-            os.close(fd)
-            fd = following
+        for step in steps:
+            following = enter(current, step)
+            os.close(current)
+            current = following
     except BaseException:
-        os.close(fd)
+        os.close(current)
         raise
-    return fd
+    return current
 
 
 def open_file(root: str, path: str) -> int:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from yurt.client.archives.links import Parts, leads_inside
 from yurt.sdk.errors import Invalid
+from yurt.sdk.opening import descend
 
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -173,20 +174,12 @@ class TreeWriter:
 
     def _open(self, parts: Parts, name: str) -> int:
         """Open a folder beneath the top, making it when it is missing."""
-        current = os.dup(self._top)
-        try:
-            for depth in range(1, len(parts) + 1):
-                if parts[:depth] in self._links:
-                    raise Invalid(f"the archive holds {shown(name)} behind {shown('/'.join(parts[:depth]))}, a link")
-                following = self._enter(current, parts[:depth], name)
-                os.close(current)
-                current = following
-        except BaseException:
-            os.close(current)
-            raise
-        return current
+        steps = (parts[:depth] for depth in range(1, len(parts) + 1))
+        return descend(os.dup(self._top), steps, lambda folder, step: self._enter(folder, step, name))
 
     def _enter(self, folder: int, parts: Parts, name: str) -> int:
+        if parts in self._links:
+            raise Invalid(f"the archive holds {shown(name)} behind {shown('/'.join(parts))}, a link")
         if parts not in self._folders:
             with contextlib.suppress(FileExistsError):
                 self._budget.add_folder()

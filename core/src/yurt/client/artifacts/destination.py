@@ -16,6 +16,7 @@ from typing import Final
 
 from yurt.client.archives.links import Parts, leads_inside
 from yurt.sdk.errors import Invalid
+from yurt.sdk.opening import descend, names_of
 
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -133,16 +134,8 @@ def place_file(path: str, root: str, destination: str, *, name: str, arrivals: A
 
 def open_folder(root: str, path: str, owner: Owner) -> int:
     """Open a folder beneath `root`, making it when it is missing; symbolic links are not followed."""
-    current = os.open(root, FOLDER_FLAGS)
-    try:
-        for part in (part for part in path.split("/") if part not in ("", ".")):
-            following = _enter(current, part, owner)
-            os.close(current)
-            current = following
-    except BaseException:
-        os.close(current)
-        raise
-    return current
+    root_fd = os.open(root, FOLDER_FLAGS)
+    return descend(root_fd, names_of(path), lambda folder, part: _enter(folder, part, owner))
 
 
 def _enter(folder: int, name: str, owner: Owner) -> int:

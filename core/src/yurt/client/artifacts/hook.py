@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter, time_limit
+from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter, time_limit, tree_size
 from yurt.client.artifacts.sources import parse_source, shown_url
 from yurt.client.files.safe_files import Owners
 from yurt.client.files.users import ids_of
@@ -177,12 +177,7 @@ def _downloaded(folder: str) -> tuple[int, bool]:
     with contextlib.suppress(OSError):
         size = os.lstat(os.path.join(folder, "file")).st_size
         return size, any(os.path.lexists(os.path.join(folder, name)) for name in ("tree", "unpacked"))
-    size = 0
-    for place, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(place, name)).st_size
-    return size, False
+    return tree_size(folder)[1], False
 
 
 async def fetch_one(fetch: Fetch) -> None:

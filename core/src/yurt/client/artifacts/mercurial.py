@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import time
 from typing import Final
 
 from yurt.client.artifacts.fetching import Fetch
-from yurt.client.artifacts.repository import ERROR_CHARACTERS, kept_environment, ssh_command
-from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.client.artifacts.repository import kept_environment, run_program, ssh_command
+from yurt.sdk.errors import Invalid
 
 SETTINGS: Final = (
     "subrepos.allowed=false",
@@ -50,25 +49,9 @@ def clone(fetch: Fetch, path: str) -> None:
 
 def _hg(fetch: Fetch, deadline: float, *words: str) -> str:
     """The output of a command; raises RecoverableError when it fails or is not done by the deadline."""
-    source = fetch.source
-    try:
-        done = subprocess.run(
-            ["hg", "--noninteractive", *_settings(fetch), *words],
-            env=_environment(fetch),
-            cwd=fetch.staging,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=max(0.0, deadline - time.monotonic()),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RecoverableError(
-            f"{source.shown} was not cloned within {fetch.limits.hg_timeout_s:g} s (client artifact.hg_timeout)"
-        ) from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").replace(source.url, source.shown).strip()
-        raise RecoverableError(f"hg could not fetch {source.shown}: {said[-ERROR_CHARACTERS:]}")
-    return done.stdout.decode(errors="replace").strip()
+    options = ("--noninteractive", *_settings(fetch), *words)
+    limit_s, left_s = fetch.limits.hg_timeout_s, deadline - time.monotonic()
+    return run_program(fetch, "hg", options, environment=_environment(fetch), limit_s=limit_s, left_s=left_s)
 
 
 def _settings(fetch: Fetch) -> list[str]:

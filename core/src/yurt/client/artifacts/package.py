@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final
 
-from yurt.client.artifacts.fetching import Fetch, PackageGetter
+from yurt.client.artifacts.fetching import Fetch, PackageGetter, tree_size
 from yurt.client.artifacts.sources import ArtifactSource
 from yurt.sdk.artifacts import ArtifactGetter, ArtifactRequest
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
@@ -62,10 +62,7 @@ def download(fetch: Fetch, getter: ArtifactGetter, target: str) -> None:
 
 def _check_size(folder: str, fetch: Fetch, getter: ArtifactGetter) -> None:
     """Bound a folder as an archive is bounded."""
-    files = size = 0
-    for path, _, names in os.walk(folder):
-        files += len(names)
-        size += sum(os.lstat(f"{path}/{name}").st_size for name in names)
+    files, size = tree_size(folder)
     if files > fetch.limits.file_count_max or size > fetch.limits.unpacked_bytes_max:
         raise Invalid(
             f"the getter {getter.name} made {files} files with {size} bytes; this client allows "

@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from yurt.client.artifacts.fetching import Fetch
@@ -64,23 +65,36 @@ def _git(fetch: Fetch, *words: str) -> None:
     settings = [word for setting in SETTINGS for word in ("-c", setting)]
     if fetch.is_insecure:
         settings += ["-c", "http.sslVerify=false"]
+    limit_s = fetch.limits.git_timeout_s
+    run_program(fetch, "git", (*settings, *words), environment=_environment(fetch), limit_s=limit_s, left_s=limit_s)
+
+
+def run_program(
+    fetch: Fetch, program: str, words: Sequence[str], *, environment: Mapping[str, str], limit_s: float, left_s: float
+) -> str:
+    """Run git or hg in the staging folder; returns what it printed.
+
+    Raises RecoverableError when it fails, or is not done in `left_s` of the `limit_s` that the client's configuration
+    allows for all programs of an artifact.
+    """
+    source = fetch.source
     try:
         done = subprocess.run(
-            ["git", *settings, *words],
-            env=_environment(fetch),
+            [program, *words],
+            env=environment,
+            cwd=fetch.staging,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=fetch.limits.git_timeout_s,
+            capture_output=True,
+            timeout=max(0.0, left_s),
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RecoverableError(
-            f"{fetch.source.shown} was not cloned within {fetch.limits.git_timeout_s:g} s (client artifact.git_timeout)"
-        ) from None
+        setting = f"client artifact.{program}_timeout"
+        raise RecoverableError(f"{source.shown} was not cloned within {limit_s:g} s ({setting})") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").replace(fetch.source.url, fetch.source.shown).strip()
-        raise RecoverableError(f"git could not fetch {fetch.source.shown}: {said[-ERROR_CHARACTERS:]}")
+        message = done.stderr.decode(errors="replace").replace(source.url, source.shown).strip()
+        raise RecoverableError(f"{program} could not fetch {source.shown}: {message[-ERROR_CHARACTERS:]}")
+    return done.stdout.decode(errors="replace").strip()
 
 
 def _environment(fetch: Fetch) -> dict[str, str]:

@@ -14,7 +14,7 @@ import os
 import stat
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
-from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, openat2
+from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, descend, has_openat2, openat2
 
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 PRIVATE_PARTS = ("secrets", "private")
@@ -107,18 +107,10 @@ def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> i
 
 def _walk(root_fd: int, parts: tuple[str, ...], flags: int) -> int:
     """Open component by component, following no symbolic link."""
-    current = os.dup(root_fd)
-    try:
-        for index, part in enumerate(parts):
-            is_last = index == len(parts) - 1
-            chosen = flags if is_last else OPEN_FLAGS | os.O_DIRECTORY
-            following = os.open(part, chosen | os.O_NOFOLLOW, dir_fd=current)
-            os.close(current)
-            current = following
-    except BaseException:
-        os.close(current)
-        raise
-    return current
+    steps = [(part, OPEN_FLAGS | os.O_DIRECTORY) for part in parts[:-1]] + [(part, flags) for part in parts[-1:]]
+    return descend(
+        os.dup(root_fd), steps, lambda folder, step: os.open(step[0], step[1] | os.O_NOFOLLOW, dir_fd=folder)
+    )
 
 
 def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
