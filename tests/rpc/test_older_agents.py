@@ -50,7 +50,9 @@ def test_no_call_and_no_parameter_that_agents_in_use_send_is_renamed_or_left_out
         missing = {each.rstrip("=") for each in parameters} - {each.rstrip("=") for each in now[name]}
         assert not missing, f"{name}: older agents send {', '.join(sorted(missing))}"
         new = [each for each in now[name] if each.rstrip("=") not in {one.rstrip("=") for one in parameters}]
-        assert all(each.endswith("=") for each in new), f"{name}: older agents do not send {', '.join(new)}: add defaults"
+        assert all(each.endswith("=") for each in new), (
+            f"{name}: older agents do not send {', '.join(new)}: add defaults"
+        )
     lines = [" ".join([name, *parameters]) for name, parameters in sorted(now.items())]
     assert PARAMETERS.read_text().splitlines() == lines, "record the new calls and parameters"
 

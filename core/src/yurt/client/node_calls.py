@@ -75,7 +75,7 @@ class NodeCalls:
         """Send a signal to one task, or to all when `task` is empty."""
         await self.operations.signal_alloc(alloc_id, task=task, signal=signal)
 
-    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool = False) -> None:
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool | None = None) -> None:
         """Pause a task, let it run, or let its schedule decide; an older server says `is_paused` only."""
         await self.operations.pause_task(alloc_id, task=task, wish=wish or ("pause" if is_paused else "run"))
 

@@ -106,11 +106,11 @@ class NodePort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool = False) -> None:
+    async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool | None = None) -> None:
         """Pause a task, let it run, or let its schedule decide (pause, run, scheduled).
 
-        An agent or a server of the version before schedules reads and sends `is_paused` alone, so callers give both.
-        Raises Conflict where the task has ended for good.
+        An agent of the version before schedules requires `is_paused` and ignores `wish`; a server of it sends the first
+        alone. So callers give both. Raises Conflict where the task has ended for good.
         """
         ...
 
