@@ -22,11 +22,21 @@ from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCalls:
+class OlderNodeCalls:
+    """The node, as servers of the version before this one call it."""
+
+    operations: AllocOperations
+
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a task is paused, by a user or by its schedule; asked by an older server."""
+        return await self.operations.schedule_state(alloc_id, task=task) != "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCalls(OlderNodeCalls):
     """The node, as servers and the agent's HTTP API call it."""
 
     files: AllocFiles
-    operations: AllocOperations
     garbage: GarbageCollector
     usage: HostUsage
     figures: ClientGauges
@@ -78,10 +88,6 @@ class NodeCalls:
     async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool | None = None) -> None:
         """Pause a task, let it run, or let its schedule decide; an older server says `is_paused` only."""
         await self.operations.pause_task(alloc_id, task=task, wish=wish or ("pause" if is_paused else "run"))
-
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        """Whether a task is paused, by a user or by its schedule; asked by an older server."""
-        return await self.operations.schedule_state(alloc_id, task=task) != "run"
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
         """Whether a task may run: pause, scheduled_pause or run."""

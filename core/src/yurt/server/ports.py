@@ -13,7 +13,16 @@ from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, Hos
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
-class NodePort(Protocol):
+class OlderNodePort(Protocol):
+    """Calls that servers of the version before this one make; the next version drops them."""
+
+    @allowed(CallerKind.SERVER)
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a task is paused; asked by a server of the version before schedules."""
+        ...
+
+
+class NodePort(OlderNodePort, Protocol):
     """Calls raise NotFound (unknown allocation, task or file), Invalid (bad argument) or DriverError."""
 
     @allowed(CallerKind.SERVER)
@@ -112,11 +121,6 @@ class NodePort(Protocol):
         An agent of the version before schedules requires `is_paused` and ignores `wish`; a server of it sends the first
         alone. So callers give both. Raises Conflict where the task has ended for good.
         """
-        ...
-
-    @allowed(CallerKind.SERVER)
-    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
-        """Whether a task is paused; asked by a server of the version before schedules."""
         ...
 
     @allowed(CallerKind.SERVER)
