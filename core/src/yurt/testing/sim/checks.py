@@ -36,6 +36,9 @@ NOWHERE_S = 60.0
 BATCHES = frozenset({status.JOB_BATCH, status.JOB_SYSBATCH})
 
 
+Rows = list[tuple[str, object, object]]
+
+
 class Violation(AssertionError):
     """An invariant does not hold."""
 
@@ -53,7 +56,9 @@ class Checks:
         """Runs of each task of an allocation, `<alloc id>/<task>`."""
         self.completed: set[str] = set()
         """Batch allocations that a commit said to be complete."""
-        self._changes: dict[int, bytes] = {}
+        self._changes: dict[int, Rows | bytes] = {}
+        """What each index changed; of old ones a digest."""
+        self._digests: dict[int, bytes] = {}
         self._states: OrderedDict[int, Snapshot] = OrderedDict()
         self._indexes: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
@@ -72,19 +77,22 @@ class Checks:
         before = self._indexes.get(id(server), 0)
         _hold(index > before, f"A5 {server.config.name} went from index {before} to {index}")
         self._indexes[id(server)] = index
-        name, content = _name_of(command), _digest_of(changes)
-        known = self._changes.get(index)
+        name, known = _name_of(command), self._changes.get(index)
         if known is not None:
             _hold(self.commands[index] == name, f"A1 index {index} holds {self.commands[index]} and {name}")
-            _hold(known == content, f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
+            is_same = _digest_of(changes) == known if isinstance(known, bytes) else _rows_of(changes) == known
+            _hold(is_same, f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
             return
+        content = _digest_of(changes)
         _hold(index == self.last_index + 1, f"A1 index {index} follows {self.last_index}")
         self.last_index = index
-        self.commands[index], self._changes[index] = name, content
+        self.commands[index], self._changes[index] = name, _rows_of(changes)
+        self._digests[index] = content
         before_it = self._states.get(index - 1)
         self._states[index] = state
         if len(self._states) > KEPT_STATES:
-            self._states.popitem(last=False)
+            oldest, _ = self._states.popitem(last=False)
+            self._changes[oldest] = self._digests.pop(oldest)
         self._transcript.note(server.config.name.partition(".")[0], "commit", f"{index} {name} {content.hex()}")
         if isinstance(command, RegisterJob) and any(each.table == "jobs" for each in changes):
             is_started = command.evaluation is not None or command.job.stop or _waits(command)
@@ -282,6 +290,11 @@ def _name_of(command: AnyCommand) -> str:
         return f"{name} {command.job.id}"
     job_id = getattr(command, "job_id", "")
     return f"{name} {job_id}" if job_id else name
+
+
+def _rows_of(changes: Changes) -> Rows:
+    """The rows that a command wrote; comparing them costs much less than making texts of them."""
+    return [(change.table, change.key, change.after) for change in changes]
 
 
 def _digest_of(changes: Changes) -> bytes:

@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 
 from yurt.storage.etcd.messages import Message, message
-from yurt.testing.sim.etcd_store import EtcdError, EtcdStore
+from yurt.testing.sim.etcd_store import FOREVER, EtcdError, EtcdStore, is_within
 from yurt.testing.sim.loop import PROCESS
 from yurt.testing.sim.network import SimNetwork
 
@@ -52,7 +52,8 @@ class SimEtcd:
         self._network = network
         self._chance = random.Random(f"etcd {seed}")
         self._election_at = 0.0
-        self._moved = asyncio.Event()
+        self._watches: dict[Watch, None] = {}
+        """Those that wait for a change, in the order of their creation."""
 
     def channel(self, endpoint: str) -> EtcdChannel:
         """A connection to the member at an endpoint."""
@@ -157,8 +158,7 @@ class SimEtcd:
             answer.header.member_id = self._member_id(host)
             answer.header.raft_term = self.term
             if self.store.revision != before:
-                moved, self._moved = self._moved, asyncio.Event()
-                moved.set()
+                self._notify(before)
             return answer
         if (service, name) == ("Cluster", "MemberList"):
             members = [
@@ -207,35 +207,62 @@ class SimEtcd:
             errors=["memberID:1 alarm:NOSPACE"] if self.has_no_space else [],
         )
 
+    def _notify(self, before: int) -> None:
+        """Wake the watches of what changed after a revision; the others have seen it."""
+        changed = [event.kv.key for _, event in self.store.events_after(before, b"", FOREVER)]
+        for watch in self._watches:
+            if any(is_within(key, watch.key, watch.range_end) for key in changed):
+                watch.moved.set()
+            elif not watch.moved.is_set():
+                watch.seen = self.store.revision
+
     async def watch(self, host: str, create: Message) -> AsyncIterator[Message]:
         """The responses of a watch at a member."""
         await asyncio.sleep(self._chance.uniform(*READ_S))
         if host in self.down:
             raise _error("UNAVAILABLE", "failed to connect to all addresses")
         yield message("WatchResponse", header=self._header(host), created=True)
-        seen = create.start_revision - 1 if create.start_revision else self.store.revision
-        while host not in self.down:
-            if seen + 1 < self.store.compacted:
-                yield message("WatchResponse", canceled=True, compact_revision=self.store.compacted)
-                return
-            moved = self._moved
-            if not self.is_serving(host):
-                await asyncio.sleep(LOOK_S)
-                continue
-            found = list(self.store.events_after(seen, create.key, create.range_end))
-            seen = max(seen, self.store.revision)
-            if found:
-                yield message("WatchResponse", header=self._header(host), events=[event for _, event in found])
-                continue
-            await moved.wait()
-            await asyncio.sleep(self._chance.uniform(*WATCH_S))
+        watch = Watch(create, create.start_revision - 1 if create.start_revision else self.store.revision)
+        self._watches[watch] = None
+        try:
+            while host not in self.down:
+                if watch.seen + 1 < self.store.compacted:
+                    yield message("WatchResponse", canceled=True, compact_revision=self.store.compacted)
+                    return
+                if not self.is_serving(host):
+                    await asyncio.sleep(LOOK_S)
+                elif found := self._changes_for(watch):
+                    yield message("WatchResponse", header=self._header(host), events=found)
+                else:
+                    await watch.moved.wait()
+                    await asyncio.sleep(self._chance.uniform(*WATCH_S))
+        finally:
+            del self._watches[watch]
         raise _error("UNAVAILABLE", "Socket closed")
+
+    def _changes_for(self, watch: Watch) -> list[Message]:
+        """What a watch has not seen yet, which it has seen then."""
+        watch.moved.clear()
+        found = [event for _, event in self.store.events_after(watch.seen, watch.key, watch.range_end)]
+        watch.seen = max(watch.seen, self.store.revision)
+        return found
 
     def fail_host(self, host: str) -> None:
         """A member's host is gone."""
         self.down.add(host)
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        for watch in self._watches:
+            watch.moved.set()
+
+
+class Watch:
+    """What a watch wants, and up to which revision it knows everything."""
+
+    def __init__(self, create: Message, seen: int) -> None:
+        self.key = create.key
+        self.range_end = create.range_end
+        self.seen = seen
+        self.moved = asyncio.Event()
+        """Set when something that it wants has changed."""
 
 
 class EtcdChannel:

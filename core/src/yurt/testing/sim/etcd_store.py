@@ -59,7 +59,7 @@ class EtcdStore:
         """What happened to keys after a revision, in order, each with its revision."""
         start = bisect_right(self._events, revision, key=lambda event: event[0])
         for at, event in self._events[start:]:
-            if _is_within(event.kv.key, key, range_end):
+            if is_within(event.kv.key, key, range_end):
                 yield at, event
 
     def range(self, request: Message) -> Message:
@@ -173,12 +173,13 @@ def _check_branch(branch: Sequence[Message]) -> None:
     """A key is put once, and not deleted in the same branch."""
     puts = [each.request_put.key for each in branch if each.WhichOneof("request") == "request_put"]
     removed = [each.request_delete_range for each in branch if each.WhichOneof("request") == "request_delete_range"]
-    is_removed = any(_is_within(key, gone.key, gone.range_end) for gone in removed for key in puts)
+    is_removed = any(is_within(key, gone.key, gone.range_end) for gone in removed for key in puts)
     if is_removed or len(puts) != len(set(puts)):
         raise EtcdError("INVALID_ARGUMENT", "duplicate key given in txn request")
 
 
-def _is_within(key: bytes, first: bytes, range_end: bytes) -> bool:
+def is_within(key: bytes, first: bytes, range_end: bytes) -> bool:
+    """Whether a key is one of those that a request names."""
     if not range_end:
         return key == first
     return key >= first and (range_end == FOREVER or key < range_end)

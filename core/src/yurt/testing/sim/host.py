@@ -1,11 +1,12 @@
 """What agents take from the machine beside `Env` and the loop, replaced for the time of a run.
 
-Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, and the
-system's randomness, which makes nonces and secrets.
+Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, RSA keys, and
+the system's randomness, which makes nonces and secrets.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from unittest import mock
 
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
+from yurt.server.keys import keyring
 
 
 class NoHeapKeeper:
@@ -36,6 +38,15 @@ async def no_networks(_: NetworkSettings) -> Offered:
     return Offered()
 
 
+_new_pem = keyring._new_pem
+
+
+@functools.cache
+def _signing_key() -> bytes:
+    """One RSA key for all runs of this process: making one takes as long as seconds of a small cluster."""
+    return _new_pem()
+
+
 @contextmanager
 def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
     """Replace the machine's parts."""
@@ -49,6 +60,7 @@ def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
             "yurt.client.files.alloc_dir.unmount_secrets": lambda *_: None,
             "yurt.client.allocations.alloc_runner.unmount_secrets": lambda *_: None,
             "yurt.client.networks.records.RUN_FOLDER": folder / "networks",
+            "yurt.server.keys.keyring._new_pem": _signing_key,
             "os.urandom": chance.randbytes,
         }.items():
             stack.enter_context(mock.patch(target, new))
