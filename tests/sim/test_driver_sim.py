@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Invalid
 from yurt.testing.sim.driver import SimHost
-from yurt.testing.sim.foreign.command import load, plan_of
+from yurt.testing.sim.foreign.command import faults_of, load
+from yurt.testing.sim.foreign.plugins import Foreign
 
 HERE = Path(__file__).parent
 
@@ -45,7 +46,7 @@ def test_a_driver_that_lets_stopped_tasks_run_is_found() -> None:
 def test_an_object_that_is_no_driver_is_told() -> None:
     done = run("simulated_drivers:HEALTHY")
     assert done.returncode == 1
-    assert "simulated_drivers:HEALTHY is a str; give a yurt.testing.sim.foreign.drivers.SimulatedDriver" in done.stderr
+    assert "HEALTHY is a str; give a yurt.testing.sim.foreign.drivers.SimulatedDriver or a yurt" in done.stderr
 
 
 def test_what_a_driver_prints_is_no_result_and_an_early_end_is_told(tmp_path: Path) -> None:
@@ -78,4 +79,4 @@ def test_a_name_that_leads_nowhere_is_told(name: str, reason: str) -> None:
 
 def test_unknown_faults_are_told_with_the_known_ones() -> None:
     with pytest.raises(Invalid, match="there is no fault earthquake; there are: kill-client, power-client"):
-        plan_of(1, active_s=10, faults=("earthquake",))
+        faults_of(Foreign(), ("earthquake",))

@@ -16,11 +16,11 @@ from yurt.client.devices.manager import online_nodes
 from yurt.sdk.device import SLICE
 from yurt.sdk.driver import ExitResult, Mount
 from yurt.sdk.errors import RecoverableError
-from yurt.sdk.value import replace
+from yurt.sdk.value import Duration, replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
 from yurt.structs.node import Node, NodeDevice
 from yurt.structs.resources import NUMAResource
-from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING
 from yurt.testing.client_objects import placed
 from yurt.testing.fake_devices import NAME, TYPE, VENDOR, FakeDevices
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
@@ -278,3 +278,50 @@ def test_nodes_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
 
     assert online_nodes(tmp_path / "online") == {0, 1, 4}
     assert online_nodes(tmp_path / "none") == frozenset()
+
+
+class SlowToStop(FakeDriver):
+    """Ends a task once it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_stop = asyncio.Event()
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        await self.may_stop.wait()
+        await super().stop_task(task_id, signal=signal, timeout=timeout)
+
+
+async def waiting_for_device(
+    client: Client, server: FakeServerPort, driver: FakeDriver
+) -> tuple[Allocation, Allocation]:
+    """An allocation that is being stopped, and one that has begun to wait for its device."""
+    old, new = (given(placed(client.node_id, number=number), "f0") for number in (0, 1))
+    server.put_alloc(old)
+    await eventually(lambda: server.status_of(old.id) == CLIENT_RUNNING)
+    server.put_alloc(replace(old, desired_status="stop"))
+    server.put_alloc(new)
+    text = f"of allocation {old.id[:8]} has not ended yet"
+    await eventually(lambda: any(text in repr(update) for update in server.updates if update.id == new.id))
+    assert len(driver.host.starts) == 1
+    return old, new
+
+
+async def test_a_task_waits_until_another_that_is_being_stopped_has_left_its_device(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    driver = SlowToStop()
+    async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=driver) as client:
+        _, new = await waiting_for_device(client, server, driver)
+        driver.may_stop.set()
+        await eventually(lambda: server.status_of(new.id) == CLIENT_RUNNING)
+
+
+async def test_a_task_that_waits_for_a_device_can_be_stopped(run_client: MakeClient, server: FakeServerPort) -> None:
+    driver = SlowToStop()
+    async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=driver) as client:
+        _, new = await waiting_for_device(client, server, driver)
+        server.put_alloc(replace(new, desired_status="stop"))
+        await eventually(lambda: server.status_of(new.id) == CLIENT_COMPLETE)
+        assert len(driver.host.starts) == 1
+        driver.may_stop.set()

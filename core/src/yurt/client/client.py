@@ -123,7 +123,7 @@ class Client:
         notices = HealthNotices(holders, self._node_events)
         self.devices = DeviceManager(surroundings.devices, env, node=node, group=group, on_health=notices.report)
         offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
-        context = self._context(env, offers, drivers)
+        context = self._context(env, offers, drivers, holders)
         self.csi = context.csi
         follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
         self._fingerprints = Fingerprints(
@@ -145,7 +145,9 @@ class Client:
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 
-    def _context(self, env: Env, offers: OfferedNetworks, drivers: DriverTable) -> ClientContext:
+    def _context(
+        self, env: Env, offers: OfferedNetworks, drivers: DriverTable, holders: DeviceHolders
+    ) -> ClientContext:
         """Compose what runners of allocations and tasks share."""
         config, surroundings, node, group = self.config, self._surroundings, self._node, self._group
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
@@ -163,6 +165,7 @@ class Client:
             node=node.current,
             server=surroundings.server,
             devices=self.devices,
+            holders=holders,
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
             host_volumes=DynamicHostVolumes(config, surroundings.database, node),

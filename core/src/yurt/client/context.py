@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
+from yurt.client.devices.holders import DeviceHolders
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.files.dynamic_users import DynamicUsers
 from yurt.client.networks.manager import Networks
@@ -32,6 +33,7 @@ class ClientContext:
     node: Callable[[], Node]
     server: ServerPort
     devices: DeviceManager
+    holders: DeviceHolders
     networks: Networks
     csi: Csi
     host_volumes: DynamicHostVolumes

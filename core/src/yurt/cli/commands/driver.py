@@ -399,21 +399,22 @@ driver runs a command as a process that outlives the agent; with -short the same
     ),
     CliCommand(
         "driver sim",
-        "Run a driver's code in simulated clusters under faults",
+        "Run a driver's or a device plugin's code in simulated clusters under faults",
         simulate,
         (
             number("seed", "The first seed; default is 1.", default=1),
             number("runs", "The number of seeds; default is 5. The first that fails is the last.", default=5),
             number("seconds", "Virtual seconds of each run under faults; default is 60.", default=60),
-            text("faults", "Only these faults, separated by commas; default is all that a driver may notice."),
+            text("faults", "Only these faults, separated by commas; default is all that the plugin may notice."),
             switch("json", "Print the results as JSON."),
         ),
         (1, 1),
         "<module>:<name>",
         "one argument: <module>:<name>",
         details="""
-The object is a yurt.testing.sim.foreign.drivers.SimulatedDriver, in the present folder, its folder src, or installed.
-It makes the driver on a simulated machine. A seed gives the same run each time.
+The object is a yurt.testing.sim.foreign.drivers.SimulatedDriver or a yurt.testing.sim.foreign.devices.SimulatedDevices,
+in the present folder, its folder src, or installed. It makes the plugin on a simulated machine. A seed gives the same
+run each time.
 """,
         is_client=False,
     ),

@@ -11,10 +11,11 @@ from yurt.client.devices.owners import LiveTask
 from yurt.client.devices.wire import group_name, key_of
 from yurt.client.node.node_events import NodeEvents
 from yurt.lifecycle import events
-from yurt.lifecycle.task import RUNNING, TaskMachine
-from yurt.sdk.device import DeviceClaim
+from yurt.lifecycle.task import RUNNING, STARTING, STOPPING, TaskMachine
+from yurt.sdk.device import WHOLE, DeviceClaim
 from yurt.sdk.driver import TaskHandle
 from yurt.structs.alloc import Allocation, TaskEvent
+from yurt.structs.predicates import is_server_terminal
 
 
 class HoldingTask(Protocol):
@@ -62,6 +63,20 @@ class DeviceHolders:
             if claim.devices:
                 yield task, claim
 
+    def using(self, claim: DeviceClaim) -> tuple[HoldingTask, str] | None:
+        """Another task that is being stopped, and the device of a claim that it still has; None without one.
+
+        A plan gives the devices of what it stops to what it places: for the time of a stop both have them.
+        """
+        for task, held in self.each():
+            is_own = (task.alloc.id, task.name) == (claim.alloc_id, claim.task_name)
+            is_ending = task.machine.is_killed or is_server_terminal(task.alloc)
+            if is_own or not is_ending or task.machine.phase not in (STARTING, RUNNING, STOPPING):
+                continue
+            if device := _common(claim, held):
+                return task, device
+        return None
+
     def live(self) -> Iterator[LiveTask]:
         """The running tasks, with or without devices, to look up the owner of a process."""
         for task in self._tasks():
@@ -87,3 +102,14 @@ class HealthNotices:
             claimed = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
             for change in [by_device[each] for each in claimed if each in by_device]:
                 task.note(events.device(change.text))
+
+
+def _common(one: DeviceClaim, other: DeviceClaim) -> str:
+    """A device of both claims of which at least one has the whole; "" without one."""
+    for mine in one.devices:
+        for theirs in other.devices:
+            is_whole = WHOLE in (mine.share, theirs.share)
+            both = [each for each in mine.ids if each in theirs.ids]
+            if is_whole and both and key_of(mine) == key_of(theirs):
+                return both[0]
+    return ""

@@ -39,7 +39,7 @@ class ClientHooks:
         configuration = ConfigurationHook(context.node)
         self.services = ServicesHook(context, {**added.service_providers, nomad.name: nomad})
         of_tasks: list[TaskHookOf[ClientTask]] = [
-            DevicesHook(context.devices),
+            DevicesHook(context.devices, context.holders, context.env),
             IdentitiesHook(context),
             TaskApiHook(context),
             TaskNetworkHook(context.networks),

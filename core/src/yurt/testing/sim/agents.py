@@ -24,6 +24,7 @@ from yurt.client.servers.node_token import identified
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.runtime.env import Env
+from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.server.config import AclConfig, ServerConfig
@@ -41,10 +42,12 @@ from yurt.structs.network import NetworkResource
 from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
 from yurt.structs.status import ELIGIBLE
 from yurt.testing.sim.disk import SimDisk
-from yurt.testing.sim.driver import NO_RUN_CHECKS, RunChecks, SimDriver, SimHost
+from yurt.testing.sim.driver import ISOLATING, NO_RUN_CHECKS, RunChecks, SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
 from yurt.testing.sim.etcd import SimEtcd
-from yurt.testing.sim.foreign.drivers import FaultyDriver, SimulatedDriver
+from yurt.testing.sim.foreign.devices import FaultyDevices
+from yurt.testing.sim.foreign.drivers import FaultyDriver
+from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.host import NoHeapKeeper, no_networks
 from yurt.testing.sim.http import Answer, SimApi
 from yurt.testing.sim.loop import Process, SimLoop
@@ -72,8 +75,7 @@ class World:
     folder: Path
     seed: int
     has_acl: bool = False
-    driver: SimulatedDriver | None = None
-    """A third party's driver in the place of the simulator's own."""
+    foreign: Foreign = NOTHING_FOREIGN
 
 
 class Directory:
@@ -331,6 +333,7 @@ class ClientAgent:
             server=servers.server,
             database=database,
             drivers=self._drivers(process),
+            devices=self._devices(process),
             learn_servers=servers.learn,
             find_networks=no_networks,
             describe=self._describe,
@@ -343,9 +346,18 @@ class ClientAgent:
 
     def _drivers(self, process: Process) -> dict[str, Driver]:
         """The simulator's own driver, or the one that is tested."""
-        given = self._world.driver
-        made: Driver = SimDriver(self.machine, process) if given is None else FaultyDriver(given, self.machine, process)
+        given, devices = self._world.foreign
+        made: Driver
+        if given is not None:
+            made = FaultyDriver(given, self.machine, process)
+        else:
+            made = SimDriver(self.machine, process, *([ISOLATING] if devices is not None else []))
         return {made.name: made}
+
+    def _devices(self, process: Process) -> dict[str, DevicePlugin]:
+        """The device plugin that is tested, if any."""
+        given = self._world.foreign.devices
+        return {} if given is None else {given.name: FaultyDevices(given, self.machine, process)}
 
     def _describe(self, config: ClientConfig, identity: NodeIdentity, attributes: Mapping[str, str]) -> Node:
         """A small machine, the same in every run."""

@@ -19,9 +19,19 @@ from yurt.structs.job import Job
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
+IN_TIME = ", and has time left"
+"""The end of what is no problem yet: tasks that fail again and again give their deployment a new deadline each time."""
 
-def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[str]:
-    """What is not settled now."""
+
+def draining(servers: list[ServerAgent]) -> list[str]:
+    """The nodes whose drain has a deadline."""
+    states = [agent.server.state for agent in servers if agent.server is not None]
+    drains = [(each.name, each.drain_strategy) for each in max(states, key=lambda each: each.index).nodes.values()]
+    return sorted(name for name, strategy in drains if strategy is not None and strategy.force_deadline)
+
+
+def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_devices: bool = False) -> list[str]:
+    """What is not settled now; `has_devices`: nodes have device plugins."""
     states = [agent.server.state for agent in servers if agent.server is not None]
     if len({state.index for state in states}) != 1 or len(states) != len(servers):
         return ["servers have not caught up"]
@@ -47,12 +57,13 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[
     for job in state.jobs.values():
         found += _problems_of_job(state, job, now, leading[0].scheduling.limits["limits"])
     found += [
-        f"the deployment of {each.job_id} has not ended"
+        f"the deployment of {each.job_id} has not ended" + (IN_TIME if _is_in_time(each, now) else "")
         for each in state.deployments.values()
         if each.status == status.DEPLOYMENT_RUNNING
         and not _waits_for_promotion(each)
         and not _waits_for_room(state, each)
     ]
+    found += problems_of_devices(servers, clients) if has_devices else []
     return found + _problems_of_hosts(state, clients)
 
 
@@ -95,6 +106,10 @@ def _waits_for_room(state: Snapshot, deployment: Deployment) -> bool:
     )
 
 
+def _is_in_time(deployment: Deployment, now: UnixNano) -> bool:
+    return any(group.require_progress_by > now for group in deployment.task_groups.values())
+
+
 def _waits_for_promotion(deployment: Deployment) -> bool:
     return any(group.desired_canaries and not group.promoted for group in deployment.task_groups.values())
 
@@ -114,6 +129,17 @@ def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]
             for alloc in wanted.values()
             if alloc.client_status == status.CLIENT_RUNNING and not is_terminal(alloc) and alloc.id not in running
         ]
+    return found
+
+
+def problems_of_devices(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[str]:
+    """What differs between the devices of the nodes, their plugins and the servers."""
+    states = [agent.server.state for agent in servers if agent.server is not None]
+    nodes = max(states, key=lambda each: each.index).nodes
+    found = []
+    for client in clients:
+        live = [(run.alloc_id, run.task) for run in client.machine.live()]
+        found += client.machine.hardware.problems(nodes[client.node_id], live)
     return found
 
 

@@ -26,6 +26,7 @@ from yurt.sdk.driver import (
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.testing.sim.hardware import Hardware
 from yurt.testing.sim.loop import Process, SimLoop
 
 NAME = "sim"
@@ -74,6 +75,8 @@ class RunChecks:
 
     started: Callable[[SimHost, SimTaskRun], None] = _ignore
     ended: Callable[[SimHost, SimTaskRun], None] = _ignore
+    devices: Callable[[str], None] = _ignore
+    """Called with what is wrong about a host's devices."""
 
 
 NO_RUN_CHECKS: Final = RunChecks()
@@ -90,6 +93,7 @@ class SimHost:
         self.runs: dict[str, SimTaskRun] = {}
         self.notes: dict[str, Any] = {}
         """What a driver keeps on the host's disk."""
+        self.hardware = Hardware(name, checks.devices)
         self._checks = checks
 
     def start(self, request: TaskRequest) -> SimTaskRun:
@@ -111,6 +115,7 @@ class SimHost:
         )
         self.runs[key] = run
         self._checks.started(self, run)
+        self.hardware.started((run.alloc_id, run.task), [(each.alloc_id, each.task) for each in self.live()])
         if run_s:
             self.loop.call_later(run_s, self._end_by_itself, key, run, ExitResult(exit_code=exit_code))
         return run
@@ -138,14 +143,18 @@ class SimHost:
         return [run for run in self.runs.values() if run.result is None]
 
 
+PLAIN: Final = Capabilities(exec=True, finds_by_id=True)
+ISOLATING: Final = Capabilities(exec=True, finds_by_id=True, fs_isolation="image", mounts=True, devices=True)
+
+
 class SimDriver:
-    """The driver as one process of the agent has it loaded."""
+    """The driver as one process of the agent has it loaded; `capabilities` say what it pretends to do for tasks."""
 
     name = NAME
     task_config = SimConfig
-    capabilities = Capabilities(exec=True, finds_by_id=True)
 
-    def __init__(self, host: SimHost, process: Process) -> None:
+    def __init__(self, host: SimHost, process: Process, capabilities: Capabilities = PLAIN) -> None:
+        self.capabilities = capabilities
         self._host = host
         self._process = process
         self._known: set[str] = set()

@@ -1,7 +1,7 @@
 """What agents take from the machine beside `Env` and the loop, replaced for the time of a run.
 
-Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, RSA keys, and
-the system's randomness, which makes nonces and secrets.
+Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, RSA
+keys, and the system's randomness, which makes nonces and secrets.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from yurt.sdk.errors import YurtError
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
 from yurt.testing.sim.driver import DriverFaults
+from yurt.testing.sim.hardware import GONE, IDS, DeviceFaults
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
 
@@ -79,6 +80,7 @@ class Nemesis:
                 agent.power_on()
         for client in self._clients:
             client.machine.faults = DriverFaults()
+            client.machine.hardware.mend()
             if not client.is_up:
                 client.start()
 
@@ -244,8 +246,15 @@ class Nemesis:
 
     def _strike_machine(self, kind: str) -> tuple[str, Heal | None]:
         client = self._chance.choice(self._clients)
-        key, faults = f"{kind} {client.name}", client.machine.faults
+        key, faults, hardware = f"{kind} {client.name}", client.machine.faults, client.machine.hardware
         match kind:
+            case "device-breaks":
+                hardware.set_state(self._chance.choice(IDS), self._chance.choice(("it is too hot", GONE)))
+                return key, hardware.mend
+            case "device-fails":
+                choice = self._chance.choice
+                hardware.faults = DeviceFaults(choice((0.0, 0.4)), choice((0.0, 0.2)), breaks_off=choice((True, False)))
+                return key, lambda: setattr(hardware, "faults", DeviceFaults())
             case "slow-disk":
                 client.disk.slow_s = self._chance.choice((0.05, 0.5, 3.0))
                 return key, lambda: setattr(client.disk, "slow_s", 0.0)

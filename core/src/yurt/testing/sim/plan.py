@@ -23,6 +23,10 @@ FAULTS: Final = (
 )  # fmt: skip
 
 
+OF_DEVICES: Final = ("device-breaks", "device-fails")
+"""Faults of nodes with devices, beside the others."""
+
+
 class Plan(Value, rename=None):
     """A run. Seconds are virtual; `fault_pause_s` is the mean time between two faults."""
 
@@ -42,6 +46,8 @@ class Plan(Value, rename=None):
     """The kinds of objects that concurrent requests are sent to; empty for all."""
     history_pause_s: float = 12.0
     """The mean time between two such objects: a burst of requests costs as much as many seconds of an idle cluster."""
+    has_devices: bool = False
+    """Whether nodes have devices, for which jobs ask; they break, and their plugin fails, when anything does."""
     has_own_etcd: bool = True
     """Whether servers prefer the one whose etcd member leads, as with members of their own."""
 
@@ -64,6 +70,9 @@ def draw(seed: int, **fixed: object) -> Plan:
         has_own_etcd=chance.random() < 0.5,
         has_acl=chance.random() < 0.25,
     )
+    later = random.Random(f"plan {seed} 2")  # what came later is drawn apart: the rest of a seed's plan stays as it was
+    if later.random() < 0.25:
+        plan = replace(plan, has_devices=True, faults=(*plan.faults, *OF_DEVICES))
     return replace(plan, **fixed)
 
 

@@ -29,11 +29,13 @@ from yurt.testing.sim.agents import (
     World,
     member,
 )
+from yurt.testing.sim.boards import BOARDS
 from yurt.testing.sim.checks import Checks, Violation
-from yurt.testing.sim.convergence import problems_of
+from yurt.testing.sim.convergence import IN_TIME, draining, problems_of, problems_of_devices
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
-from yurt.testing.sim.foreign.drivers import SimulatedDriver
+from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
+from yurt.testing.sim.hardware import IDS
 from yurt.testing.sim.histories import SimClients
 from yurt.testing.sim.host import simulated_machine
 from yurt.testing.sim.loop import PROCESS, SimLoop, run_on
@@ -74,12 +76,14 @@ class Report:
 class Cluster:
     """The agents of a run and who acts on them."""
 
-    def __init__(self, plan: Plan, loop: SimLoop, folder: Path, driver: SimulatedDriver | None = None) -> None:
+    def __init__(self, plan: Plan, loop: SimLoop, folder: Path, foreign: Foreign = NOTHING_FOREIGN) -> None:
         hosts = tuple(f"10.0.0.{number + 1}" for number in range(plan.servers))
         network = loop.network = SimNetwork(loop, plan.seed)
         self.plan = plan
+        if plan.has_devices and foreign.devices is None:
+            foreign = foreign._replace(devices=BOARDS)
         self.loop = loop
-        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl, driver)
+        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed, plan.has_acl, foreign)
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
@@ -88,7 +92,7 @@ class Cluster:
         server_checks = ServerChecks(
             self._noted(checks.applied), self._noted(checks.restored), self._noted(self._got_event)
         )
-        run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended))
+        run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended), loop.failures.append)
         self.servers = [
             ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
             for at, host in enumerate(hosts, 1)
@@ -101,7 +105,7 @@ class Cluster:
         servers, clients = self.servers, self.clients
         self.trimmed = TrimmedLog(self.world.etcd, servers)
         self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
-        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, driver=driver)
+        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign)
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
         if problem := self.readers.got(server, event, is_first):
@@ -140,7 +144,10 @@ class Cluster:
                 histories.finish()
                 await self._wait_until(driving.done, self.plan.calm_s, "clients do not finish")
         await self._wait_until(self._is_ready, self.plan.calm_s, "the cluster does not recover")
+        await self._end_drains()
         await self.users.settle_nodes()
+        if self.world.foreign.devices is not None:
+            await self._break_devices()
         await self._settle()
         if leaks := leaks_of(self.servers, self.clients, self.world.folder):
             raise Violation("; ".join(leaks))
@@ -182,11 +189,31 @@ class Cluster:
             if self.loop.time() > end_s:
                 raise Violation(f"{text} within {limit_s:g} s: {self._not_ready()}")
 
+    async def _end_drains(self) -> None:
+        """D7: a drain with a deadline ends, whatever it waits for."""
+        end_s = self.loop.time() + self.plan.calm_s
+        while left := draining(self.servers):
+            if self.loop.time() > end_s:
+                raise Violation(f"D7 {self.plan.calm_s:g} s after the last fault the drains of {left} have not ended")
+            await self._watch(LOOK_S)
+
+    async def _break_devices(self) -> None:
+        """P3: the servers learn of a device of each node that breaks while nothing else fails."""
+        for client in self.clients:
+            client.machine.hardware.set_state(IDS[0], "it is too hot")
+        end_s = self.loop.time() + self.plan.calm_s
+        while problems := problems_of_devices(self.servers, self.clients):
+            if self.loop.time() > end_s:
+                raise Violation(f"{problems[0]}, {self.plan.calm_s:g} s after it changed")
+            await self._watch(0.5)
+        for client in self.clients:
+            client.machine.hardware.mend()
+
     async def _settle(self) -> None:
         """Everything must come to rest within the plan's time; what is left then is told."""
-        end_s = self.loop.time() + self.plan.calm_s
-        while problems := problems_of(self.servers, self.clients):
-            if self.loop.time() > end_s:
+        end_s, has_devices = self.loop.time() + self.plan.calm_s, self.world.foreign.devices is not None
+        while problems := problems_of(self.servers, self.clients, has_devices=has_devices):
+            if self.loop.time() > end_s and (problems := [each for each in problems if not each.endswith(IN_TIME)]):
                 raise Violation(f"{self.plan.calm_s:g} s after the last fault: {'; '.join(problems[:5])}")
             await self._watch(LOOK_S)
 
@@ -212,8 +239,8 @@ class _Errors(logging.Handler):
         self._loop.failures.append(f"{self._loop.time():.6f} {record.getMessage()}: {error!r}\n{place}")
 
 
-def run_plan(plan: Plan, driver: SimulatedDriver | None = None) -> Report:
-    """Run a plan, perhaps with a third party's driver; never raises for what the run found."""
+def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
+    """Run a plan, perhaps with a third party's plugins; never raises for what the run found."""
     loop, begin = SimLoop(plan.seed), time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="yurt-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     errors, logger = _Errors(loop), logging.getLogger("yurt")
@@ -226,7 +253,7 @@ def run_plan(plan: Plan, driver: SimulatedDriver | None = None) -> Report:
         with simulated_machine(folder, plan.seed), warnings.catch_warnings():
             warnings.simplefilter("always", RuntimeWarning)
             warnings.showwarning = lambda message, *_: _warned(loop, str(message))
-            cluster = Cluster(plan, loop, folder, driver)
+            cluster = Cluster(plan, loop, folder, foreign)
             try:
                 run_on(loop, cluster.run())
             except BaseExceptionGroup as group:

@@ -14,7 +14,7 @@ from typing import Any
 from yurt.testing.sim.agents import MANAGEMENT, REGION, ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.driver import NAME as DRIVER
-from yurt.testing.sim.foreign.drivers import SimulatedDriver
+from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.http import Answer
 from yurt.testing.sim.plan import Plan
 from yurt.testing.sim.transcript import Transcript
@@ -39,9 +39,9 @@ class Users:
         *,
         servers: list[ServerAgent],
         clients: list[ClientAgent],
-        driver: SimulatedDriver | None = None,
+        foreign: Foreign = NOTHING_FOREIGN,
     ) -> None:
-        self._driver = driver
+        self._driver, self._devices = foreign
         self._plan = plan
         self._transcript = transcript
         self._checks = checks
@@ -128,13 +128,15 @@ class Users:
         run_s = chance.choice((1, 5, 40)) if is_batch else chance.choice((0, 0, 0, 60))
         config = {"run_s": run_s, "exit_code": int(chance.random() < 0.2)}
         ports = [{"Label": "http"}] if chance.random() < 0.7 else []
-        task = {
+        task: dict[str, Any] = {
             "Name": "main",
             "Driver": DRIVER if self._driver is None else self._driver.name,
             "Config": config if self._driver is None else self._driver.config(run_s, config["exit_code"]),
             "Resources": {"CPU": chance.choice((100, 400, 1500)), "MemoryMB": chance.choice((64, 512, 2000))},
             "KillTimeout": 2_000_000_000,
         }
+        if self._devices is not None and chance.random() < 0.8:
+            task["Resources"] |= {"Devices": [{"Name": self._devices.request, "Count": chance.choice((1, 1, 1, 2))}]}
         group: dict[str, Any] = {
             "Name": "group",
             "Count": 1 if kind in ("system", "sysbatch") else chance.randint(0, 5),

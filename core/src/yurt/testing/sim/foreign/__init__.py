@@ -1,1 +1,1 @@
-"""Drivers of third parties in the simulator (`yurt driver sim`)."""
+"""Plugins of third parties in the simulator (`yurt driver sim`)."""

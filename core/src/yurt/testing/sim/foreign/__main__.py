@@ -7,7 +7,7 @@ import json
 import sys
 
 from yurt.sdk.errors import Invalid
-from yurt.testing.sim.foreign.command import FAULTS, load, reports
+from yurt.testing.sim.foreign.command import load, reports
 
 TRANSCRIPT_LINES = 60
 
@@ -15,19 +15,19 @@ TRANSCRIPT_LINES = 60
 def main() -> int:
     """The exit code: 1 when a run failed, 2 when there is nothing to run."""
     parser = argparse.ArgumentParser(prog="python -m yurt.testing.sim.foreign", description=__doc__)
-    parser.add_argument("driver", metavar="MODULE:NAME")
+    parser.add_argument("plugin", metavar="MODULE:NAME")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--faults", default="")
     given = parser.parse_args()
     faults = tuple(filter(None, given.faults.split(",")))
     is_clean = True
-    # What the driver prints is for people: the lines of results have the pipe for themselves.
+    # What the plugin prints is for people: the lines of results have the pipe for themselves.
     results, sys.stdout = sys.stdout, sys.stderr
     try:
         seeds = range(given.seed, given.seed + given.runs)
-        for report in reports(load(given.driver), seeds, active_s=given.seconds, faults=faults):
+        for report in reports(load(given.plugin), seeds, active_s=given.seconds, faults=faults):
             is_clean = report.is_clean
             line = {
                 "seed": report.plan.seed,

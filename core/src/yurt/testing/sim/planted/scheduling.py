@@ -73,7 +73,10 @@ BUGS: Final[dict[str, Bug]] = {
         SMALL | {"faults": ("resign", "kill-server", "etcd-lost-answers"), "fault_pause_s": 1.5, "user_pause_s": 0.2},
     ),
     "drain-ends-early": Bug(
-        (Patch("yurt.duties.drain", "    if not left.all:\n", "    if len(left.all) <= 1:\n"),),
+        (
+            Patch("yurt.duties.drain", "    if not left.all:\n", "    if len(left.all) <= 1:\n"),
+            Patch("yurt.fsm.nodes", "node.drain_strategy is None or not is_end:", "True:"),
+        ),
         ("D7",),
         CALM_USERS | {"features": ("service", "drain"), "active_s": 60.0},
     ),

@@ -1,0 +1,54 @@
+"""The simulator's own device plugin, for runs with devices."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Final
+
+from yurt.sdk.device import DeviceClaim, DeviceFingerprint, DeviceGroup, DeviceInstance, DeviceUse, Reservation
+from yurt.testing.sim.foreign.devices import Devices, SimulatedDevices
+
+VARIABLE = "BOARDS"
+
+
+class Boards:
+    """Boards that tasks find by a variable."""
+
+    name = "boards"
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._seen: dict[str, str] = {}
+
+    async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
+        """All boards that were ever seen; those that are gone are unhealthy."""
+        while True:
+            found = await self._devices.read()
+            self._seen = dict.fromkeys(self._seen, "it is not plugged in") | dict(found)
+            boards = tuple(
+                DeviceInstance(id=board, is_healthy=not reason, reason=reason)
+                for board, reason in sorted(self._seen.items())
+            )
+            yield DeviceFingerprint(groups=(DeviceGroup(vendor="acme", type="board", name="b1", instances=boards),))
+            await self._devices.wait_change()
+
+    async def reserve(self, claim: DeviceClaim) -> Reservation:
+        """A variable with the boards' names."""
+        return Reservation(env={VARIABLE: ",".join(claim.ids)})
+
+    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+        """Nothing is kept of it."""
+
+    async def stats(self) -> Mapping[str, DeviceUse]:
+        """There are no figures."""
+        return {}
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _seen(reservation: Reservation) -> Iterable[str]:
+    return reservation.env[VARIABLE].split(",")
+
+
+BOARDS: Final = SimulatedDevices("boards", Boards, "acme/board", _seen)

@@ -1,0 +1,128 @@
+"""A third party's device plugin in the simulator: its own code on simulated hardware, under faults (`yurt driver sim`).
+
+The package gives `SimulatedDevices`: how to make the plugin on a `Devices`, and how jobs ask for one of its devices.
+`Devices` stands for the library below the plugin: which devices can be seen, and which of them work. The plugin is made
+anew by each agent that starts. What goes wrong between the agent and the plugin is added here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from yurt.sdk.device import DeviceClaim, DeviceFingerprint, DevicePlugin, DeviceUse, Reservation
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.testing.sim.driver import SimHost
+from yurt.testing.sim.hardware import Hardware, states_of
+from yurt.testing.sim.loop import Process
+
+BREAKS_OFF_LOOK_S = 0.5
+
+
+class Devices:
+    """The hardware as the plugin's library has it."""
+
+    def __init__(self, host: SimHost, process: Process) -> None:
+        self.notes: dict[str, Any] = host.notes
+        """What the plugin keeps on disk: it outlives the agent and the host's power."""
+        self._hardware: Hardware = host.hardware
+        self._host = host
+        self._process = process
+        self._seen = self._hardware.changes
+
+    async def read(self) -> Mapping[str, str]:
+        """The devices that can be seen now: for each the reason why it does not work, "" for one that works."""
+        await asyncio.sleep(self._host.chance.uniform(0.0005, 0.005))
+        if self._process.is_dead:
+            await asyncio.Event().wait()
+        self._seen = self._hardware.changes
+        return states_of(self._hardware)
+
+    async def wait_change(self) -> None:
+        """Wait until a device breaks, vanishes, or comes back; returns at once where one did since the last `read`."""
+        await self._hardware.wait_change(self._seen)
+
+
+@dataclass(frozen=True)
+class SimulatedDevices:
+    """What a package gives for its device plugin."""
+
+    name: str
+    make: Callable[[Devices], DevicePlugin]
+    request: str
+    """How jobs name the devices: `type`, `vendor/type` or `vendor/type/name`."""
+    seen: Callable[[Reservation], Iterable[str]] | None = None
+    """The ids of the devices that a reservation gives access to; None leaves that unchecked."""
+
+
+class FaultyDevices:
+    """The plugin as an agent has it loaded, with what goes wrong between both."""
+
+    def __init__(self, given: SimulatedDevices, host: SimHost, process: Process) -> None:
+        self.name = given.name
+        self._given = given
+        self._plugin = given.make(Devices(host, process))
+        self._hardware = host.hardware
+        self._host = host
+        self._process = process
+
+    async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
+        """The plugin's own; the stream may fail in between, and is asked for anew then."""
+        async with aclosing(self._plugin.fingerprint()) as found:  # type: ignore[type-var]
+            while True:
+                following = asyncio.ensure_future(anext(found, None))
+                try:
+                    while not following.done():
+                        await asyncio.wait({following}, timeout=BREAKS_OFF_LOOK_S)
+                        self._break_off()
+                finally:
+                    if not following.done():
+                        following.cancel()
+                        await asyncio.wait({following})
+                fingerprint = following.result()
+                if fingerprint is None:
+                    return
+                yield fingerprint
+
+    def _break_off(self) -> None:
+        faults = self._hardware.faults
+        if faults.breaks_off:
+            faults.breaks_off = False
+            raise DriverError("the device plugin does not answer")
+
+    async def _pass(self) -> None:
+        chance, faults = self._host.chance, self._hardware.faults
+        await asyncio.sleep(chance.uniform(0.0005, 0.01))
+        if self._process.is_dead or chance.random() < faults.hangs:
+            await asyncio.Event().wait()
+        if chance.random() < faults.fails:
+            raise (RecoverableError if chance.random() < 0.5 else DriverError)("the devices do not answer")
+
+    async def reserve(self, claim: DeviceClaim) -> Reservation:
+        """The plugin's own, asked twice, since its answer must be repeatable."""
+        await self._pass()
+        before = dict(self._hardware.states)
+        given = await self._plugin.reserve(claim)
+        again = await self._plugin.reserve(claim)
+        if before == self._hardware.states:
+            seen = self._given.seen
+            self._hardware.reserved(claim, given, again, None if seen is None else tuple(seen(given)))
+        return given
+
+    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+        """The plugin's own."""
+        await self._plugin.held(claims)
+        if not self._process.is_dead:
+            self._hardware.told = tuple(claims)
+
+    async def stats(self) -> Mapping[str, DeviceUse]:
+        """The plugin's own."""
+        await self._pass()
+        return await self._plugin.stats()
+
+    async def close(self) -> None:
+        """The plugin's own."""
+        await self._plugin.close()

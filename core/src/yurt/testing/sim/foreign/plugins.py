@@ -1,0 +1,18 @@
+"""What of a run is a third party's."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from yurt.testing.sim.foreign.devices import SimulatedDevices
+from yurt.testing.sim.foreign.drivers import SimulatedDriver
+
+
+class Foreign(NamedTuple):
+    """What runs in the place of the simulator's own: a driver, a device plugin, or both."""
+
+    driver: SimulatedDriver | None = None
+    devices: SimulatedDevices | None = None
+
+
+NOTHING_FOREIGN: Final = Foreign()

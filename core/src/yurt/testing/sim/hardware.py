@@ -1,0 +1,111 @@
+"""The devices of a simulated machine, as a device plugin's library sees them, and what must hold of them.
+
+Devices work, break, vanish and come back, whatever agents do. Checked are: no device is held by two tasks that run
+(C2), a reservation is repeatable (P1) and gives exactly the devices of its claim (P2), and once the machine is at rest
+the servers know the health of every device (P3) and the plugin the tasks that hold one (P4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from yurt.sdk.device import WHOLE, DeviceClaim, Reservation
+from yurt.structs.node import Node
+
+IDS: Final = ("dev-0", "dev-1", "dev-2")
+WORKS, GONE = "", "gone"
+Key = tuple[str, str]
+"""An allocation's id and the name of a task."""
+
+
+@dataclass
+class DeviceFaults:
+    """How often calls of a device plugin misbehave."""
+
+    fails: float = 0.0
+    hangs: float = 0.0
+    breaks_off: bool = False
+    """Whether the stream of fingerprints fails once more."""
+
+
+class Hardware:
+    """The devices of one machine; `report` is called with each violation."""
+
+    def __init__(self, host: str, report: Callable[[str], None]) -> None:
+        self.host = host
+        self.faults = DeviceFaults()
+        self.states = dict.fromkeys(IDS, WORKS)
+        """Why each device does not work; "" for one that works, `GONE` for one that is pulled out."""
+        self.claims: dict[Key, tuple[str, ...]] = {}
+        """The whole devices of the last reservation for each task."""
+        self.told: tuple[DeviceClaim, ...] = ()
+        """The claims of which the plugin was told last."""
+        self.changes = 0
+        """How often a device changed."""
+        self._report = report
+        self._changed = asyncio.Event()
+
+    def set_state(self, device: str, state: str) -> None:
+        """Let a device break, vanish, or work again."""
+        if self.states[device] != state:
+            self.states[device] = state
+            self.changes += 1
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+
+    def mend(self) -> None:
+        """Let every device work, and the plugin's calls too."""
+        self.faults = DeviceFaults()
+        for device in IDS:
+            self.set_state(device, WORKS)
+
+    async def wait_change(self, seen: int) -> None:
+        """Wait until devices have changed more often than that."""
+        while self.changes == seen:
+            await self._changed.wait()
+
+    # What must hold.
+
+    def reserved(self, claim: DeviceClaim, given: Reservation, again: Reservation, seen: Iterable[str] | None) -> None:
+        """A plugin has answered twice for one claim; `seen` are the devices that the reservation gives access to."""
+        if given != again:
+            self._report(f"P1 {self.host}: one claim on {claim.ids} is answered by {given} and by {again}")
+        if seen is not None and sorted(seen) != sorted(claim.ids):
+            self._report(f"P2 {self.host}: the reservation for {claim.ids} gives {tuple(seen)}")
+        whole = (each for devices in claim.devices if devices.share == WHOLE for each in devices.ids)
+        self.claims[claim.alloc_id, claim.task_name] = tuple(whole)
+
+    def started(self, key: Key, live: Sequence[Key]) -> None:
+        """A task has started beside others that run."""
+        mine = set(self.claims.get(key, ()))
+        for other in live:
+            both = mine & set(self.claims.get(other, ())) if other != key else set()
+            if both:
+                self._report(f"C2 {self.host}: {sorted(both)} are held by two tasks that run: {key} and {other}")
+
+    def problems(self, node: Node, live: Iterable[Key]) -> list[str]:
+        """What differs between the hardware, the plugin and the servers, of a machine that should be at rest."""
+        known = {each.id: each.healthy for group in node.node_resources.devices for each in group.instances}
+        found = [
+            f"P3 {self.host}: {device} {'works' if state == WORKS else 'does not work'}, and the servers know it as "
+            f"{_told(known.get(device))}"
+            for device, state in self.states.items()
+            if known.get(device, False) != (state == WORKS)
+        ]
+        holding = {key for key in live if self.claims.get(key)}
+        told = {(each.alloc_id, each.task_name) for each in self.told}
+        if holding - told:
+            found.append(f"P4 {self.host}: the plugin is not told that {sorted(holding - told)} hold devices")
+        return found
+
+
+def _told(is_healthy: bool | None) -> str:
+    return "missing" if is_healthy is None else "healthy" if is_healthy else "unhealthy"
+
+
+def states_of(hardware: Hardware) -> Mapping[str, str]:
+    """The devices that can be seen now, each with the reason why it does not work."""
+    return {device: state for device, state in hardware.states.items() if state != GONE}
