@@ -36,7 +36,7 @@ class Boards:
         """A variable with the boards' names."""
         return Reservation(env={VARIABLE: ",".join(claim.ids)})
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Nothing is kept of it."""
 
     async def stats(self) -> Mapping[str, DeviceUse]:

@@ -112,9 +112,9 @@ class FaultyDevices:
             self._hardware.reserved(claim, given, again, None if seen is None else tuple(seen(given)))
         return given
 
-    async def held(self, claims: Sequence[DeviceClaim]) -> None:
+    async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """The plugin's own."""
-        await self._plugin.held(claims)
+        await self._plugin.update_claims(claims)
         if not self._process.is_dead:
             self._hardware.told = tuple(claims)
 
