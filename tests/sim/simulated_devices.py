@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from yurt.sdk.device import DeviceClaim, DeviceFingerprint, DeviceGroup, DeviceInstance, Reservation
-from yurt.testing.sim.boards import BOARDS, VARIABLE, Boards
+from yurt.testing.sim.foreign.boards import BOARDS, VARIABLE, Boards
 from yurt.testing.sim.foreign.devices import Devices
 
 

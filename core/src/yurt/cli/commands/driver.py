@@ -399,7 +399,7 @@ driver runs a command as a process that outlives the agent; with -short the same
     ),
     CliCommand(
         "driver sim",
-        "Run a driver's or a device plugin's code in simulated clusters under faults",
+        "Run a driver or a device plugin in simulated clusters under faults",
         simulate,
         (
             number("seed", "The first seed; default is 1.", default=1),

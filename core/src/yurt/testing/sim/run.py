@@ -29,11 +29,11 @@ from yurt.testing.sim.agents import (
     World,
     member,
 )
-from yurt.testing.sim.boards import BOARDS
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.convergence import IN_TIME, draining, problems_of, problems_of_devices
 from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.foreign.boards import BOARDS
 from yurt.testing.sim.foreign.plugins import NOTHING_FOREIGN, Foreign
 from yurt.testing.sim.hardware import IDS
 from yurt.testing.sim.histories import SimClients

@@ -72,20 +72,20 @@ class FaultyDevices:
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
         """The plugin's own; the stream may fail in between, and is asked for anew then."""
         async with aclosing(self._plugin.fingerprint()) as found:  # type: ignore[type-var]
-            while True:
-                following = asyncio.ensure_future(anext(found, None))
-                try:
-                    while not following.done():
-                        await asyncio.wait({following}, timeout=BREAKS_OFF_LOOK_S)
-                        self._break_off()
-                finally:
-                    if not following.done():
-                        following.cancel()
-                        await asyncio.wait({following})
-                fingerprint = following.result()
-                if fingerprint is None:
-                    return
+            while (fingerprint := await self._next(found)) is not None:
                 yield fingerprint
+
+    async def _next(self, found: AsyncIterator[DeviceFingerprint]) -> DeviceFingerprint | None:
+        following = asyncio.ensure_future(anext(found, None))
+        try:
+            while not following.done():
+                await asyncio.wait({following}, timeout=BREAKS_OFF_LOOK_S)
+                self._break_off()
+            return following.result()
+        finally:
+            if not following.done():
+                following.cancel()
+                await asyncio.wait({following})
 
     def _break_off(self) -> None:
         faults = self._hardware.faults
