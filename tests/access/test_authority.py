@@ -64,17 +64,21 @@ def test_each_place_is_decided_once_for_a_request() -> None:
 def test_a_list_with_decisions_of_two_times_or_about_an_unknown_namespace_is_nobodys() -> None:
     authority, within = OnlyNamespace("a"), frozenset(("a", "b"))
     access = Access(EVERYBODY, READ, authority)
-    sight = access.sight(within)
-    assert access.allows_namespace("a") and access.is_still(sight, within)
-    assert access.sight(within) == Access(EVERYBODY, READ, authority).sight(within) != access.sight(frozenset("a"))
+    visibility = access.visibility(within)
+    assert access.allows_namespace("a") and access.is_still(visibility, within)
+    assert (
+        access.visibility(within)
+        == Access(EVERYBODY, READ, authority).visibility(within)
+        != access.visibility(frozenset("a"))
+    )
     authority.namespace = "b"
-    assert not access.is_still(sight, within), "the caller sees other namespaces now"
+    assert not access.is_still(visibility, within), "the caller sees other namespaces now"
     assert access.allows_namespace("b")
     authority.namespace = "a"
-    assert not access.is_still(sight, within), "it saw both, one after the other"
+    assert not access.is_still(visibility, within), "it saw both, one after the other"
     access.renew()
     assert not access.allows_namespace("c")
-    assert not access.is_still(sight, within), "c is a namespace that the key does not decide about"
+    assert not access.is_still(visibility, within), "c is a namespace that the key does not decide about"
 
 
 def test_decisions_about_variables_are_not_kept() -> None:

@@ -135,7 +135,7 @@ async def test_a_shutdown_delay_is_an_event(run_client, server: FakeServerPort, 
 async def test_the_end_of_the_agent_leaves_a_call_that_hangs(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("yurt.client.timed_waits.GIVE_UP_LIMIT_S", 0.05)
     driver, env = HangingDriver(call), FakeEnv()
-    calls = DriverCalls({"fake": driver}, "fake", env, task="web", tell=lambda _: None)
+    calls = DriverCalls({"fake": driver}, "fake", env, task="web", report=lambda _: None)
 
     async def never_kept(_: TaskHandle) -> None:
         raise AssertionError("nothing has started")
@@ -157,7 +157,7 @@ async def test_the_end_of_the_agent_leaves_a_call_that_hangs(call: str, monkeypa
 
 async def test_progress_shows_that_a_driver_does_not_hang() -> None:
     env, told = FakeEnv(), list[str]()
-    with UnansweredCall(env, "docker", "start", "web", tell=told.append) as call:
+    with UnansweredCall(env, "docker", "start", "web", report=told.append) as call:
         for _ in range(5):
             await env.advance(6)
             call.hear()

@@ -15,14 +15,14 @@ import os, signal, sys, time
 from yurt.executor import shim, warm_up
 from yurt.executor.forking import Zygote
 
-def leave_late(tell_fd):
-    os.close(tell_fd)
+def leave_late(ack_fd):
+    os.close(ack_fd)
     time.sleep(0.05)
     os._exit(0)
 
-def take_later(self, tell_fd):
+def take_later(self, ack_fd):
     time.sleep(0.1)
-    return take_request(self, tell_fd)
+    return take_request(self, ack_fd)
 
 take_request = shim.Shim.take_request
 shim.Shim.take_request = take_later

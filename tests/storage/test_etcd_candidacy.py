@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 from yurt.sdk.value import replace
-from yurt.storage.etcd.candidacy import PAUSE_MAX_S, RESIGN_PAUSE_S, SILENCE_S, STEADY_TERM_S, Candidacy, Sight
+from yurt.storage.etcd.candidacy import (
+    PAUSE_MAX_S,
+    RESIGN_PAUSE_S,
+    SILENCE_S,
+    STEADY_TERM_S,
+    Candidacy,
+    LeaderObservation,
+)
 
-ALIVE = Sight(now=100.0, leader="srv2", heir="", silent_s=0.1, is_caught_up=True)
+ALIVE = LeaderObservation(now=100.0, leader="srv2", heir="", silent_s=0.1, is_caught_up=True)
 """Another server leads and was heard of just now; etcd stands by itself."""
 
 
 @pytest.mark.parametrize(
-    ("sight", "reason"),
+    ("observed", "reason"),
     [
         (ALIVE, ""),
         (replace(ALIVE, silent_s=0.59), ""),
@@ -34,19 +41,19 @@ ALIVE = Sight(now=100.0, leader="srv2", heir="", silent_s=0.1, is_caught_up=True
         (replace(ALIVE, own_leads=False, leader="", heir="srv1"), "vacant"),
     ],
 )
-def test_a_server_tries_when_there_is_a_reason(sight: Sight, reason: str) -> None:
-    assert Candidacy("srv1").decide(sight) == reason
+def test_a_server_tries_when_there_is_a_reason(observed: LeaderObservation, reason: str) -> None:
+    assert Candidacy("srv1").decide(observed) == reason
 
 
 def test_etcds_leadership_must_stay_for_a_second_while_the_leader_lives() -> None:
     candidacy = Candidacy("srv1")
-    sight = replace(ALIVE, own_leads=True)
-    assert candidacy.decide(sight) == ""
-    assert candidacy.decide(replace(sight, now=100.9)) == ""
-    assert candidacy.decide(replace(sight, now=100.95, own_leads=False)) == ""
-    assert candidacy.decide(replace(sight, now=101.0)) == ""
-    assert candidacy.decide(replace(sight, now=101.9)) == ""
-    assert candidacy.decide(replace(sight, now=102.0)) == "own member"
+    observed = replace(ALIVE, own_leads=True)
+    assert candidacy.decide(observed) == ""
+    assert candidacy.decide(replace(observed, now=100.9)) == ""
+    assert candidacy.decide(replace(observed, now=100.95, own_leads=False)) == ""
+    assert candidacy.decide(replace(observed, now=101.0)) == ""
+    assert candidacy.decide(replace(observed, now=101.9)) == ""
+    assert candidacy.decide(replace(observed, now=102.0)) == "own member"
 
 
 def test_short_terms_make_the_next_try_wait_longer_and_longer() -> None:

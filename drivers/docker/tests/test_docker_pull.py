@@ -104,7 +104,7 @@ async def test_a_task_hears_how_far_its_image_is(
     puller: Puller, silent_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("yurt.sdk.containers.images.FIRST_REPORT_S", 0.05)
-    texts = puller.images.telling.follow("a/web/0")
+    texts = puller.images.start_progress.follow("a/web/0")
     first = asyncio.ensure_future(anext(texts))
     await asyncio.sleep(0)
     name = f"{silent_server}/app:1"

@@ -318,7 +318,7 @@ class Access:
         need = self.need.need if isinstance(self.need, EachRow) else self.need
         return self.sees_all or self._authority.allows(self.actor, need, ANYWHERE)
 
-    def sight(self, within: Namespaces = None) -> Hashable | None:
+    def visibility(self, within: Namespaces = None) -> Hashable | None:
         """A key for the rows that the request sees: requests with equal keys see the same rows.
 
         `within` names the namespaces of the rows where the namespace alone decides who sees a row. The key is then the
@@ -341,13 +341,13 @@ class Access:
                 allowed = self._authority.namespaces_allowed(self.actor, self.need, within)
                 return None if allowed is None else (within, allowed)
 
-    def is_still(self, sight: Hashable, within: Namespaces) -> bool:
-        """Whether the request saw rows by these rights alone: `sight` is the key from before it decided about rows.
+    def is_still(self, visibility: Hashable, within: Namespaces) -> bool:
+        """Whether the request saw rows by these rights alone: `visibility` is the key before it decided about rows.
 
         A long list is made in steps, and decides about a namespace when it meets the first row of it. Where the rights
         of its caller have changed meanwhile, it shows rows by both.
         """
-        if self.sight(within) != sight:
+        if self.visibility(within) != visibility:
             return False
         if self.sees_all or within is None or isinstance(within, str):
             return True

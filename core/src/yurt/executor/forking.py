@@ -46,20 +46,20 @@ class Zygote:
         """Fork shims until the agent is gone or several in a row have died or could not be forked."""
         deaths = 0
         while deaths < deaths_max:
-            tell_read, tell_write = os.pipe()
+            ack_read, ack_write = os.pipe()
             try:
                 pid = os.fork()
             except OSError:
                 pid = -1
             if pid == 0:
-                os.close(tell_read)
-                life(tell_write)
-            os.close(tell_write)
-            told = os.read(tell_read, 1)
-            os.close(tell_read)
-            if told == shim.AGENT_IS_GONE:
-                return told
-            deaths = 0 if told else deaths + 1
+                os.close(ack_read)
+                life(ack_write)
+            os.close(ack_write)
+            ack = os.read(ack_read, 1)
+            os.close(ack_read)
+            if ack == shim.AGENT_IS_GONE:
+                return ack
+            deaths = 0 if ack else deaths + 1
         return b""
 
     def refuse(self, code: int) -> bool:

@@ -86,13 +86,13 @@ class Shim:
         self.is_killed = False
         self.logs: dict[int, RotatedLog] = {}
 
-    def live(self, tell_fd: int) -> NoReturn:
+    def live(self, ack_fd: int) -> NoReturn:
         """The complete run of a shim, in the forked child."""
         try:
             os.setsid()
             self.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             self.watch_signals()
-            if body := self.take_request(tell_fd):
+            if body := self.take_request(ack_fd):
                 is_started = self.start(body)
                 body = b""
                 os.close(self.reply_fd)
@@ -110,20 +110,20 @@ class Shim:
         signal.set_wakeup_fd(wake_write)
         self.poller.register(self.wake_fd, select.POLLIN)
 
-    def take_request(self, tell_fd: int) -> bytes:
+    def take_request(self, ack_fd: int) -> bytes:
         """Wait for a request and notify the zygote; None when agent or zygote is gone, or at a termination signal."""
         request_fd = self.request_fd
         self.poller.register(request_fd, select.POLLIN)
-        self.poller.register(tell_fd, 0)
+        self.poller.register(ack_fd, 0)
         fd, event = self.poller.poll()[0]
         body = read_frame(request_fd) if fd == request_fd and event & select.POLLIN else b""
         if not body:
-            quietly(os.write, tell_fd, AGENT_IS_GONE if fd == request_fd else b"")
+            quietly(os.write, ack_fd, AGENT_IS_GONE if fd == request_fd else b"")
             return b""
-        os.write(tell_fd, TAKEN)
-        self.poller.unregister(tell_fd)
+        os.write(ack_fd, TAKEN)
+        self.poller.unregister(ack_fd)
         self.poller.unregister(request_fd)
-        os.close(tell_fd)
+        os.close(ack_fd)
         os.close(request_fd)
         return body
 
@@ -143,7 +143,7 @@ class Shim:
             stage = b"logs"
             outputs = self.open_outputs(stdout, stderr, max_files=max_files, max_bytes=max_bytes)
             stage = b"fork"
-            told_fd, status_fd = os.pipe()
+            report_fd, status_fd = os.pipe()
             self.main = os.fork()
         except OSError as error:
             return self.fail(stage, error.errno or errno.EIO)
@@ -152,9 +152,9 @@ class Shim:
         self.has_forked = True
         for fd in {*outputs, status_fd}:
             os.close(fd)
-        line = os.read(told_fd, ERROR_TEXT_BYTES)
-        line += os.read(told_fd, ERROR_TEXT_BYTES)
-        os.close(told_fd)
+        line = os.read(report_fd, ERROR_TEXT_BYTES)
+        line += os.read(report_fd, ERROR_TEXT_BYTES)
+        os.close(report_fd)
         if FAILURE in line:
             os.waitpid(self.main, 0)
             stage, code = line.partition(FAILURE)[2].split()

@@ -40,7 +40,7 @@ def rehearse(fork_shims: Callable[[Callable[[int], NoReturn], int], bytes], fold
     quietly(os.unlink, base + b".0")
 
 
-def leave(_tell_fd: int) -> NoReturn:
+def leave(_ack_fd: int) -> NoReturn:
     """The run of a rehearsal's child."""
     os._exit(0)
 
@@ -48,19 +48,19 @@ def leave(_tell_fd: int) -> NoReturn:
 def rehearse_task(base: bytes, body: bytes, null: int) -> None:
     """The run of a shim whose task cannot be executed; continues despite the failure."""
     request_read, request_write = os.pipe()
-    tell_read, tell_write = os.pipe()
+    ack_read, ack_write = os.pipe()
     os.close(os.open(base + b".asked", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.write(request_write, len(body).to_bytes(4, "big") + body)
     shim = Shim(request_fd=request_read, reply_fd=null, life_fd=-1)
     shim.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     shim.watch_signals()
-    shim.start(shim.take_request(tell_write))
+    shim.start(shim.take_request(ack_write))
     shim.report_started(b"0 0 0 0 0 0\n")
     for log in shim.logs.values():
         log.write(b"")
     shim.run()
     wake_write = signal.set_wakeup_fd(-1)
-    for fd in (request_write, tell_read, shim.wake_fd, wake_write):
+    for fd in (request_write, ack_read, shim.wake_fd, wake_write):
         os.close(fd)
 
 

@@ -122,7 +122,7 @@ class BinaryDriver:
         self._records = TaskRecords(f"{plugin.spec.folder}/tasks")
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
-        self._telling = StartProgress()
+        self._start_progress = StartProgress()
         plugin.subscribe(self._take_up_all)
         plugin.background.start("task events", self._follow_events)
 
@@ -155,12 +155,12 @@ class BinaryDriver:
                 async for event in connection.stream(call("TaskEvents")):
                     notes = " ".join(f"{name}={value}" for name, value in sorted(event.annotations.items()))
                     log.info("driver %s: task %s: %s %s", self.name, event.task_id, event.message, notes)
-                    self._telling.tell(event.task_id, f"{event.message} {notes}".strip())
+                    self._start_progress.publish(event.task_id, f"{event.message} {notes}".strip())
             await self._env.sleep(STREAM_AGAIN_S)
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
         """The plugin's progress messages for a task that is starting."""
-        return self._telling.follow(task_id)
+        return self._start_progress.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Start it in the plugin."""

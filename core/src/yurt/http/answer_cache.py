@@ -1,9 +1,9 @@
 """Cached list answers, valid as long as the tables that they show are unchanged.
 
 A list that is asked for again while its tables have not changed is sent as it was encoded. The key says what the answer
-follows from beside the tables: the path and the query, and which rows the caller sees (`Access.sight`). Two callers
-share an answer only where the authority gives the same rights to both, or where the namespace of a row alone decides
-who sees it, and both see the same namespaces. What a caller may do is decided before an answer is looked up, for each
+follows from beside the tables: the path and the query, and which rows the caller sees (`Access.visibility`). Callers
+share an answer only where the authority gives the same rights to them, or where the namespace of a row alone decides
+who sees it, and they see the same namespaces. What a caller may do is decided before an answer is looked up, for each
 request anew.
 
 An answer refers weakly to its tables, so it keeps no old state alive.
@@ -31,7 +31,7 @@ class AnswerKey(NamedTuple):
 
     target: str
     """Path and query without the parameters of waiting, as one text; the cache counts its length."""
-    sight: Hashable
+    visibility: Hashable
     """The rows that the caller sees."""
 
 
@@ -97,7 +97,7 @@ class AnswerSlot(NamedTuple):
     key: AnswerKey
     tables: Tables
     is_still: Callable[[Hashable], bool]
-    """Whether the caller saw the rows of this sight, and no others."""
+    """Whether the caller saw the rows of this visibility only."""
 
     def find(self) -> CachedAnswer | None:
         """The answer, if there is one that shows the newest rows."""
@@ -108,6 +108,6 @@ class AnswerSlot(NamedTuple):
 
         Where the rights of its caller have changed meanwhile, it is no answer for others with the former ones.
         """
-        if not self.is_still(self.key.sight):
+        if not self.is_still(self.key.visibility):
             return pieces
         return self.cache.keep(self.key, self.tables, pieces, index, next_token)

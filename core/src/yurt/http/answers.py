@@ -139,10 +139,10 @@ def answer_slot(
     `namespace` as for `list_rows`.
     """
     within = None if call.access.sees_all else _within(view, kinds, namespace)
-    sight = call.access.sight(within)
-    if sight is None:
+    visibility = call.access.visibility(within)
+    if visibility is None:
         return None
-    key = AnswerKey(call.target, sight)
+    key = AnswerKey(call.target, visibility)
     tables = tuple(view.of(kind).content for kind in kinds)
     return AnswerSlot(call.context.answers, key, tables, partial(call.access.is_still, within=within))
 

@@ -182,8 +182,8 @@ class Listener:
         self._metrics.count("rpc.accept_conn")
         wire.write(encode_greeting(self._welcome))
         rate = None if hello.role == SERVER_ROLE else self._limits.calls
-        tell = partial(self._end_abuse, address)
-        peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate, tell=tell)
+        warn = partial(self._end_abuse, address)
+        peer = Peer(wire, serves=session.serves, is_dialler=False, rate=rate, warn=warn)
         session.opened(peer)
         try:
             await peer.run()

@@ -40,10 +40,10 @@ class Peer:
 
     def __init__(
         self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None,
-        tell: Callable[[str], None] = log.warning,
+        warn: Callable[[str], None] = log.warning,
     ) -> None:  # fmt: skip
-        """`rate` limits the far end's calls. `tell` logs protocol violations of a far end."""
-        self._tell = tell
+        """`rate` limits the far end's calls. `warn` logs protocol violations of a far end."""
+        self._warn = warn
         self._wire = wire
         self._is_dialler = is_dialler
         self._intake = Intake(wire, is_dialler=is_dialler, rate=rate)
@@ -122,7 +122,7 @@ class Peer:
         self._over.set()
 
     def _give_up(self, reason: str) -> None:
-        self._tell(f"closing connection: protocol violation by peer: {one_line(reason)}")
+        self._warn(f"closing connection: protocol violation by peer: {one_line(reason)}")
         self._over.set()
 
     def _greet_back(self) -> None:

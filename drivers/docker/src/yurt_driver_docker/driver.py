@@ -121,7 +121,7 @@ class DockerDriver:
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
         """The progress of the task's image."""
-        return self._images.telling.follow(task_id)
+        return self._images.start_progress.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Pull the image, create and start the container."""

@@ -101,7 +101,7 @@ class Images:
 
     def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks) -> None:
         self.engine = engine
-        self.telling = StartProgress()
+        self.start_progress = StartProgress()
         self._progress: dict[str, PullProgress] = {}
         self.config = config
         self._pulls = SharedPulls(background)
@@ -148,7 +148,8 @@ class Images:
         """Pull, or wait for a pull in progress, and report the progress to the task."""
         user = config.auth.username if config.auth else ""
         report = PullReport(
-            functools.partial(self.telling.tell, task_id), lambda: str(self._progress.get(name.text) or "it begins")
+            functools.partial(self.start_progress.publish, task_id),
+            lambda: str(self._progress.get(name.text) or "it begins"),
         )
         return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config), report=report)
 

@@ -57,7 +57,7 @@ class Images:
         self._engine = engine
         self._config = config
         self._pulls = SharedPulls(background)
-        self.telling = StartProgress()
+        self.start_progress = StartProgress()
         self._steps: dict[str, str] = {}
         self.shelf = ImageShelf(
             background,
@@ -79,7 +79,8 @@ class Images:
         user = config.auth.username if config.auth else ""
         try:
             report = PullReport(
-                functools.partial(self.telling.tell, request.task_id), lambda: self._steps.get(name, "it begins")
+                functools.partial(self.start_progress.publish, request.task_id),
+                lambda: self._steps.get(name, "it begins"),
             )
             return await self._pulls.pull(name, user, lambda: self._pull_with_auth(name, config), report=report)
         except DriverError:

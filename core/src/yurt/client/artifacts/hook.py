@@ -133,7 +133,7 @@ async def fetch_all(
 ) -> None:
     """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError.
 
-    `progress` tells the bytes of each download that takes long.
+    `progress` reports the bytes of each long download.
     """
     slots = asyncio.Semaphore(PARALLEL)
 
@@ -159,16 +159,16 @@ class ProgressReport(NamedTuple):
     """Where the progress of downloads is told."""
 
     env: Env
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     async def follow(self, fetch: Fetch) -> None:
-        """Tell how much of an artifact has been downloaded, until cancelled."""
+        """Report how much of an artifact has been downloaded, until cancelled."""
         wait_s = FIRST_REPORT_S
         while True:
             await self.env.sleep(wait_s)
             size, is_complete = await self.env.in_thread(_downloaded, os.path.join(fetch.staging, WORK))
             ending = ", it is unpacked now" if is_complete else ""
-            self.tell(f'Downloading artifact "{fetch.source.shown}": {size / MIB:.1f} MiB downloaded{ending}')
+            self.report(f'Downloading artifact "{fetch.source.shown}": {size / MIB:.1f} MiB downloaded{ending}')
             wait_s = NEXT_REPORT_S
 
 

@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 class DriverCalls:
     """Calls the driver of that name for one task, whichever version is loaded.
 
-    `tell` gets a sentence about a call that the driver does not answer.
+    `report` gets a sentence about a call that the driver does not answer.
     """
 
     def __init__(
-        self, drivers: Mapping[str, Driver], name: str, env: Env, *, task: str, tell: Callable[[str], None]
+        self, drivers: Mapping[str, Driver], name: str, env: Env, *, task: str, report: Callable[[str], None]
     ) -> None:
         self.name = name
         self._drivers = drivers
         self._env = env
         self._task = task
-        self._tell = tell
+        self._report = report
 
     @property
     def driver(self) -> Driver | None:
@@ -59,9 +59,11 @@ class DriverCalls:
 
     @contextlib.asynccontextmanager
     async def _watched(self, what: str, expected_s: float = 0.0) -> AsyncIterator[UnansweredCall]:
-        """As `_passage`, and tell of the call when the driver does not answer it."""
+        """As `_passage`, and report the call when the driver does not answer it."""
         async with self._passage():
-            with UnansweredCall(self._env, self.name, what, self._task, tell=self._tell, expected_s=expected_s) as call:
+            with UnansweredCall(
+                self._env, self.name, what, self._task, report=self._report, expected_s=expected_s
+            ) as call:
                 yield call
 
     async def start(
@@ -83,7 +85,7 @@ class DriverCalls:
                 call.hear()
                 on_text(text)
 
-            telling = asyncio.ensure_future(_follow(driver, request.task_id, hear))  # noqa: TID251 - ended below
+            following = asyncio.ensure_future(_follow(driver, request.task_id, hear))  # noqa: TID251 - ended below
             starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited or given up
             try:
                 return await asyncio.shield(starting)
@@ -92,8 +94,8 @@ class DriverCalls:
                     await keep(await starting)
                 raise
             finally:
-                telling.cancel()
-                await asyncio.gather(telling, return_exceptions=True)
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
     async def _ends_soon(self, starting: asyncio.Future[TaskHandle]) -> bool:
         """Wait for a start while the agent ends; one that takes too long is given up."""

@@ -17,11 +17,11 @@ class RunEnd:
 
     def __init__(self) -> None:
         self.ended = LightEvent()
-        self._telling = asyncio.Lock()
+        self._reporting = asyncio.Lock()
 
     async def notify(self, hooks: Callable[[], Awaitable[None]]) -> None:
         """Tell the hooks, unless that was done; returns when they are done."""
-        async with self._telling:
+        async with self._reporting:
             if not self.ended.is_set():
                 self.ended.set()
                 await hooks()

@@ -74,8 +74,8 @@ class TaskRunner:
         self.hooked = ClientTask(alloc, task_name, context, runner=weakref.proxy(self), group=group)
         self.cleaning: set[asyncio.Task[None]] = set()
         runner = weakref.proxy(self)
-        tell = lambda text: runner.note(events.driver_message(text))  # noqa: E731
-        self.calls = DriverCalls(context.drivers, spec.task.driver, context.env, task=task_name, tell=tell)
+        report = lambda text: runner.note(events.driver_message(text))  # noqa: E731
+        self.calls = DriverCalls(context.drivers, spec.task.driver, context.env, task=task_name, report=report)
         self._context = context
         self._setup = setup
         self._hooks = setup.hooks

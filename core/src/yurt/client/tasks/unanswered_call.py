@@ -27,15 +27,15 @@ class UnansweredCall:
     """
 
     def __init__(
-        self, env: Env, driver: str, what: str, task: str, *, tell: Callable[[str], None], expected_s: float = 0.0
+        self, env: Env, driver: str, what: str, task: str, *, report: Callable[[str], None], expected_s: float = 0.0
     ) -> None:
         self._env = env
         self._subject = f'driver "{driver}" has not answered the {what} of task "{task}"'
-        self._tell = tell
+        self._report = report
         self._interval_s = FIRST_S + expected_s
         self._begun_s = self._heard_s = env.monotonic()
         self._timer: Timer | None = None
-        self._is_told = False
+        self._is_reported = False
 
     def __enter__(self) -> Self:
         self._timer = self._env.call_later(self._interval_s, self._due)
@@ -44,12 +44,12 @@ class UnansweredCall:
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._is_told:
+        if self._is_reported:
             waited_s = self._env.monotonic() - self._begun_s
             log.warning("no longer waiting for a driver: after_s=%.0f call=%s", waited_s, self._subject)
 
     def hear(self) -> None:
-        """The driver has told of its progress: it does not hang."""
+        """The driver has reported progress: it does not hang."""
         self._heard_s = self._env.monotonic()
 
     def _due(self) -> None:
@@ -57,10 +57,10 @@ class UnansweredCall:
         if silent_s < self._interval_s:
             self._timer = self._env.call_later(self._interval_s - silent_s, self._due)
             return
-        self._is_told = True
+        self._is_reported = True
         text = f"{self._subject} for {silent_s:.0f} s"
         log.warning("waiting for a driver: %s", text)
-        self._tell(text)
+        self._report(text)
         longer_s = min(self._interval_s * (FACTOR - 1), INTERVAL_MAX_S)
         self._interval_s += longer_s
         self._timer = self._env.call_later(longer_s, self._due)

@@ -135,16 +135,16 @@ class ImageShelf:
 class PullReport:
     """Reports a pull at its start, shortly after, and then at intervals."""
 
-    def __init__(self, tell: Callable[[str], None], state: Callable[[], str]) -> None:
-        self._tell = tell
+    def __init__(self, publish: Callable[[str], None], state: Callable[[], str]) -> None:
+        self._publish = publish
         self._state = state
         self._wait_s = FIRST_REPORT_S
 
     async def until(self, pull: asyncio.Future[str], image: str) -> None:
         """Report until the pull is over."""
-        self._tell(f'Downloading image "{image}"')
+        self._publish(f'Downloading image "{image}"')
         while not (await asyncio.wait({pull}, timeout=self._wait_s))[0]:
-            self._tell(f'Downloading image "{image}": {self._state()}')
+            self._publish(f'Downloading image "{image}": {self._state()}')
             self._wait_s = NEXT_REPORT_S
 
 

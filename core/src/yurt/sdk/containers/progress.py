@@ -14,7 +14,7 @@ class StartProgress:
     def __init__(self) -> None:
         self._queues: dict[str, asyncio.Queue[str]] = {}
 
-    def tell(self, task_id: str, text: str) -> None:
+    def publish(self, task_id: str, text: str) -> None:
         """Publish a text; dropped without subscribers, or when they are slow."""
         queue = self._queues.get(task_id)
         if queue and not queue.full():

@@ -35,8 +35,8 @@ RESIGN_PAUSE_S: Final = 3.0
 Reason = Literal["", "vacant", "own member", "silence"]
 
 
-class Sight(Value, rename=None):
-    """A server's observations. `own_leads` is None without a local member; `silent_s`: since the last heartbeat."""
+class LeaderObservation(Value, rename=None):
+    """The leader as a server sees it. `own_leads`: None without a local member; `silent_s` since the last heartbeat."""
 
     now: float
     leader: str
@@ -60,24 +60,24 @@ class Candidacy:
         """How long etcd may take to answer a try."""
         self._term_began = 0.0
 
-    def decide(self, sight: Sight) -> Reason:
+    def decide(self, observed: LeaderObservation) -> Reason:
         """The reason to campaign now; empty for none."""
-        if not sight.own_leads:
+        if not observed.own_leads:
             self._own_leads_since = None
         elif self._own_leads_since is None:
-            self._own_leads_since = sight.now
-        if not sight.is_caught_up or sight.now < self._not_before:
+            self._own_leads_since = observed.now
+        if not observed.is_caught_up or observed.now < self._not_before:
             return ""
-        silence_s = self.patience * self._jitter * (SILENCE_S if sight.own_leads is None else OWN_SILENCE_S)
-        is_silent = sight.silent_s > silence_s
-        if sight.now < self._others_first_until:
-            return "silence" if is_silent and sight.leader not in ("", self._name) else ""
-        if sight.leader in ("", self._name):
-            goes_first = sight.own_leads is not False if not sight.heir else sight.heir == self._name
-            return "vacant" if goes_first or sight.silent_s > silence_s / 2 else ""
+        silence_s = self.patience * self._jitter * (SILENCE_S if observed.own_leads is None else OWN_SILENCE_S)
+        is_silent = observed.silent_s > silence_s
+        if observed.now < self._others_first_until:
+            return "silence" if is_silent and observed.leader not in ("", self._name) else ""
+        if observed.leader in ("", self._name):
+            goes_first = observed.own_leads is not False if not observed.heir else observed.heir == self._name
+            return "vacant" if goes_first or observed.silent_s > silence_s / 2 else ""
         if self._own_leads_since is not None:
-            has_settled = sight.now - self._own_leads_since >= SETTLED_S
-            return "own member" if has_settled or sight.silent_s > HEARD_S else ""
+            has_settled = observed.now - self._own_leads_since >= SETTLED_S
+            return "own member" if has_settled or observed.silent_s > HEARD_S else ""
         return "silence" if is_silent else ""
 
     def won(self, now: float, *, chance: float) -> None:

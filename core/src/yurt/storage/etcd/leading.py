@@ -18,7 +18,7 @@ import msgspec
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
+from yurt.storage.etcd.candidacy import Candidacy, LeaderObservation, Reason
 from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupt
 from yurt.storage.etcd.keys import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
@@ -233,7 +233,7 @@ class Leading:
         silent_s = now - self._heard_at
         if silent_s > FORGOTTEN_S:
             self._publish()
-        sight = Sight(
+        observed = LeaderObservation(
             now=now,
             leader=seen.epoch.server,
             heir=seen.epoch.heir,
@@ -242,7 +242,7 @@ class Leading:
             own_leads=own_leads,
         )
         self._head_before = seen.head.index
-        reason = self._candidacy.decide(sight)
+        reason = self._candidacy.decide(observed)
         if reason:
             await self.campaign(reason)
 
