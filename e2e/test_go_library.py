@@ -11,15 +11,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 from google.protobuf.compiler import plugin_pb2
 from yurt.goplugin.messages import read_files
 from yurt.testing.agent import Agent, pid_is_alive, running_agent, wait_for
 from yurt.testing.processes import ended_at_exit, processes
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -39,6 +41,7 @@ UNOPTIMISED = "-gcflags=all=-N -l"
 OLDEST_GO = (1, 19)
 CONFIG = '{"enabled": true}'
 UNGRACEFUL = "plugin failed to exit gracefully"
+AnyEngine = TypeVar("AnyEngine", DockerEngine, PodmanEngine)
 SCRIPT = (
     "trap 'echo bye; exit 3' TERM; echo hello $NOMAD_TASK_NAME $ACME_BOARDS; echo $$ > ${NOMAD_TASK_DIR}/pid; "
     "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done"
@@ -170,8 +173,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def serve_command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "yurt.cli.main", "driver", "serve", "-state-dir", f"{folder}/served", "raw_exec"]
+def serve_command(folder: Path, driver: str = "raw_exec") -> list[str]:
+    return [sys.executable, "-m", "yurt.cli.main", "driver", "serve", "-state-dir", f"{folder}/served", driver]
 
 
 def host(programs: Path, folder: Path, *words: str) -> dict[str, Any]:
@@ -215,6 +218,68 @@ def test_a_host_in_go_finds_a_served_driver_and_its_task_again(programs: Path, t
 
     assert saw["found"]["state"] == "RUNNING" and saw["ended"] == '3 0 ""'
     wait_for("the end of the plugin", lambda: not pid_is_alive(left["pid"]))
+
+
+@pytest.fixture
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A running Docker engine, the driver's name and its config."""
+    if reason := missing("dockerd", "containerd", "docker", "busybox", "ip"):
+        pytest.skip(reason)
+    with running_engine(DockerEngine(tmp_path_factory.mktemp("docker"))) as engine:
+        yield Engine("docker", {"endpoint": engine.endpoint}, engine.image, engine.containers)
+
+
+@pytest.fixture
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A running Podman, the driver's name and its config."""
+    if reason := missing("podman", "runc", "conmon", "busybox"):
+        pytest.skip(reason)
+    with running_engine(PodmanEngine(tmp_path_factory.mktemp("podman"))) as engine:
+        yield Engine("podman", {"socket_path": str(engine.socket)}, engine.image, engine.containers)
+
+
+class Engine(NamedTuple):
+    """A running engine for the driver of that name."""
+
+    driver: str
+    config: dict[str, str]
+    image: str
+    containers: Callable[[], list[str]]
+
+
+@contextmanager
+def running_engine(engine: AnyEngine) -> Iterator[AnyEngine]:
+    """An engine with its small image."""
+    try:
+        engine.start()
+        engine.import_image()
+        yield engine
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_a_host_in_go_leads_a_container_of_a_served_driver(
+    programs: Path, tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    engine: Engine = request.getfixturevalue(name)
+    folder = tmp_path / "host"
+    folder.mkdir()
+    task = {"image": engine.image, "network_mode": "none"}
+    settings = ["-config", json.dumps(engine.config), "-task", json.dumps(task)]
+
+    saw = host(programs, folder, *settings, str(folder), "life", *serve_command(folder, name))
+
+    assert saw["info"].startswith(f"{name} DRIVER") and saw["health"] == "HEALTHY"
+    assert {"image", "command", "args"} <= set(saw["task_options"])
+    assert (saw["stdout"], saw["stderr"]) == ("hello world\ngot usr1\nbye\n", "oops\n")
+    assert (saw["exec"], saw["exec_streaming"]) == ('4 "out\\n" "err\\n"', '5 "through\\n"')
+    assert saw["rss"] > 0 and saw["has_cpu"]
+    assert saw["running"]["state"] == "RUNNING" and saw["ended"] == '3 0 ""' and saw["exited"]["state"] == "EXITED"
+    assert saw["unknown_task"] == "task not found for given id"
+    assert 'did you mean "command"?' in saw["wrong_config"]
+    assert engine.containers() == []
+    assert UNGRACEFUL not in [line["@message"] for line in log_lines(folder)]
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])

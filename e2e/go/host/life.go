@@ -125,6 +125,9 @@ func await(what string, holds func() bool) {
 
 func (h *host) taskConfig() *drivers.TaskConfig {
 	config := map[string]interface{}{"command": "/bin/sh", "args": []string{"-c", script}}
+	for name, value := range h.task {
+		config[name] = value
+	}
 	for _, folder := range []string{"alloc", "alloc/alloc/logs", "alloc/web/local", "alloc/web/secrets"} {
 		check(os.MkdirAll(h.path(folder), 0o700), "mkdir")
 	}

@@ -1,9 +1,9 @@
 // Command host starts a driver plugin as a Nomad agent does, through hashicorp/go-plugin, and leads a task through its
 // life. What it saw is printed as one JSON object; it ends with an error when a step fails.
 //
-//	host [-tls] [-config JSON] FOLDER life COMMAND [ARG...]      start, use, end
-//	host [-config JSON] FOLDER leave COMMAND [ARG...]            start a task and end without a word to the plugin
-//	host FOLDER return                                           find plugin and task again, end both
+//	host [-tls] [-config JSON] [-task JSON] FOLDER life COMMAND [ARG...]   start, use, end
+//	host [-config JSON] [-task JSON] FOLDER leave COMMAND [ARG...]         start a task and end without a word to the plugin
+//	host FOLDER return                                                     find plugin and task again, end both
 package main
 
 import (
@@ -28,6 +28,7 @@ import (
 type host struct {
 	folder string
 	config map[string]interface{}
+	task   map[string]interface{}
 	client *plugin.Client
 	base   base.BasePluginClient
 	driver drivers.DriverClient
@@ -106,9 +107,11 @@ type left struct {
 func main() {
 	encrypted := flag.Bool("tls", false, "speak mutual TLS")
 	config := flag.String("config", "{}", "the config of the plugin block")
+	task := flag.String("task", "{}", "what the task's config holds besides its command")
 	flag.Parse()
 	h := &host{folder: flag.Arg(0), saw: map[string]interface{}{}}
 	check(json.Unmarshal([]byte(*config), &h.config), "config")
+	check(json.Unmarshal([]byte(*task), &h.task), "task")
 	start := func() {
 		made := h.clientConfig()
 		made.Cmd = exec.Command(flag.Arg(2), flag.Args()[3:]...)
