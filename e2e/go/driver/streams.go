@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -65,6 +66,7 @@ func (d *driver) ExecTask(ctx context.Context, asked *drivers.ExecTaskRequest) (
 	defer cancel()
 	command := exec.CommandContext(ctx, asked.Command[0], asked.Command[1:]...)
 	command.Env = environment(found.config)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: credential(found.config)}
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	code := codeOf(command.Run())
@@ -101,6 +103,7 @@ func (d *driver) ExecTaskStreaming(stream drivers.Driver_ExecTaskStreamingServer
 	}
 	command := exec.CommandContext(stream.Context(), first.Setup.Command[0], first.Setup.Command[1:]...)
 	command.Env = environment(found.config)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: credential(found.config)}
 	input, err := command.StdinPipe()
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ type task struct {
 func startTask(asked *drivers.TaskConfig, config taskConfig) (*task, error) {
 	command := exec.Command(config.Command, config.Args...)
 	command.Dir = filepath.Join(asked.AllocDir, asked.Name)
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential(asked)}
 	command.Env = environment(asked)
 	stdout, err := os.OpenFile(asked.StdoutPath, os.O_WRONLY, 0)
 	if err != nil {
@@ -59,6 +59,15 @@ func startTask(asked *drivers.TaskConfig, config taskConfig) (*task, error) {
 	}
 	go made.wait(command)
 	return made, nil
+}
+
+// credential is the dynamic user of a task, whose name holds its ids; nil for another user.
+func credential(asked *drivers.TaskConfig) *syscall.Credential {
+	id, err := strconv.ParseUint(strings.TrimPrefix(asked.User, "nomad-"), 10, 31)
+	if err != nil || !strings.HasPrefix(asked.User, "nomad-") {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}
 }
 
 func environment(asked *drivers.TaskConfig) []string {
