@@ -17,6 +17,7 @@ import playwright
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from playwright.sync_api import sync_playwright
 from yurt.testing.agent import Agent, dev_token, free_ports, wait_for
 
 HERE = Path(__file__).parent / "oidc"
@@ -25,6 +26,7 @@ CLAIMS = {
     "bert": {"name": "Bert", "team": "db", "groups": []},
 }
 INSTALL_S = 300
+CHROMIUM = "/usr/bin/chromium"
 NODE = Path(playwright.__file__).parent / "driver" / "node"
 """Playwright brings the current node along; Debian's is older than the provider supports."""
 
@@ -110,7 +112,12 @@ def clients(site: Site, key: rsa.RSAPrivateKey) -> list[dict[str, Any]]:
     numbers = key.public_key().public_numbers()
     n, e = (base64.urlsafe_b64encode(v.to_bytes((v.bit_length() + 7) // 8, "big")).rstrip(b"=").decode()
             for v in (numbers.n, numbers.e))  # fmt: skip
-    common = {"redirect_uris": [site.redirect], "grant_types": ["authorization_code"], "response_types": ["code"]}
+    pages = f"{site.agent.address}/ui/sign-in"
+    common = {
+        "redirect_uris": [site.redirect, pages],
+        "grant_types": ["authorization_code"],
+        "response_types": ["code"],
+    }
     jwk = {"kty": "RSA", "kid": "client-key", "use": "sig", "alg": "RS256", "n": n, "e": e}
     by_key = {"token_endpoint_auth_method": "private_key_jwt", "token_endpoint_auth_signing_alg": "RS256"}
     return [
@@ -127,8 +134,8 @@ def method(site: Site, name: str, **config: Any) -> None:
     agent = site.agent
     fixed = {
         "OIDCDiscoveryURL": site.issuer, "OIDCClientID": name, "OIDCEnablePKCE": True, "OIDCScopes": ["profile"],
-        "AllowedRedirectURIs": [site.redirect], "ClaimMappings": {"team": "team", "name": "name"},
-        "ListClaimMappings": {"groups": "groups"},
+        "AllowedRedirectURIs": [site.redirect, f"{agent.address}/ui/sign-in"],
+        "ClaimMappings": {"team": "team", "name": "name"}, "ListClaimMappings": {"groups": "groups"},
     }  # fmt: skip
     body = {"Name": name, "Type": "OIDC", "TokenLocality": "local", "MaxTokenTTL": "10m",
             "TokenNameFormat": "${value.name} by ${auth_method_name}", "Config": {**fixed, **config}}  # fmt: skip
@@ -200,3 +207,22 @@ def test_new_keys_of_the_provider_count_at_once(site: Site) -> None:
     site.provider.start()
     done = log_in(site, "public", "alice")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="Debian's chromium is not installed")
+def test_a_browser_signs_in_through_the_provider(site: Site) -> None:
+    method(site, "public")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(base_url=site.agent.address)
+        page.set_default_timeout(60_000)
+        page.goto("/ui/sign-in?back=%2Fui%2Fjobs")
+        page.get_by_role("button", name="Sign in with public").click()
+        page.locator("[name=login]").fill("alice")
+        page.locator("[name=password]").fill("x")
+        page.locator("[type=submit]").click()
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("Alice by public").wait_for()
+        page.wait_for_url("**/ui/jobs")
+        assert page.evaluate("() => document.cookie") == ""
+        browser.close()

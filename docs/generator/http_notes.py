@@ -95,6 +95,8 @@ GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that a
 GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
+GET /v1/yurt/allocation/:id/usage | What its tasks used in the last 15 minutes ([details](web-ui-api.md)).
+GET /v1/yurt/node/:id/usage | What a node used in the last 15 minutes ([details](web-ui-api.md)).
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.
 PUT /v1/yurt/job/why-not | Yurt's own: why the body's job, or the child it would make, has no place; what would help.
@@ -170,8 +172,8 @@ PUT /v1/client/identity/renew | Has a node ask its servers for a new identity.
 GET /v1/client/metadata | The metadata of a node: what holds, what was changed, what its configuration says.
 PUT /v1/client/metadata | Changes the metadata of a node; null takes a value away.
 GET /v1/client/allocation/:id/snapshot | The ephemeral disk of an allocation that has ended, as a tar archive.
-GET /v1/client/allocation/:id/pause | Empty: no task has a schedule.
-PUT /v1/client/allocation/:id/pause | 501: schedules of tasks belong to Nomad's Enterprise edition.
+GET /v1/client/allocation/:id/pause | Whether the `task` may run: pause, scheduled_pause or run.
+PUT /v1/client/allocation/:id/pause | Pauses a task, lets it run, or lets its schedule decide.
 GET /v1/agent/keyring/list | No keys: mutual TLS protects the servers' gossip, as the messages say.
 PUT /v1/agent/keyring/install | 400: there is no gossip key; the text says what to set up instead.
 PUT /v1/agent/keyring/use | As above.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
@@ -115,9 +116,12 @@ JOBS = [
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    with running_agent(
-        tmp_path_factory.mktemp("ui"), extra={"ui": {"enabled": True, "label": {"text": "tests"}}}
-    ) as agent:
+    folder = tmp_path_factory.mktemp("ui")
+    extra = {
+        "ui": {"enabled": True, "label": {"text": "tests"}},
+        "client": {"host_volume_register_dirs": [str(folder)]},
+    }
+    with running_agent(folder, extra=extra) as agent:
         for each in JOBS:
             agent.call("PUT", "/v1/jobs", {"Job": each})
         parsed = agent.call("PUT", "/v1/jobs/parse", {"JobHCL": HCL, "Canonicalize": True})
@@ -158,21 +162,65 @@ def new_context(chromium: Browser, address: str) -> BrowserContext:
     return made
 
 
-@pytest.fixture
-def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
-    """A page whose test fails on errors of scripts, on broken rules of its policy and on requests to another origin."""
+VISIT = """to => new Promise(done => {
+  history.pushState(null, '', to);
+  dispatchEvent(new PopStateEvent('popstate'));
+  setTimeout(done, 20);
+})"""
+KEEPS = (
+    """() => localStorage.length > 0 || sessionStorage.length > 0 || document.querySelector('dialog[open]') !== null"""
+)
+
+
+def visit(page: Page, path: str) -> None:
+    """Show an address within the pages that are loaded, as a click on a link does; the first one is loaded."""
+    if "/ui" in page.url:
+        page.evaluate(VISIT, path)
+    else:
+        page.goto(path)
+
+
+class WatchedPage(NamedTuple):
+    """A page, and what went wrong in it: errors of scripts, broken rules of its policy, requests to another origin."""
+
+    page: Page
+    faults: list[str]
+
+
+@contextmanager
+def watched_page(context: BrowserContext, address: str) -> Iterator[WatchedPage]:
+    """A new page, whose faults are gathered."""
     page, faults = context.new_page(), list[str]()
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.on(
-        "request",
-        lambda sent: None if sent.url.startswith((agent.address, "data:", "blob:")) else faults.append(sent.url),
+        "request", lambda sent: None if sent.url.startswith((address, "data:", "blob:")) else faults.append(sent.url)
     )
     page.on("console", lambda said: faults.append(said.text) if is_fault(said.type, said.text) else None)
-    yield page
-    if page.url.startswith(agent.address):
-        page.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+    yield WatchedPage(page, faults)
     page.close()
+
+
+@pytest.fixture(scope="module")
+def shared_page(agent: Agent, context: BrowserContext) -> Iterator[WatchedPage]:
+    """One page for the tests of a module: to load a document takes ten times as long as to follow a link."""
+    with watched_page(context, agent.address) as watched:
+        yield watched
+
+
+@pytest.fixture
+def page(agent: Agent, shared_page: WatchedPage, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page, of whose faults there may be none; where a test fails or leaves something behind, it is loaded anew."""
+    page, faults = shared_page
+    faults.clear()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(color_scheme="light")
+    failed = request.session.testsfailed
+    yield page
+    page.unroute_all()
+    if page.url.startswith(agent.address) and (request.session.testsfailed > failed or page.evaluate(KEEPS)):
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+        page.goto("about:blank")
     assert not faults, "\n".join(faults)
 
 

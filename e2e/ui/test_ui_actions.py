@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 from yurt.testing.agent import Agent, wait_for
 
-from e2e.ui.conftest import job, task
+from e2e.ui.conftest import job, task, visit
 
 
 def confirm(page: Page, action: str, command: str | None = None) -> None:
@@ -26,15 +26,15 @@ def rows(page: Page, label: str) -> Locator:
 
 
 def test_jobs_are_searched_filtered_sorted_and_kept_in_the_address(page: Page) -> None:
-    page.goto("/ui/jobs")
+    visit(page, "/ui/jobs")
     expect(rows(page, "Jobs")).to_have_count(8)
     page.keyboard.press("F")
     page.keyboard.type("nigh")
     expect(rows(page, "Jobs")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"q=nigh"))
-    page.goto("/ui/jobs?q=" + 'Type%20%3D%3D%20"system"')
+    visit(page, "/ui/jobs?q=" + 'Type%20%3D%3D%20"system"')
     expect(rows(page, "Jobs")).to_have_count(1)
-    page.goto("/ui/jobs")
+    visit(page, "/ui/jobs")
     page.get_by_text("Status ▾").click()
     page.get_by_label(re.compile("^failed")).check()
     expect(rows(page, "Jobs")).to_have_count(1)
@@ -47,7 +47,7 @@ def test_jobs_are_searched_filtered_sorted_and_kept_in_the_address(page: Page) -
 
 
 def test_the_keyboard_alone_suffices(page: Page) -> None:
-    page.goto("/ui/jobs?sort=ID")
+    visit(page, "/ui/jobs?sort=ID")
     expect(rows(page, "Jobs")).to_have_count(8)
     page.keyboard.press("j")
     page.keyboard.press("j")
@@ -73,7 +73,7 @@ def test_the_keyboard_alone_suffices(page: Page) -> None:
 
 
 def test_keys_are_chosen_by_the_reader(page: Page) -> None:
-    page.goto("/ui/jobs")
+    visit(page, "/ui/jobs")
     expect(page.locator("main")).to_contain_text("everywhere")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
@@ -94,7 +94,7 @@ def test_keys_are_chosen_by_the_reader(page: Page) -> None:
 
 
 def test_a_job_file_is_kept_as_a_template(page: Page) -> None:
-    page.goto("/ui/jobs/run")
+    visit(page, "/ui/jobs/run")
     editor = page.locator("[data-editor='Job file'] .cm-content")
     expect(editor).to_contain_text("example")
     page.get_by_role("button", name="Templates").click()
@@ -104,7 +104,7 @@ def test_a_job_file_is_kept_as_a_template(page: Page) -> None:
     page.get_by_role("button", name="Save this job file as a template").click()
     page.get_by_role("dialog").get_by_role("textbox", name="Name").fill("ours")
     page.get_by_role("dialog").get_by_role("button", name="Save template").click()
-    page.goto("/ui/jobs/run")
+    visit(page, "/ui/jobs/run")
     page.get_by_role("button", name="Templates").click()
     saved = page.get_by_role("dialog").get_by_role("listitem").filter(has_text="ours")
     saved.get_by_role("button", name="Use").click()
@@ -116,7 +116,7 @@ def test_a_job_file_is_kept_as_a_template(page: Page) -> None:
 
 def test_nodes_are_drained_together(page: Page, agent: Agent) -> None:
     node = agent.get("/v1/nodes")[0]
-    page.goto("/ui/nodes")
+    visit(page, "/ui/nodes")
     page.get_by_label("Select all rows").check()
     selected = page.get_by_role("region", name="Selected nodes")
     selected.get_by_role("button", name="Drain").click()
@@ -134,7 +134,7 @@ def test_nodes_are_drained_together(page: Page, agent: Agent) -> None:
 def test_a_queued_job_shows_its_place(page: Page, agent: Agent) -> None:
     agent.call("PUT", "/v1/node/pools", {"Name": "batch", "BatchQueue": {"fifo": {}}})
     agent.call("PUT", "/v1/jobs", {"Job": job("queued", [task("run", "true")], Type="batch", NodePool="batch")})
-    page.goto("/ui/waiting")
+    visit(page, "/ui/waiting")
     expect(rows(page, "Queues").first).to_contain_text("queued")
     page.get_by_role("table", name="Queues").get_by_role("link", name="queued").click()
     expect(page.get_by_role("region", name="In the queue")).to_contain_text("1 of 1")
@@ -142,7 +142,7 @@ def test_a_queued_job_shows_its_place(page: Page, agent: Agent) -> None:
 
 
 def test_changes_appear_without_reloading(page: Page, agent: Agent) -> None:
-    page.goto("/ui/jobs?q=live")
+    visit(page, "/ui/jobs?q=live")
     expect(page.locator(".live")).to_contain_text("live")
     expect(page.locator("main")).to_contain_text("0 jobs")
     job = agent.get("/v1/job/everywhere") | {"ID": "live-job", "Name": "live-job", "Type": "service"}
@@ -154,7 +154,7 @@ def test_changes_appear_without_reloading(page: Page, agent: Agent) -> None:
 
 
 def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(page: Page, agent: Agent) -> None:
-    page.goto("/ui/jobs/run")
+    visit(page, "/ui/jobs/run")
     editor = page.locator("[data-editor='Job file'] .cm-content")
     editor.click()
     page.keyboard.press("Control+a")
@@ -170,7 +170,7 @@ def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(pag
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page).to_have_url(re.compile("/ui/jobs/fresh"))
     agent.running("fresh", 1)
-    page.goto("/ui/jobs/run?edit=fresh&namespace=default")
+    visit(page, "/ui/jobs/run?edit=fresh&namespace=default")
     expect(editor).to_contain_text("memory = 32")
     editor.get_by_text("memory = 32").click()
     page.keyboard.press("End")
@@ -185,7 +185,7 @@ def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(pag
     expect(page.get_by_role("group", name="Differences")).to_contain_text("32 → 30")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page).to_have_url(re.compile("/ui/jobs/fresh"))
-    page.goto("/ui/jobs/fresh/versions")
+    visit(page, "/ui/jobs/fresh/versions")
     page.get_by_role("button", name="Changes").first.click()
     expect(page.get_by_role("group", name="Differences")).to_contain_text("32 → 30")
     page.get_by_role("button", name="Side by side").first.click()
@@ -196,14 +196,14 @@ def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(pag
     page.get_by_role("dialog").get_by_label("Name").fill("good")
     page.get_by_role("dialog").get_by_role("button", name="Tag", exact=True).click()
     expect(page.locator("main")).to_contain_text("tag good")
-    page.goto("/ui/jobs/fresh")
+    visit(page, "/ui/jobs/fresh")
     confirm(page, "Stop", "yurt job stop fresh")
     wait_for("a stopped job", lambda: agent.get("/v1/job/fresh")["Stop"])
     expect(page.locator("[data-action=Start]")).to_be_visible()
 
 
 def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page, agent: Agent) -> None:
-    page.goto("/ui/")
+    visit(page, "/ui/")
     page.locator("main").get_by_role("link", name="big").first.click()
     page.get_by_role("navigation", name="Sections").get_by_text("Why it waits").click()
     expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("Have enough free resources0")
@@ -217,7 +217,7 @@ def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page, agent: Agent
 
 
 def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> None:
-    page.goto("/ui/jobs/web")
+    visit(page, "/ui/jobs/web")
     page.locator("[data-action=Scale]").click()
     page.get_by_role("dialog").get_by_label("Count").fill("3")
     page.keyboard.press("Enter")
@@ -225,15 +225,15 @@ def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> N
     page.get_by_role("navigation", name="Sections").get_by_text("Scaling").click()
     expect(page.locator("main")).to_contain_text("2 → 3")
     agent.running("web", 3)
-    page.goto("/ui/jobs/convert")
+    visit(page, "/ui/jobs/convert")
     page.locator("[data-action=Dispatch]").click()
     page.get_by_role("dialog").get_by_label("input").fill("a picture")
     page.get_by_role("dialog").get_by_label("Payload").fill("päyload")
     page.get_by_role("dialog").get_by_role("button", name="Dispatch", exact=True).click()
     expect(page.locator("main")).to_contain_text("päyload")
-    page.goto("/ui/jobs/convert/children")
+    visit(page, "/ui/jobs/convert/children")
     expect(rows(page, "Jobs")).to_have_count(1)
-    page.goto("/ui/jobs/nightly")
+    visit(page, "/ui/jobs/nightly")
     confirm(page, "Launch now", "yurt job periodic force nightly")
     wait_for("a child", lambda: [row for row in agent.get("/v1/jobs?prefix=nightly/") if "periodic" in row["ID"]])
 
@@ -243,7 +243,7 @@ def alloc_of(agent: Agent, job: str) -> dict[str, Any]:
 
 
 def test_logs_follow_search_and_stay_text(page: Page, agent: Agent) -> None:
-    page.goto(f"/ui/allocations/{alloc_of(agent, 'web')['ID']}?tab=logs&from=start")
+    visit(page, f"/ui/allocations/{alloc_of(agent, 'web')['ID']}?tab=logs&from=start")
     log = page.get_by_role("log")
     expect(log).to_contain_text("tick")
     assert page.locator(".log-line").count() < 200
@@ -265,7 +265,7 @@ def test_logs_follow_search_and_stay_text(page: Page, agent: Agent) -> None:
 
 
 def test_a_terminal_runs_commands(page: Page, agent: Agent) -> None:
-    page.goto(f"/ui/allocations/{alloc_of(agent, 'web')['ID']}/server?tab=exec")
+    visit(page, f"/ui/allocations/{alloc_of(agent, 'web')['ID']}/server?tab=exec")
     page.get_by_role("button", name="Run", exact=True).click()
     screen = page.locator("[data-terminal] .xterm-rows")
     expect(screen).to_contain_text(re.compile(r"[$#]"))
@@ -275,25 +275,65 @@ def test_a_terminal_runs_commands(page: Page, agent: Agent) -> None:
     red = screen.locator("span.xterm-fg-1", has_text="colour")
     expect(red.first).to_be_visible()
     assert red.first.evaluate("e => getComputedStyle(e).color") != screen.evaluate("e => getComputedStyle(e).color")
+    page.keyboard.type(
+        "printf '\\033]0;evil\\007\\033]52;c;ZXZpbA==\\007\\033]8;;javascript:alert(1)\\007x\\033]8;;\\007%s\\n' done\n"
+    )
+    expect(screen).to_contain_text("xdone")
+    expect(page).to_have_title("server · Yurt")
+    assert page.locator("[data-terminal] a").count() == 0
     page.keyboard.type("exit 4\n")
     expect(page.locator("main")).to_contain_text("exit code 4")
 
 
 def test_files_are_read_and_an_allocation_is_restarted_and_stopped(page: Page, agent: Agent) -> None:
     alloc = alloc_of(agent, "web")
-    page.goto(f"/ui/allocations/{alloc['ID']}?tab=files&path=/alloc/logs")
+    visit(page, f"/ui/allocations/{alloc['ID']}?tab=files&path=/alloc/logs")
     page.get_by_role("button", name="server.stdout.0").click()
     expect(page.get_by_label("Contents")).to_contain_text("line 7")
-    page.goto(f"/ui/allocations/{alloc['ID']}")
+    visit(page, f"/ui/allocations/{alloc['ID']}")
     confirm(page, "Restart", f"yurt alloc restart {alloc['ID']}")
     expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("Restart Signaled")
     confirm(page, "Stop", f"yurt alloc stop {alloc['ID']}")
     expect(page.locator("main")).to_contain_text("replaced by")
 
 
+def test_a_task_is_paused_and_runs_again(page: Page, agent: Agent) -> None:
+    alloc = alloc_of(agent, "everywhere")
+    visit(page, f"/ui/allocations/{alloc['ID']}/agent")
+    confirm(page, "Pause task", f"yurt alloc pause -state=pause {alloc['ID']} agent")
+    expect(page.get_by_role("region", name="Facts")).to_contain_text("by an operator")
+    confirm(page, "Run task", f"yurt alloc pause -state=run {alloc['ID']} agent")
+    expect(page.locator("[data-action='Pause task']")).to_be_visible()
+
+
+def test_what_if_composes_the_command(page: Page, agent: Agent) -> None:
+    node = agent.get("/v1/nodes")[0]
+    visit(page, f"/ui/nodes/{node['ID']}")
+    page.get_by_role("link", name="What if it were lost?").click()
+    expect(page.get_by_role("region", name="The command")).to_contain_text(f"yurt whatif -lose={node['ID']}")
+    page.get_by_label("Nodes are added like:").select_option(node["Name"])
+    page.get_by_label("How many:").fill("4")
+    expect(page.get_by_role("region", name="The command")).to_contain_text(f"-add=4:{node['ID']}")
+
+
+def test_a_host_volume_is_shown_and_deleted(page: Page, agent: Agent) -> None:
+    path = agent.folder / "scratch"
+    path.mkdir()
+    node = agent.get("/v1/nodes")[0]["ID"]
+    asked = [{"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}]
+    volume = {"Name": "scratch", "NodeID": node, "HostPath": str(path), "RequestedCapabilities": asked}
+    agent.call("PUT", "/v1/volume/host/register", {"Volume": volume})
+    visit(page, "/ui/storage")
+    page.get_by_role("link", name="scratch").click()
+    expect(page.get_by_role("region", name="Facts")).to_contain_text(str(path))
+    expect(page.get_by_role("region", name="Capabilities")).to_contain_text("single-node-writer, file-system")
+    confirm(page, "Delete", "yurt volume delete -type=host")
+    expect(page.locator("main")).to_contain_text("No host volumes were made")
+
+
 def test_declared_actions_run_and_show_their_output(page: Page, agent: Agent) -> None:
-    wait_for("a running allocation", lambda: "running" in [row["ClientStatus"] for row in agent.allocs("web")])
-    page.goto("/ui/jobs/web/commands")
+    agent.running("web", agent.get("/v1/job/web")["TaskGroups"][0]["Count"])
+    visit(page, "/ui/jobs/web/commands")
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator("main")).to_contain_text("from the task")
     expect(page.locator("main")).to_contain_text("exit code 0")
@@ -301,7 +341,7 @@ def test_declared_actions_run_and_show_their_output(page: Page, agent: Agent) ->
 
 def test_a_node_takes_no_allocations_and_keeps_metadata(page: Page, agent: Agent) -> None:
     node = agent.get("/v1/nodes")[0]["ID"]
-    page.goto(f"/ui/nodes/{node}?tab=meta")
+    visit(page, f"/ui/nodes/{node}?tab=meta")
     page.locator("[data-action='Add metadata']").click()
     page.get_by_role("dialog").get_by_label("Name").fill("rack")
     page.get_by_role("dialog").get_by_label("Value").fill("r7")
@@ -314,7 +354,7 @@ def test_a_node_takes_no_allocations_and_keeps_metadata(page: Page, agent: Agent
 
 
 def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Page, agent: Agent) -> None:
-    page.goto("/ui/variables/nomad/jobs/web")
+    visit(page, "/ui/variables/nomad/jobs/web")
     expect(page.locator("main")).to_contain_text("••••••••")
     assert "swordfish" not in page.locator("main").inner_html()
     page.keyboard.press("v")
@@ -328,7 +368,7 @@ def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Pag
     page.get_by_role("button", name="Overwrite theirs").click()
     page.get_by_role("button", name="Show values").click()
     expect(page.locator("main")).to_contain_text("mine")
-    page.goto("/ui/variables?new=1")
+    visit(page, "/ui/variables?new=1")
     page.get_by_label("Path").fill("apps/one")
     page.get_by_label("Key 1", exact=True).fill("k")
     page.get_by_label("Value 1").fill("v")
@@ -338,7 +378,7 @@ def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Pag
 
 
 def test_a_namespace_is_made_and_deleted(page: Page, agent: Agent) -> None:
-    page.goto("/ui/namespaces?new=1")
+    visit(page, "/ui/namespaces?new=1")
     editor = page.get_by_role("dialog").locator(".cm-content")
     editor.click()
     page.keyboard.press("Control+a")
@@ -354,7 +394,7 @@ def test_jobs_are_stopped_together_and_views_are_saved(page: Page, agent: Agent)
     job = agent.get("/v1/job/everywhere")
     for name in ("pair-1", "pair-2"):
         agent.call("PUT", "/v1/jobs", {"Job": job | {"ID": name, "Name": name, "Type": "service"}})
-    page.goto("/ui/jobs?q=pair")
+    visit(page, "/ui/jobs?q=pair")
     expect(rows(page, "Jobs")).to_have_count(2)
     page.get_by_text("Views ▾").click()
     page.get_by_role("button", name="Save this view").click()
@@ -368,16 +408,47 @@ def test_jobs_are_stopped_together_and_views_are_saved(page: Page, agent: Agent)
     expect(rows(page, "Jobs")).to_have_count(0)
 
 
+TOUCH_PX = 24
+"""The least size of what is touched (WCAG 2.2, 2.5.8)."""
+
+
+def box_of(target: Locator) -> tuple[float, float, float, float]:
+    """Left, top, width and height in the window."""
+    box = target.bounding_box()
+    assert box is not None
+    return box["x"], box["y"], box["width"], box["height"]
+
+
+def in_sight(target: Locator) -> bool:
+    """Its top is in the window, and nothing of it beyond the sides."""
+    left, top, width, _ = box_of(target)
+    size = target.page.viewport_size
+    assert size is not None
+    return left >= 0 and left + width <= size["width"] and 0 <= top < size["height"]
+
+
 def test_a_new_user_on_a_phone_finds_why_a_job_fails_and_restarts_it(page: Page, agent: Agent) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto("/ui/")
+    page.set_viewport_size({"width": 360, "height": 740})
+    visit(page, "/ui/")
     page.locator("main").get_by_role("link", name="crash").first.click()
-    expect(page.locator("main")).to_contain_text("What fails")
+    reason = page.get_by_role("region", name="What fails")
+    expect(reason).to_contain_text("Exit Code: 3")
+    expect(reason).to_contain_text("no luck")
+    assert in_sight(reason), "the reason is in sight without scrolling"
     page.get_by_role("link", name="Log", exact=True).first.click()
     expect(page.get_by_role("log")).to_contain_text("no luck")
     page.get_by_role("link", name="crash", exact=True).click()
-    confirm(page, "Retry failed", "yurt job eval -force-reschedule crash")
+    retry = page.locator("[data-action='Retry failed']").first
+    expect(retry).to_be_visible()
+    assert in_sight(retry) and min(box_of(retry)[2:]) >= TOUCH_PX
+    retry.click()
+    button = page.get_by_role("dialog").get_by_role("button", name="Retry failed", exact=True)
+    expect(page.get_by_role("dialog")).to_contain_text("yurt job eval -force-reschedule crash")
+    assert in_sight(button) and min(box_of(button)[2:]) >= TOUCH_PX
+    button.click()
     wait_for("a new attempt", lambda: len(agent.allocs("crash")) > 1)
+    expect(page.locator("main")).to_contain_text("failed")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
 
 
 def test_all_pages_of_a_browser_share_one_stream(context: BrowserContext, agent: Agent) -> None:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from yurt.testing.agent import Agent, dev_token, wait_for
 
-from e2e.ui.conftest import new_context
+from e2e.ui.conftest import new_context, watched_page
 
 SHOWN = "URL for web UI: "
 
@@ -33,6 +33,14 @@ def context(agent: Agent, chromium: Browser) -> Iterator[BrowserContext]:
     made = new_context(chromium, agent.address)
     yield made
     made.close()
+
+
+@pytest.fixture
+def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
+    """A page of that profile."""
+    with watched_page(context, agent.address) as (page, faults):
+        yield page
+    assert not faults, "\n".join(faults)
 
 
 def test_a_command_signs_a_browser_in_once(page: Page, agent: Agent) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from yurt.client import usage_history
 from yurt.client.allocations import disk_use
 from yurt.client.allocations.alloc_operations import AllocOperations
 from yurt.client.allocations.alloc_service import AllocService
@@ -59,6 +60,7 @@ from yurt.client.servers.node_registration import NodeRegistration
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
+from yurt.client.usage_history import UsageHistory
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
@@ -191,6 +193,7 @@ class Client:
             operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter(), execs=execs),
             garbage=GarbageCollector(config, env, allocs, on_removed=context.users.release),
             usage=usage,
+            history=UsageHistory(allocs, env, meter=meter(), node=node, devices=self.devices),
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
             figures=ClientGauges(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),
             metadata=Metadata(static_meta(config.meta), store=self._surroundings.database, node=node),
@@ -208,6 +211,7 @@ class Client:
         sizes = DiskWatch(config.alloc_dir, env, mode=over_size, runners=lambda: self.allocs.live)
         disconnection = DisconnectionWatch(self.allocs, env, contact=lambda: self._standing.contact)
         spec = config.shutdown_drain
+        has_history = config.options.get(usage_history.OPTION, usage_history.ON) != usage_history.OFF
         return (
             *(
                 [ClientLoop("end of the shutdown drain", partial(self._end_drain, spec, env), may_fail=True)]
@@ -220,6 +224,7 @@ class Client:
             ClientLoop("stop_on_client_after", disconnection.run),
             ClientLoop("garbage collection", self.calls.garbage.run),
             ClientLoop("sizes of allocations", partial(sizes.run, group)),
+            *([ClientLoop("usage of the last minutes", self.calls.history.run, may_fail=True)] if has_history else ()),
             ClientLoop("networks of allocations", context.networks.run, may_fail=True),
             ClientLoop("networks of this machine", offers.run, may_fail=True),
             ClientLoop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),

@@ -13,19 +13,52 @@ from yurt.client.gauges import ClientGauges
 from yurt.client.host_usage import HostUsage
 from yurt.client.node.metadata import Metadata
 from yurt.client.servers.node_token import NodeToken
+from yurt.client.usage_history import UsageHistory
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.diagnostics import agent_diagnostics
 from yurt.runtime.log_tap import log_texts
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
-from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
+from yurt.structs.rpc import (
+    AllocCheckStatus,
+    AllocResourceUsage,
+    AllocUsageHistory,
+    FileInfo,
+    HostStats,
+    HostUsageHistory,
+    NodeMeta,
+    StreamFrame,
+)
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OlderNodeCalls:
-    """The node, as servers of the version before this one call it."""
+class UsageCalls:
+    """The calls about what the node and its allocations use (`yurt.server.ports.UsagePort`)."""
 
     operations: AllocOperations
+    usage: HostUsage
+    history: UsageHistory
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Resource usage of an allocation, or of one task when `task` is not empty."""
+        return await self.operations.alloc_stats(alloc_id, task)
+
+    async def host_stats(self) -> HostStats:
+        """Resource usage of the host."""
+        return await self.usage.stats()
+
+    async def alloc_usage_history(self, alloc_id: str, task: str) -> AllocUsageHistory:
+        """Usage in the last minutes of an allocation's tasks, or of one when `task` is not empty."""
+        return await self.history.of_alloc(alloc_id, task)
+
+    async def host_usage_history(self) -> HostUsageHistory:
+        """Usage of the host in the last minutes."""
+        return self.history.of_host()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderNodeCalls(UsageCalls):
+    """The node, as servers of the version before this one call it."""
 
     async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
         """Whether a task is paused, by a user or by its schedule; asked by an older server."""
@@ -38,7 +71,6 @@ class NodeCalls(OlderNodeCalls):
 
     files: AllocFiles
     garbage: GarbageCollector
-    usage: HostUsage
     figures: ClientGauges
     metadata: Metadata
     token: NodeToken
@@ -68,10 +100,6 @@ class NodeCalls(OlderNodeCalls):
     ) -> AsyncGenerator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
         return self.files.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=follow)
-
-    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Resource usage of an allocation, or of one task when `task` is not empty."""
-        return await self.operations.alloc_stats(alloc_id, task)
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """The last results of the checks of an allocation's services."""
@@ -104,10 +132,6 @@ class NodeCalls(OlderNodeCalls):
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""
         await self.garbage.collect(alloc_id)
-
-    async def host_stats(self) -> HostStats:
-        """Resource usage of the host."""
-        return await self.usage.stats()
 
     async def node_meta(self) -> NodeMeta:
         """The node's metadata."""

@@ -9,7 +9,16 @@ from typing import Any, Protocol
 from yurt.access.calls import CallerKind, allowed
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import Member
-from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
+from yurt.structs.rpc import (
+    AllocCheckStatus,
+    AllocResourceUsage,
+    AllocUsageHistory,
+    FileInfo,
+    HostStats,
+    HostUsageHistory,
+    NodeMeta,
+    StreamFrame,
+)
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
@@ -22,7 +31,31 @@ class OlderNodePort(Protocol):
         ...
 
 
-class NodePort(OlderNodePort, Protocol):
+class UsagePort(Protocol):
+    """What a client node and its allocations use."""
+
+    @allowed(CallerKind.SERVER)
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Usage of an allocation, or of one task if `task` is not empty."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def host_stats(self) -> HostStats:
+        """Usage of the host."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def alloc_usage_history(self, alloc_id: str, task: str) -> AllocUsageHistory:
+        """Usage in the last minutes of an allocation's tasks, or of one if `task` is not empty."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def host_usage_history(self) -> HostUsageHistory:
+        """Usage of the host in the last minutes."""
+        ...
+
+
+class NodePort(OlderNodePort, UsagePort, Protocol):
     """Calls raise NotFound (unknown allocation, task or file), Invalid (bad argument) or DriverError."""
 
     @allowed(CallerKind.SERVER)
@@ -55,18 +88,8 @@ class NodePort(OlderNodePort, Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Usage of an allocation, or of one task if `task` is not empty."""
-        ...
-
-    @allowed(CallerKind.SERVER)
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """The last results of an allocation's service checks."""
-        ...
-
-    @allowed(CallerKind.SERVER)
-    async def host_stats(self) -> HostStats:
-        """Usage of the host."""
         ...
 
     @allowed(CallerKind.SERVER)

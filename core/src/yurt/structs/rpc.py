@@ -182,6 +182,42 @@ class AllocResourceUsage(Value):
     timestamp: int = 0
 
 
+class DeviceUsageSeries(Value):
+    """What one device was used in the last minutes, oldest first; None where its plugin does not say."""
+
+    name: str = ""
+    at: tuple[int, ...] = ()
+    """Unix ns."""
+    memory_mb: tuple[float | None, ...] = ()
+    busy_percent: tuple[float | None, ...] = ()
+
+
+class UsageSeries(Value):
+    """What a task or a host used in the last minutes, oldest first."""
+
+    at: tuple[int, ...] = ()
+    """Unix ns."""
+    cpu: tuple[float | None, ...] = ()
+    """MHz."""
+    memory_bytes: tuple[float | None, ...] = ()
+    devices: Mapping[str, DeviceUsageSeries] = no_entries()
+    """By device id."""
+
+
+class AllocUsageHistory(Value):
+    """What the running tasks of an allocation used; a sample each `interval` ns."""
+
+    interval: int = 0
+    tasks: Mapping[str, UsageSeries] = no_entries()
+
+
+class HostUsageHistory(Value):
+    """What a host used; a sample each `interval` ns."""
+
+    interval: int = 0
+    host: UsageSeries = UsageSeries()
+
+
 class AllocCheckStatus(Value):
     """The last result of a service check; the time in unix seconds."""
 

@@ -21,6 +21,11 @@ async def stats(call: Call) -> web.Response:
     return json_answer(call, await node_of_query(call).host_stats())
 
 
+async def usage_history(call: Call) -> web.Response:
+    """GET /v1/yurt/node/:id/usage."""
+    return json_answer(call, await node_of_id(call, call.part("id")).host_usage_history())
+
+
 class NodeMetaBody(Value):
     """PUT /v1/client/metadata."""
 
@@ -69,6 +74,7 @@ async def collect(call: Call) -> web.Response:
 
 ROUTES = (
     routes.get("/v1/client/stats", stats, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
+    routes.get("/v1/yurt/node/{id}/usage", usage_history, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
     routes.get("/v1/client/metadata", read_meta, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
     routes.write(
         "/v1/client/metadata", apply_meta, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, cors=True

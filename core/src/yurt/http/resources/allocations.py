@@ -75,6 +75,12 @@ async def stats(call: Call) -> web.Response:
     return json_answer(call, await node.alloc_stats(alloc_id, call.query.get("task", "")))
 
 
+async def usage_history(call: Call) -> web.Response:
+    """GET /v1/yurt/allocation/:id/usage."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    return json_answer(call, await node.alloc_usage_history(alloc_id, call.query.get("task", "")))
+
+
 async def restart(call: Call) -> web.Response:
     """PUT /v1/client/allocation/:id/restart."""
     body = await call.body(AllocRestartBody, optional=True)
@@ -131,6 +137,14 @@ ROUTES = (
         answered_by=NODE,
         from_nodes=True,
         cors=True,
+    ),
+    routes.get(
+        "/v1/yurt/allocation/{id}/usage",
+        usage_history,
+        needs=READ_JOB,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
     ),
     routes.write(
         "/v1/client/allocation/{id}/restart",

@@ -326,7 +326,7 @@ class ClientAgent:
             http_addr=f"{self.host}:4646",
             gc_disk_usage_threshold=101.0,
             gc_inode_usage_threshold=101.0,
-            options={"ephemeral_disk.over_size": "off"},
+            options={"ephemeral_disk.over_size": "off", "usage_history": "off"},
         )
         given = Surroundings(
             identity=identity,

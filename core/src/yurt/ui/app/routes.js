@@ -22,6 +22,7 @@ export const ROUTES = [
   { pattern: "jobs/run", load: () => import("./pages/run.js"), page: "Run", section: "jobs" },
   { pattern: "jobs/*rest", load: job, page: "Job", section: "jobs" },
   { pattern: "waiting", load: () => import("./pages/waiting.js"), page: "Waiting", section: "jobs" },
+  { pattern: "what-if", load: () => import("./pages/job/what_if.js"), page: "WhatIf", section: "jobs" },
   { pattern: "allocations", load: allocs, page: "Allocations", section: "allocations" },
   { pattern: "allocations/:id", load: alloc, page: "Allocation", section: "allocations" },
   { pattern: "allocations/:id/:task", load: alloc, page: "Task", section: "allocations" },

@@ -6,6 +6,8 @@
 import { region, url } from "./api.js";
 
 const HEARTBEAT_MS = 10000;
+/** Ends of a websocket that are none of the command: the other side goes away, is gone, or starts again. */
+const BROKEN = new Set([1001, 1006, 1012]);
 
 const encode = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 const decode = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
@@ -47,7 +49,7 @@ export function openExec({ path, query, output, ended, opened = () => {} }) {
   socket.onclose = (event) => {
     const said = event.reason
       || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it.");
-    end(-1, said, isOpen && event.code === 1006);
+    end(-1, said, isOpen && BROKEN.has(event.code));
   };
   return {
     write: (text) => post({ stdin: { data: encode(new TextEncoder().encode(text)) } }),

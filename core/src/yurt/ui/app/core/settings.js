@@ -10,6 +10,7 @@ const DEFAULTS = {
   wrap: true,
   keys: true,
   logKind: "stdout",
+  minutes: 5,
   execCommand: "/bin/sh",
   drain: { Deadline: "1h", IgnoreSystemJobs: false },
   views: /** @type {{name: string, url: string}[]} */ ([]),

@@ -29,6 +29,29 @@ async function load(id, signal) {
   return { alloc, row: toRows(list.Columns)[0] ?? {} };
 }
 
+/** A task is stopped and keeps its place, or starts again; one with a `schedule` may follow it again. @returns {any[]} */
+function pauseActions(alloc, task, reload) {
+  const spec = (alloc.Job?.TaskGroups ?? []).find((group) => group.Name === alloc.TaskGroup)?.Tasks?.find((each) => each.Name === task);
+  const { Paused = "" } = alloc.TaskStates?.[task] ?? {};
+  const act = (label, state, question, done) => ({
+    label,
+    needs: ["submit-job", "pause-allocation"],
+    namespace: alloc.Namespace,
+    question,
+    command: command(["alloc", "pause"], { state }, [alloc.ID, task]),
+    run: () => put(`/v1/client/allocation/${alloc.ID}/pause`, { Task: task, ScheduleState: state }, { namespace: alloc.Namespace }),
+    then: reload,
+    done,
+  });
+  const isPaused = Paused.endsWith("pause");
+  return [
+    isPaused
+      ? act("Run task", "run", `Starts "${task}"${spec?.Schedule ? ", whatever its schedule says" : ""}.`, `"${task}" runs again`)
+      : act("Pause task", "pause", `Stops "${task}"; it keeps its place and starts again when it may run.`, `"${task}" is paused`),
+    spec?.Schedule && act("Follow schedule", "scheduled", `The schedule of "${task}" decides again.`, `"${task}" follows its schedule`),
+  ].filter(Boolean);
+}
+
 /** What can be done to an allocation, or to one task of it. @returns {any[]} */
 function actionsOf(alloc, task, reload) {
   const query = { namespace: alloc.Namespace };
@@ -59,6 +82,7 @@ function actionsOf(alloc, task, reload) {
       run: ({ signal }) => put(`/v1/client/allocation/${alloc.ID}/signal`, { Signal: signal, Task: task ?? "" }, query),
       done: `The signal was sent to ${name}`,
     },
+    ...(task && !stopped ? pauseActions(alloc, task, reload) : []),
     !task && {
       ...common,
       label: "Stop",

@@ -113,6 +113,7 @@ export function Node({ id }) {
       ${node && html`
         <${Status} status=${state.data.row.Status ?? node.Status} note=${node.StatusDescription} /><${Id} id=${node.ID} />
         <span class="dim">${plain(node.NodePool)}, ${plain(node.Datacenter)}</span>
+        <a href=${href(["what-if"], { lose: node.ID })}>What if it were lost?</a>
         <${Actions} actions=${actionsOf(node, state.reload)} />`}
     <//>
     <${Loaded} state=${state}>${({ row }) => html`

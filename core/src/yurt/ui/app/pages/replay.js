@@ -1,8 +1,9 @@
 /** An evaluation made again from the log, step by step, compared with what was stored and with what would happen now. */
-import { html, useState } from "../../vendor/preact.js";
-import { call, get } from "../core/api.js";
-import { command, count, plain } from "../core/format.js";
+import { html, useEffect, useState } from "../../vendor/preact.js";
+import { call, get, segment } from "../core/api.js";
+import { command, count, plain, short } from "../core/format.js";
 import { useData } from "../core/load.js";
+import { href, query, setQuery } from "../core/router.js";
 import { Command } from "../parts/copy.js";
 import { Empty, Facts, Loaded, Section, Time } from "../parts/page.js";
 import { Status } from "../parts/status.js";
@@ -103,8 +104,48 @@ function Now({ evaluation }) {
     <//>`;
 }
 
-/** @param {{evaluation: any}} props */
+/** All evaluations of the same job in the order of time; a slider and two buttons step through them. */
+function TimeSlider({ list, at }) {
+  const [shown, setShown] = useState(at);
+  useEffect(() => setShown(at), [at]);
+  if (list.length < 2) return null;
+  const step = (to) => setQuery({ step: list[to].ID });
+  const preview = list[Math.min(shown, list.length - 1)];
+  const { PreviousEval } = list[at];
+  const cause = list.findIndex((each) => each.ID === PreviousEval);
+  return html`
+    <${Section} title="Evaluations of the job in time" note=${`${at + 1} of ${list.length}`}>
+      <p class="filters slider">
+        <button disabled=${at === 0} onClick=${() => step(at - 1)}>Earlier</button>
+        <input type="range" min="0" max=${list.length - 1} step="1" value=${shown} aria-label="Evaluation"
+          aria-valuetext=${`${shown + 1} of ${list.length}, ${preview.TriggeredBy}`}
+          onInput=${(event) => setShown(Number(event.target.value))} onChange=${(event) => step(Number(event.target.value))} />
+        <button disabled=${at === list.length - 1} onClick=${() => step(at + 1)}>Later</button>
+        ${cause >= 0 && html`<button onClick=${() => step(cause)}>Its cause</button>`}
+      </p>
+      <p><${Time} at=${preview.CreateTime} /> <${Status} status=${preview.Status} /> ${plain(preview.TriggeredBy)}, at
+        index ${count(preview.CreateIndex)}${preview.StatusDescription ? `: ${plain(preview.StatusDescription)}` : ""} <a
+        href=${href(["evaluations", preview.ID])}>${short(preview.ID)}</a></p>
+    <//>
+  `;
+}
+
+/** The evaluation, and the steps through those of its job; `step` in the address names the one shown. */
 export function Replay({ evaluation }) {
+  const state = useData(async (signal) => {
+    const path = `/v1/job/${segment(evaluation.JobID)}/evaluations`;
+    const rows = evaluation.JobID ? await get(path, { namespace: evaluation.Namespace }, { signal }) : [];
+    return [...(rows ?? [])].sort((a, b) => a.CreateIndex - b.CreateIndex);
+  }, [evaluation.ID]);
+  const list = state.data?.length ? state.data : [evaluation];
+  const wanted = query("step") || evaluation.ID;
+  const found = list.findIndex((each) => each.ID === wanted);
+  const chosen = list[found] ?? evaluation;
+  return html`<${TimeSlider} list=${list} at=${Math.max(0, found)} /><${OneReplay} key=${chosen.ID} evaluation=${chosen} />`;
+}
+
+/** @param {{evaluation: any}} props */
+function OneReplay({ evaluation }) {
   const state = useData(
     (signal) => get(`/v1/yurt/evaluation/${evaluation.ID}/replay`, { namespace: evaluation.Namespace }, { signal }),
     [evaluation.ID],

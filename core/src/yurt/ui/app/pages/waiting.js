@@ -117,7 +117,8 @@ export function Waiting() {
   }, [address]);
   const list = useList({ kind: "jobs", query: wanted, fields: FIELDS, facets: FACETS.map(([name]) => name), sort });
   return html`
-    <${Heading} title="What waits" crumbs=${[["Jobs", "/ui/jobs"]]} />
+    <${Heading} title="What waits" crumbs=${[["Jobs", "/ui/jobs"]]}>
+      <div class="actions"><a class="button" href="/ui/what-if">What if</a></div><//>
     <div class="filters"><${SearchBox} label="Search what waits" /><${Facets} facets=${FACETS} counts=${list.facets} />
       <span class="dim" role="status">${plural(list.total, "job")}</span></div>
     <${Chips} facets=${FACETS} />

@@ -29,7 +29,7 @@ function options(host, { label, limit }) {
   };
 }
 
-/** @param {{label: string, unit: string, samples: any[], name: string, limit: number, text: string, scale?: number}} props */
+/** @param {{label: string, samples: any[], name: string, limit: number, text: string, scale?: number}} props */
 export function Chart({ label, samples, name, limit, text, scale = 1 }) {
   const host = useRef(/** @type {any} */ (null));
   const plot = useRef(/** @type {any} */ (null));
@@ -61,5 +61,5 @@ export function Chart({ label, samples, name, limit, text, scale = 1 }) {
   useEffect(() => plot.current?.setData(data), [samples]);
   return html`<figure
     style=${{ margin: 0, minWidth: 0 }}><figcaption>${label} <span class="dim">${text}</span></figcaption>
-    <div class="chart" ref=${host} role="img" aria-label=${`${label}: ${text}`}></div></figure>`;
+    <div class="chart" ref=${host} role="img" aria-label=${`${label}: ${text}`} data-samples=${samples.length}></div></figure>`;
 }

@@ -14,7 +14,7 @@ import { Status } from "./status.js";
 /** Shells, which may be started once more: any other command might do twice what it was to do once. */
 const SHELL = /^(.*\/)?(a|ba|da|fi|k|z)?sh$/;
 /** Before each new attempt after a connection broke. */
-const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
+const PAUSES_MS = [500, 1000, 2000, 4000, 8000, 8000, 8000, 8000];
 const DARK = { background: "#101416", foreground: "#e3e9eb", cursor: "#5fc9c3", selectionBackground: "#345" };
 
 /** Run `make` while `style` elements that it creates write into sheets of the document. @returns {() => void} removes the sheets. */
@@ -97,8 +97,8 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
     const pause = PAUSES_MS[broken];
     const isShell = words.length === 1 && SHELL.test(words[0]);
     if (isShell && (isBroken || (broken && code < 0 && problem)) && pause !== undefined) {
+      if (!broken) terminal.write("\r\n\x1b[33m-- the connection broke --\x1b[0m\r\n");
       broken += 1;
-      terminal.write("\r\n\x1b[33m-- the connection broke; the command starts anew --\x1b[0m\r\n");
       told("reconnecting");
       timer = setTimeout(connect, pause);
       return;
@@ -112,6 +112,7 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
       query: { task, command: JSON.stringify(words), tty: true, namespace },
       opened: () => {
         told("running");
+        if (broken) terminal.write("\x1b[33m-- connected again; the command starts anew --\x1b[0m\r\n");
         fit.fit();
         socket.resize(terminal.cols, terminal.rows);
         terminal.focus();

@@ -8,6 +8,15 @@ import { Status } from "../../parts/status.js";
 import { Events } from "../../parts/timeline.js";
 import { UsageCharts } from "../../parts/usage.js";
 
+/** What the state of a task says about its schedule and about what an operator chose. */
+const PAUSED = { pause: "by an operator", scheduled_pause: "by its schedule", run: "no: an operator lets it run" };
+
+/** When a task runs by its `schedule` block. */
+function scheduleText(schedule) {
+  const { Start, End, Timezone } = schedule?.Cron ?? {};
+  return Start ? `starts at ${Start}, ends at ${End}${Timezone ? `, ${Timezone}` : ""}` : "";
+}
+
 export function TaskSummary({ alloc, task }) {
   const group = (alloc.Job?.TaskGroups ?? []).find((each) => each.Name === alloc.TaskGroup);
   const spec = group?.Tasks?.find((each) => each.Name === task);
@@ -20,6 +29,8 @@ export function TaskSummary({ alloc, task }) {
     <${Section} title="Facts">
       <${Facts} facts=${[
         ["State", html`<${Status} status=${state?.Failed ? "failed" : (state?.State ?? "pending")} />`],
+        ["Paused", PAUSED[state?.Paused ?? ""]],
+        ["Schedule", scheduleText(spec?.Schedule)],
         ["Driver", spec?.Driver],
         ["Lifecycle", spec?.Lifecycle ? `${spec.Lifecycle.Hook}${spec.Lifecycle.Sidecar ? ", sidecar" : ""}` : "main"],
         ["Restarts", String(state?.Restarts ?? 0)],

@@ -169,6 +169,7 @@ export function Tab({ job }) {
       ${may("node:read") && html`<${AskNode} />`}
       ${found.Groups?.map((group) => html`<${GroupExplanation} key=${group.Name} job=${job} group=${group} />`)}
       ${!found.Groups?.length && html`<${Empty}>The job has no groups.<//>`}
+      ${may("node:read") && html`<p><a href="/ui/what-if">What if there were other nodes?</a></p>`}
       <p class="dim">On the state at index ${found.Index}. The same on the command line:</p>
       <${Command} text=${command(["job", "why-not"], { namespace: job.Namespace === "default" ? "" : job.Namespace }, [job.ID])} />
     `}<//>

@@ -8,7 +8,7 @@ import { href } from "../../core/router.js";
 import { Chart } from "../../parts/charts.js";
 import { Empty, Facts, Section, Time, When } from "../../parts/page.js";
 import { Meter, Status } from "../../parts/status.js";
-import { useSamples } from "../../parts/usage.js";
+import { DeviceCharts, devicesOf, Minutes, pastOf, shownOf, useSamples } from "../../parts/usage.js";
 
 function Capacity({ row }) {
   const bars = [
@@ -33,6 +33,7 @@ function Capacity({ row }) {
 }
 
 function Use({ node }) {
+  const mhz = node.NodeResources?.Cpu?.CpuShares || 1;
   const { samples, problem } = useSamples(
     async (signal) => {
       const stats = await get("/v1/client/stats", { node_id: node.ID }, { signal });
@@ -41,17 +42,24 @@ function Use({ node }) {
         memory: stats.Memory?.Used,
         total: stats.Memory?.Total,
         disks: stats.DiskStats,
+        devices: devicesOf(stats.DeviceStats),
       };
+    },
+    async (signal) => {
+      const kept = await get(`/v1/yurt/node/${node.ID}/usage`, {}, { signal });
+      return pastOf([kept.Host ?? {}]).map((sample) => ({ ...sample, cpu: ((sample.cpu ?? 0) / mhz) * 100 }));
     },
     [node.ID],
   );
-  const last = samples.at(-1) ?? {};
+  const last = /** @type {any} */ (samples.at(-1) ?? {});
+  const shown = shownOf(samples);
   return html`
-    <${Section} title="Use of the host" note=${problem || "last minutes"}>
+    <${Section} title="Use of the host" note=${problem} tools=${html`<${Minutes} />`}>
       <div class="charts">
-        <${Chart} label="CPU (%)" unit="%" samples=${samples} name="cpu" limit=${100} text=${`${Math.round(last.cpu ?? 0)} %`} />
-        <${Chart} label="Memory" unit="MiB" scale=${1 / 1048576} samples=${samples} name="memory"
-          limit=${Math.round((last.total ?? 0) / 1048576)} text=${`${bytes(last.memory ?? 0)} of ${bytes(last.total ?? 0)}`} /></div>
+        <${Chart} label="CPU (%)" samples=${shown} name="cpu" limit=${100} text=${`${Math.round(last.cpu ?? 0)} %`} />
+        <${Chart} label="Memory (MiB)" scale=${1 / 1048576} samples=${shown} name="memory"
+          limit=${Math.round((last.total ?? 0) / 1048576)} text=${`${bytes(last.memory ?? 0)} of ${bytes(last.total ?? 0)}`} />
+        <${DeviceCharts} samples=${shown} /></div>
       ${(last.disks ?? []).slice(0, 4)
         .map((disk) =>
         html`<p key=${disk.Mountpoint}>

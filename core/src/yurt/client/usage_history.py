@@ -1,0 +1,195 @@
+"""Keeps what tasks, devices and the host used in the last 15 minutes, so that charts have a past when a page opens.
+
+Every `INTERVAL_S` one round takes a sample of each running task, one after another, then of the host. With many tasks
+rounds are rarer, so that no more than `TASKS_PER_S` drivers are asked in a second. A series is a ring of `SAMPLES_MAX`
+samples in arrays: about 3 KB for a task, 2 KB more for each of its devices.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import psutil
+
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.usage import UsageMeter
+from yurt.client.devices.manager import DeviceManager
+from yurt.client.host_usage import core_mhz
+from yurt.client.node.local_node import LocalNode
+from yurt.client.timed_waits import finish_within
+from yurt.runtime.env import Env
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.rpc import (
+    AllocUsageHistory,
+    DeviceGroupStats,
+    DeviceStats,
+    DeviceUsageSeries,
+    HostUsageHistory,
+    StatValue,
+    UsageSeries,
+)
+
+OPTION: Final = "usage_history"
+ON, OFF = "on", "off"
+INTERVAL_S: Final = 10.0
+SAMPLES_MAX: Final = 90
+TASKS_PER_S: Final = 10
+ANSWER_LIMIT_S: Final = 5.0
+"""An allocation whose drivers answer later gives no sample."""
+BUSY: Final = "GPU utilization"
+"""The figure of device plugins that says how much of the time a device worked, in percent."""
+
+
+class SampleRing:
+    """The last samples of some columns; NaN stands for a figure that is missing. The first column is the time in ns."""
+
+    def __init__(self, columns: int) -> None:
+        self.at: array[int] = array("q")
+        self.columns = tuple(array("d") for _ in range(columns))
+
+    def add(self, at: int, *values: float | None) -> None:
+        """Add a sample and drop the oldest beyond the bound."""
+        self.at.append(at)
+        for column, value in zip(self.columns, values, strict=True):
+            column.append(math.nan if value is None else value)
+        if len(self.at) > SAMPLES_MAX:
+            del self.at[0]
+            for column in self.columns:
+                del column[0]
+
+    def column(self, number: int) -> tuple[float | None, ...]:
+        """The values of a column, oldest first, None for a missing one."""
+        return tuple(None if math.isnan(value) else value for value in self.columns[number])
+
+
+class UsageSamples:
+    """What one task or the host used: CPU in MHz, memory in bytes, and its devices by id."""
+
+    def __init__(self) -> None:
+        self.ring = SampleRing(2)
+        self.devices: dict[str, tuple[str, SampleRing]] = {}
+        """Name, and a ring of memory in MiB and busy percent."""
+
+    def add(self, at: int, *, cpu_mhz: float, memory_bytes: int, devices: Iterable[DeviceGroupStats]) -> None:
+        """Add one sample."""
+        self.ring.add(at, cpu_mhz, float(memory_bytes))
+        for group in devices:
+            for device, stats in group.instance_stats.items():
+                _, ring = self.devices.setdefault(device, (group.name, SampleRing(2)))
+                ring.add(at, *device_figures(stats))
+
+    def value(self) -> UsageSeries:
+        """The series as it is sent."""
+        return UsageSeries(
+            at=tuple(self.ring.at),
+            cpu=self.ring.column(0),
+            memory_bytes=self.ring.column(1),
+            devices={
+                device: DeviceUsageSeries(
+                    name=name, at=tuple(ring.at), memory_mb=ring.column(0), busy_percent=ring.column(1)
+                )
+                for device, (name, ring) in self.devices.items()
+            },
+        )
+
+
+def device_figures(stats: DeviceStats) -> tuple[float | None, float | None]:
+    """Memory in use in MiB, and the percent of time in which the device worked; None where its plugin does not say."""
+    summary = stats.summary
+    memory = number_of(summary) if summary.unit == "MiB" else None
+    busy = stats.stats.attributes.get(BUSY)
+    return memory, None if busy is None else number_of(busy)
+
+
+def number_of(value: StatValue) -> float | None:
+    """The number that a figure holds."""
+    if value.int_numerator_val is not None:
+        return float(value.int_numerator_val)
+    return value.float_numerator_val
+
+
+class UsageHistory:
+    """Samples the running tasks of a client and its host."""
+
+    def __init__(
+        self, allocs: AllocTable, env: Env, *, meter: UsageMeter, node: LocalNode, devices: DeviceManager
+    ) -> None:
+        self._allocs = allocs
+        self._env = env
+        self._meter = meter
+        self._node = node
+        self._devices = devices
+        self._tasks: dict[str, dict[str, UsageSamples]] = {}
+        """UsageSamples of tasks by allocation."""
+        self._host = UsageSamples()
+        self._cpu_before = psutil.cpu_times()
+        self._interval_s = INTERVAL_S
+
+    async def run(self) -> None:
+        """Take samples until cancelled."""
+        while True:
+            tasks = await self.sample()
+            self._interval_s = max(INTERVAL_S, tasks / TASKS_PER_S)
+            await self._env.sleep(self._interval_s)
+
+    async def of_alloc(self, alloc_id: str, task: str) -> AllocUsageHistory:
+        """What an allocation's tasks used, or one of them when `task` is not empty; raises NotFound."""
+        alloc = await self._allocs.find(alloc_id)
+        if task and task not in [user.name for user in alloc.users]:
+            raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
+        kept = self._tasks.get(alloc.id, {})
+        tasks = {name: series.value() for name, series in kept.items() if task in ("", name)}
+        return AllocUsageHistory(interval=self._interval, tasks=tasks)
+
+    def of_host(self) -> HostUsageHistory:
+        """What the host used."""
+        return HostUsageHistory(interval=self._interval, host=self._host.value())
+
+    @property
+    def _interval(self) -> int:
+        return round(self._interval_s * NANOSECONDS)
+
+    async def sample(self) -> int:
+        """One sample of everything; the number of tasks that were asked."""
+        runners = [runner for runner in self._allocs.live.values() if not runner.is_over]
+        for alloc_id in self._tasks.keys() - {runner.alloc.id for runner in runners}:
+            del self._tasks[alloc_id]
+        for runner in runners:
+            await finish_within(self._env, self._sample_alloc(runner), ANSWER_LIMIT_S)
+        await self._sample_host()
+        return sum(len(runner.tasks) for runner in runners)
+
+    async def _sample_alloc(self, runner: AllocRunner) -> None:
+        usage = await self._meter.alloc_usage(runner, "")
+        kept = self._tasks.setdefault(runner.alloc.id, {}) if usage.tasks else {}
+        for name, task in usage.tasks.items():
+            used = task.resource_usage
+            kept.setdefault(name, UsageSamples()).add(
+                usage.timestamp,
+                cpu_mhz=used.cpu_stats.total_ticks,
+                memory_bytes=used.memory_stats.rss,
+                devices=used.device_stats,
+            )
+
+    async def _sample_host(self) -> None:
+        before, self._cpu_before = self._cpu_before, psutil.cpu_times()
+        node = self._node.value
+        mhz = core_mhz(node) * max(node.node_resources.cpu.total_cpu_cores, 1)
+        self._host.add(
+            self._env.now(),
+            cpu_mhz=busy_share(before._asdict(), self._cpu_before._asdict()) * mhz,
+            memory_bytes=psutil.virtual_memory().used,
+            devices=await self._devices.stats(),
+        )
+
+
+def busy_share(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """The part of the time between two counts in which the processors worked, 0 to 1; guests are counted in `user`."""
+    spent = {name: max(0.0, after[name] - before[name]) for name in after if not name.startswith("guest")}
+    total = sum(spent.values())
+    return 1.0 - (spent["idle"] + spent.get("iowait", 0.0)) / total if total else 0.0
