@@ -38,8 +38,8 @@ export function isoTime(date) {
   return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
-/** `2d 3h`: the two largest units of a number of seconds. */
-export function duration(seconds) {
+/** `2d 3h`: the largest units of a number of seconds. */
+export function duration(seconds, units = 2) {
   if (!Number.isFinite(seconds)) return "";
   if (Math.abs(seconds) < 1) return seconds === 0 ? "0s" : `${Math.round(seconds * 1000)}ms`;
   let rest = Math.round(Math.abs(seconds));
@@ -49,15 +49,15 @@ export function duration(seconds) {
     rest -= count * size;
     if (count) parts.push(`${count}${unit}`);
   }
-  return (seconds < 0 ? "-" : "") + parts.slice(0, 2).join(" ");
+  return (seconds < 0 ? "-" : "") + parts.slice(0, units).join(" ");
 }
 
 /** `5m ago`, `in 3h`. @param {Date|null} date */
-export function ago(date, now = Date.now()) {
+export function ago(date, now = Date.now(), units = 2) {
   if (!date) return "";
   const seconds = (now - date.getTime()) / 1000;
   if (Math.abs(seconds) < 2) return "now";
-  return seconds > 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
+  return seconds > 0 ? `${duration(seconds, units)} ago` : `in ${duration(-seconds, units)}`;
 }
 
 /** Bytes with a binary unit. */

@@ -38,12 +38,17 @@ export function choose(changes) {
   }
 }
 
+/** The theme that is shown: "light" or "dark". */
+export const shownTheme = signal("light");
+
 /** Sets the theme on the document; "system" follows the operating system. */
 export function startTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const show = () => {
     const theme = settings.value.theme;
-    document.documentElement.dataset.theme = theme === "system" ? (dark.matches ? "dark" : "light") : theme;
+    const shown = theme === "system" ? (dark.matches ? "dark" : "light") : theme;
+    document.documentElement.dataset.theme = shown;
+    shownTheme.value = shown;
   };
   dark.addEventListener("change", show);
   effect(show);

@@ -17,7 +17,7 @@ const health = (row) =>
   Object.values(row.TaskGroups ?? {}).reduce((sum, group) => [sum[0] + group.HealthyAllocs, sum[1] + group.DesiredTotal], [0, 0]);
 
 const COLUMNS = [
-  { id: "id", title: "ID", size: "7.5rem", cell: (row) => html`<${Id} id=${row.ID} />` },
+  { id: "id", title: "ID", from: /** @type {"md"} */ ("md"), size: "7.5rem", cell: (row) => html`<${Id} id=${row.ID} />` },
   {
     id: "job",
     title: "Job",

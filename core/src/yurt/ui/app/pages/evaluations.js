@@ -1,7 +1,7 @@
 /** Evaluations: the list, one with its relatives as a graph, what it could not place, and its replay step by step. */
 import { html } from "../../vendor/preact.js";
 import { call, get } from "../core/api.js";
-import { command, count, plain, short } from "../core/format.js";
+import { command, count, plain, plural, short } from "../core/format.js";
 import { useData, useInterval } from "../core/load.js";
 import { href, query, setQuery } from "../core/router.js";
 import { CodeView } from "../parts/editor.js";
@@ -76,7 +76,7 @@ export const EVALUATION_COLUMNS = [
     title: "Created",
     value: (row) => row.CreateTime || row.CreateIndex,
     number: true,
-    size: "6rem",
+    size: "7rem",
     cell: (row) => html`<${When} at=${row.CreateTime} />`,
   },
 ];
@@ -138,7 +138,7 @@ function Failures({ failed }) {
   return html`
     <${Section} title="Not placed">${groups.map(
       ([name, metric]) => html`
-      <h3 key=${name}>${plain(name)} <small class="dim">${count((metric.CoalescedFailures ?? 0) + 1)} allocations</small></h3>
+      <h3 key=${name}>${plain(name)} <small class="dim">${plural((metric.CoalescedFailures ?? 0) + 1, "allocation")}</small></h3>
       <${Facts} facts=${[
         ["Nodes looked at", count(metric.NodesEvaluated)],
         ["filtered", count(metric.NodesFiltered)],
@@ -148,7 +148,7 @@ function Failures({ failed }) {
           ...metric.ClassFiltered,
           ...metric.DimensionExhausted,
           ...metric.ClassExhausted,
-        }).map(([text, number]) => [text, `${count(number)} nodes`]),
+        }).map(([text, number]) => [text, plural(number, "node")]),
         ["quota", (metric.QuotaExhausted ?? []).join(", ")],
       ]} />`,
     )}<//>

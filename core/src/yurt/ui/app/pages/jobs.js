@@ -71,7 +71,7 @@ export const JOB_COLUMNS = [
     title: "Allocations",
     sort: "Running",
     from: "md",
-    size: "minmax(9rem, 1.4fr)",
+    size: "minmax(11rem, 1.4fr)",
     cell: (row) => html`<${JobCounts} row=${row} />`,
   },
   {
@@ -82,7 +82,7 @@ export const JOB_COLUMNS = [
     cell: (row) =>
       html`<span title=${plain(row.Reason)} class="dim">${row.NeedsPromotion ? "Needs promotion. " : ""}${plain(row.Reason)}</span>`,
   },
-  { id: "namespace", title: "Namespace", sort: "Namespace", from: "lg", size: "8rem", cell: (row) => plain(row.Namespace) },
+  { id: "namespace", title: "Namespace", sort: "Namespace", from: "lg", size: "6.5rem", cell: (row) => plain(row.Namespace) },
   { id: "type", title: "Type", sort: "Type", from: "md", size: "7rem", cell: (row) => row.Kind || row.Type },
   { id: "pool", title: "Pool", sort: "NodePool", from: "xl", size: "8rem", cell: (row) => plain(row.NodePool) },
   { id: "priority", title: "Priority", sort: "Priority", from: "xl", size: "5rem", number: true, cell: (row) => row.Priority },
@@ -90,7 +90,7 @@ export const JOB_COLUMNS = [
     id: "submitted",
     title: "Submitted",
     sort: "SubmitTime",
-    size: "6.5rem",
+    size: "7.5rem",
     number: true,
     cell: (row) => html`<${When} at=${row.SubmitTime} />`,
   },

@@ -32,6 +32,7 @@ export const INSTANCE_COLUMNS = [
   { id: "tags", title: "Tags", from: "md", cell: (row) => (row.Tags ?? []).map(plain).join(", ") },
   {
     id: "alloc",
+    from: /** @type {"md"} */ ("md"),
     title: "Allocation",
     size: "7.5rem",
     cell: (row) => html`<${Id} id=${row.AllocID} href=${href(["allocations", row.AllocID])} />`,

@@ -100,7 +100,7 @@ export function Events() {
       { id: "index", title: "Index", value: (event) => event.Index, number: true, size: "6rem", cell: (event) => event.Index },
       { id: "time", title: "Arrived", from: /** @type {"md"} */ ("md"), size: "11rem", cell: (event) => isoTime(new Date(event.at)) },
       { id: "topic", title: "Topic", value: (event) => event.Topic, size: "8rem", cell: (event) => plain(event.Topic) },
-      { id: "type", title: "Type", value: (event) => event.Type, cell: (event) => plain(event.Type) },
+      { id: "type", title: "Type", from: /** @type {"md"} */ ("md"), value: (event) => event.Type, cell: (event) => plain(event.Type) },
       {
         id: "key",
         title: "Key",
@@ -135,7 +135,7 @@ const METRICS = [
     size: "minmax(10rem, 3fr)",
     cell: (row) => html`<code title=${plain(row.name)}>${plain(row.name)}</code>`,
   },
-  { id: "kind", title: "Kind", value: (row) => row.kind, size: "6rem", cell: (row) => row.kind },
+  { id: "kind", title: "Kind", from: /** @type {"md"} */ ("md"), value: (row) => row.kind, size: "6rem", cell: (row) => row.kind },
   {
     id: "value",
     title: "Value",

@@ -44,7 +44,7 @@ const COLUMNS = [
     size: "minmax(7rem, 1.5fr)",
     cell: (row) => html`<a href=${jobHref(row)}>${plain(row.Name || row.ID)}</a>`,
   },
-  { id: "waiting", title: "Waiting", sort: "Waiting", number: true, size: "5rem", cell: (row) => count(row.Waiting) },
+  { id: "waiting", title: "Waiting", sort: "Waiting", number: true, from: "md", size: "5rem", cell: (row) => count(row.Waiting) },
   {
     id: "since",
     title: "Since",

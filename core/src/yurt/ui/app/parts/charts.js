@@ -1,5 +1,7 @@
 /** A line over time with a limit above it; the library is loaded with the first chart. Its numbers are beside it as text. */
 import { html, useEffect, useRef } from "../../vendor/preact.js";
+import { isoTime } from "../core/format.js";
+import { shownTheme } from "../core/settings.js";
 
 const HEIGHT = 130;
 
@@ -20,7 +22,7 @@ function options(host, { label, limit }) {
     legend: { show: false },
     cursor: { y: false },
     scales: { y: { range: (_, min, max) => [0, Math.max(limit * 1.05, max * 1.1, 1)] } },
-    axes: [axis, { ...axis, size: 56 }],
+    axes: [{ ...axis, values: (_, times) => times.map((at) => isoTime(new Date(at * 1000)).slice(11, 16)) }, { ...axis, size: 56 }],
     series: [
       {},
       { label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") },
@@ -57,7 +59,7 @@ export function Chart({ label, samples, name, limit, text, scale = 1 }) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [label, limit]);
+  }, [label, limit, shownTheme.value]);
   useEffect(() => plot.current?.setData(data), [samples]);
   return html`<figure
     style=${{ margin: 0, minWidth: 0 }}><figcaption>${label} <span class="dim">${text}</span></figcaption>

@@ -1,7 +1,8 @@
 /** What every page is made of: a heading with breadcrumbs, tabs, sections, facts, and states of loading, emptiness and error. */
-import { html, useEffect } from "../../vendor/preact.js";
+import { html, useEffect, useRef } from "../../vendor/preact.js";
 import { ago, isoTime, moment, plain } from "../core/format.js";
 import { now } from "../core/clock.js";
+import { width } from "../core/width.js";
 
 const SIGN_IN = "/ui/sign-in";
 
@@ -25,13 +26,21 @@ export function Heading({ title, crumbs = [], kind = "", children }) {
 }
 
 /** @param {{tabs: [string, string][], current: string, to: (tab: string) => string}} props */
-export const Tabs = ({ tabs, current, to }) => html`
-  <nav class="tabs" aria-label="Sections of this page">
+export function Tabs({ tabs, current, to }) {
+  const nav = useRef(/** @type {any} */ (null));
+  useEffect(() => {
+    const [bar, tab] = [nav.current, nav.current.querySelector("[aria-current]")];
+    // The current tab is in sight also where the others need more room than there is.
+    if (tab) bar.scrollLeft = tab.offsetLeft + tab.offsetWidth / 2 - bar.offsetLeft - bar.clientWidth / 2;
+  }, [current, tabs.length, width.value.length]);
+  return html`
+  <nav class="tabs" aria-label="Sections of this page" ref=${nav}>
     ${tabs.map(
       ([id, label]) => html`<a key=${id} href=${to(id)} data-tab=${id} aria-current=${id === current ? "page" : undefined}>${label}</a>`,
     )}
   </nav>
 `;
+}
 
 /** @param {{title: string, note?: any, tools?: any, children?: any}} props */
 export const Section = ({ title, note = "", tools = null, children }) => html`
@@ -53,11 +62,11 @@ export const Facts = ({ facts }) => html`
   </dl>
 `;
 
-/** A time of the API with its age. @param {{at: number|Date|null}} props */
+/** A time of the API as its age; on a phone the largest unit alone. @param {{at: number|Date|null}} props */
 export function When({ at }) {
   const date = at instanceof Date || at === null ? at : moment(at);
   if (!date) return html`<span class="dim">never</span>`;
-  return html`<time datetime=${date.toISOString()} title=${isoTime(date)}>${ago(date, now.value)}</time>`;
+  return html`<time datetime=${date.toISOString()} title=${isoTime(date)}>${ago(date, now.value, width.value.length ? 2 : 1)}</time>`;
 }
 
 /** A time in full. */

@@ -33,7 +33,7 @@ const COLUMNS = [
     value: (file) => `${file.IsDir ? 0 : 1}${file.Name}`,
     size: "minmax(8rem, 3fr)",
     cell: (file) =>
-      html`<button class="link-like quiet" onClick=${() => open(file)}>${file.IsDir ? "📁 " : ""}${plain(file.Name)}</button>`,
+      html`<button class="link-like quiet" onClick=${() => open(file)}>${plain(file.Name)}${file.IsDir ? "/" : ""}</button>`,
   },
   {
     id: "size",

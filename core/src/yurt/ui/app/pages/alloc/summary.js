@@ -26,9 +26,9 @@ function Tasks({ alloc }) {
           return html`<tr key=${name}>
             <td><a href=${href(["allocations", alloc.ID, name])}>${plain(name)}</a> <span class="dim">${plain(driver)}</span></td>
               <td><${Status} status=${state.Failed ? "failed" : (state.State ?? "pending")} /></td>
-            <td>${last ? html`${plain(last.Type)}: ${plain(last.DisplayMessage)} <${When} at=${last.Time} />` : ""}</td>
+            <td class="text">${last ? html`${plain(last.Type)}: ${plain(last.DisplayMessage)} <${When} at=${last.Time} />` : ""}</td>
               <td>${state.Restarts ?? 0}</td>
-            <td>${booked ? `${count(booked.Cpu?.CpuShares)} MHz, ${mebibytes(booked.Memory?.MemoryMB)}${(booked.Devices ?? [])
+            <td class="text">${booked ? `${count(booked.Cpu?.CpuShares)} MHz, ${mebibytes(booked.Memory?.MemoryMB)}${(booked.Devices ?? [])
               .map((device) => `, ${device.DeviceIDs?.length} × ${plain(device.Name)}`).join("")}` : ""}</td>
             <td><a href=${href(["allocations", alloc.ID, name], { tab: "logs" })}>Logs</a></td></tr>`;
         })}</tbody></table></div>

@@ -8,6 +8,8 @@ import { Status } from "../../parts/status.js";
 import { Events } from "../../parts/timeline.js";
 import { UsageCharts } from "../../parts/usage.js";
 
+/** Whether something happened: the API has the year 1 for never. */
+const isTime = (text) => Boolean(text) && !text.startsWith("0001");
 /** What the state of a task says about its schedule and about what an operator chose. */
 const PAUSED = { pause: "by an operator", scheduled_pause: "by its schedule", run: "no: an operator lets it run" };
 
@@ -34,8 +36,8 @@ export function TaskSummary({ alloc, task }) {
         ["Driver", spec?.Driver],
         ["Lifecycle", spec?.Lifecycle ? `${spec.Lifecycle.Hook}${spec.Lifecycle.Sidecar ? ", sidecar" : ""}` : "main"],
         ["Restarts", String(state?.Restarts ?? 0)],
-        ["Started", state?.StartedAt && html`<${Time} at=${new Date(state.StartedAt)} />`],
-        ["Finished", state?.FinishedAt && html`<${Time} at=${new Date(state.FinishedAt)} />`],
+        ["Started", isTime(state?.StartedAt) && html`<${Time} at=${new Date(state.StartedAt)} />`],
+        ["Finished", isTime(state?.FinishedAt) && html`<${Time} at=${new Date(state.FinishedAt)} />`],
         ["User", spec?.User],
         ...Object.entries(spec?.Meta ?? {}).map(([name, value]) => [`meta ${name}`, String(value)]),
       ]} />

@@ -17,7 +17,7 @@ const needsPromotion = (deployment) =>
   Object.values(deployment.TaskGroups ?? {}).some((group) => group.DesiredCanaries > 0 && !group.Promoted);
 const COLUMNS = [
   { id: "id", title: "Allocation", size: "9rem", cell: (alloc) => html`<${Id} id=${alloc.ID} href=${allocationHref(alloc)} />` },
-  { id: "group", title: "Group", value: (alloc) => alloc.TaskGroup, cell: (alloc) => plain(alloc.TaskGroup) },
+  { id: "group", title: "Group", from: "md", value: (alloc) => alloc.TaskGroup, cell: (alloc) => plain(alloc.TaskGroup) },
   {
     id: "status",
     title: "Status",

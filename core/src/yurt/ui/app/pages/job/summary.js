@@ -122,10 +122,10 @@ function Groups({ job, summary, to, reload }) {
           return html`<tr key=${group.Name}>
             <td><a href=${`${to("allocations")}${to("").includes("?") ? "&" : "?"}TaskGroup=${encodeURIComponent(group.Name)}`}>
               ${plain(group.Name)}</a></td><td>${group.Count}</td><td><${Counts} counts=${counts} /></td>
-            <td>${count(sum(group, "CPU"))} MHz, ${mebibytes(sum(group, "MemoryMB"))}
+            <td class="text">${count(sum(group, "CPU"))} MHz, ${mebibytes(sum(group, "MemoryMB"))}
               ${group.EphemeralDisk ? `, ${mebibytes(group.EphemeralDisk.SizeMB)} disk` : ""}
               ${cards.map((card) => `, ${card.Count} × ${plain(card.Name)}`)}</td>
-            <td>${(group.Tasks ?? []).map((task) => `${plain(task.Name)} (${plain(task.Driver)})`).join(", ")}</td>
+            <td class="text">${(group.Tasks ?? []).map((task) => `${plain(task.Name)} (${plain(task.Driver)})`).join(", ")}</td>
             <td>${scales && !job.Stop && html`<${ActionButton} action=${scale(job, group.Name, group.Count, reload)} />`}</td></tr>`;
         })}</tbody></table></div>
     <//>
