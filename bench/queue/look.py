@@ -26,12 +26,14 @@ from yurt.structs.commands import (
     UpsertEvaluations,
     UpsertNamespaces,
     UpsertNodePools,
+    UpsertQuotas,
 )
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import Placement, Plan
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
+from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec, with_hashes
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.testing import factories
 
@@ -51,6 +53,8 @@ class Size(NamedTuple):
     nodes: int = 5_000
     namespaces: int = 1_000
     waiting: int = 10_000
+    guaranteed: int = 0
+    """GPUs that each namespace is guaranteed by a quota of its own; 0: there are no quotas."""
 
 
 class Cost(NamedTuple):
@@ -67,8 +71,11 @@ class World:
     def __init__(self, size: Size) -> None:
         self.now = int(factories.NOW)
         self.state = Snapshot.empty()
-        self.gate = QueueGate()
-        spaces = tuple(Namespace(name=f"team-{number}") for number in range(size.namespaces))
+        self.gate = QueueGate("global")
+        names = [f"team-{number}" for number in range(size.namespaces)]
+        if size.guaranteed:
+            self.apply(UpsertQuotas(quotas=tuple(_quota(name, size.guaranteed) for name in names)))
+        spaces = tuple(Namespace(name=name, quota=name if size.guaranteed else "") for name in names)
         self.apply(UpsertNamespaces(namespaces=spaces))
         queue = BatchQueue(fair_share=FairShareQueue(half_life=Duration(24 * HOUR)))
         pool = NodePool(name=POOL, batch_queue=queue)
@@ -133,6 +140,12 @@ class World:
         rows = [self.state.allocs[each] for each in alloc_ids]
         updates = tuple(AllocUpdate(id=row.id, node_id=row.node_id, client_status="complete") for row in rows)
         return self.apply(UpdateAllocsFromClient(updates=updates))
+
+
+def _quota(name: str, gpus: int) -> QuotaSpec:
+    """A quota without a limit that is guaranteed GPUs."""
+    guaranteed = QuotaResources(devices=(RequestedDevice(name="nvidia/gpu", count=gpus),))
+    return with_hashes(QuotaSpec(name=name, limits=(QuotaLimit(region="global", guaranteed=guaranteed),)))
 
 
 def job_of(number: int, namespaces: int, *, name: str, count: int) -> Job:
@@ -210,6 +223,8 @@ def _cost(times: list[float]) -> Cost:
 def show(size: Size) -> None:
     """Print the costs."""
     print(f"{size.waiting} jobs of {size.namespaces} namespaces wait for {size.nodes} nodes")
+    if size.guaranteed:
+        print(f"each namespace is guaranteed {size.guaranteed} of {size.nodes * GPUS_PER_NODE} GPUs")
     print(f"{'ms':40}{'mean':>8}{'p99':>8}{'max':>8}")
     for name, cost in measure(size).items():
         print(f"{name:40}{cost.mean:8.2f}{cost.p99:8.2f}{cost.longest:8.2f}")

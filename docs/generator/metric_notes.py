@@ -120,6 +120,9 @@ nomad.nomad.job_summary.<state>     Allocations of a group by state; labels `job
                                     for dashboards of a Prometheus that renames `job`), `namespace`, `task_group`.
 nomad.nomad.quota.used              What is used of a quota in this region; labels `quota`, `dimension`.
 nomad.nomad.quota.limit             What a quota allows in this region, where it has a limit; labels likewise.
+nomad.nomad.quota.guaranteed        What a quota is guaranteed in this region; labels `quota`, `dimension`.
+nomad.nomad.quota.lent              What of it the quota does not use; labels likewise.
+nomad.nomad.quota.borrowed          What the quota uses beyond it; labels likewise.
 nomad.nomad.quota.utilization.<dimension>  What is used of a quota under Nomad's names: cpu, cores, memory_mb,
                                     storage.variables_mb, storage.host_volumes_mb; labels `quota_name`, `region`.
 nomad.runtime.alloc_bytes           Resident memory of the agent, bytes.

@@ -38,6 +38,8 @@ OWN = {
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
     "NodePool": {"BatchQueue"},  # of Nomad 2.1, written only when it is set
+    "QuotaLimit": {"Guaranteed"},
+    "QuotaSpec": {"Parent", "Protection", "Weight"},
     "QuotaUsage": {"Namespaces"},
     "Job": {"Checkpoint", "Requeue"},
     "RescheduleTracker": {"Lost", "Requeues"},

@@ -200,3 +200,83 @@ def test_a_json_file_that_is_no_quota_is_refused(run: Any, tmp_path: Path) -> No
         (tmp_path / "q.json").write_text(text)
         code, _, err = run("quota", "apply", str(tmp_path / "q.json"))
         assert code == 1 and "q.json" in err
+
+
+SHARED = """name = "low"
+parent = "top"
+weight = 0.5
+protection = "90s"
+limit {
+  region = "global"
+  region_limit {
+    cpu = 900
+  }
+  guaranteed {
+    cpu = 500
+    device "nvidia/gpu" { count = 1 }
+    node_pool "gpu" { memory = "1 GiB" }
+  }
+}
+"""
+
+
+def test_a_file_has_a_guarantee_a_weight_and_a_parent() -> None:
+    spec = read_quota("q.hcl", SHARED)
+    assert (spec["Parent"], spec["Weight"], spec["Protection"]) == ("top", 0.5, 90_000_000_000)
+    assert spec["Limits"][0]["Guaranteed"] == {
+        "CPU": 500, "Devices": [{"Name": "nvidia/gpu", "Count": 1}],
+        "NodePools": [{"NodePool": "gpu", "MemoryMB": 1024, "Devices": []}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "text"),
+    [
+        ("weight = 0.5", "weight = 0", 3, "0 is not between 0.001 and 1000"),
+        ("weight = 0.5", "weight = -1", 3, "-1 is not between"),
+        ("weight = 0.5", "weight = 1000000000000", 3, "1e+12 is not between"),
+        ("weight = 0.5", 'weight = "much"', 3, '"weight" is a number'),
+        ('protection = "90s"', 'protection = "25h"', 4, 'it must be between "0s" and "24h"'),
+        ('protection = "90s"', "protection = 5", 4, '"protection" is a time'),
+        ("cpu = 500", "cpu = 901", 10, "cpu = 901 is above its limit of 900"),
+        ("cpu = 500", "storage { variables = 1 }", 11, '"storage" is not expected here'),
+    ],
+)
+def test_a_mistake_in_a_share_is_told_at_its_place(old: str, new: str, line: int, text: str) -> None:
+    with pytest.raises(CliError) as found:
+        read_quota("q.hcl", SHARED.replace(old, new))
+    assert f"q.hcl:{line}" in str(found.value) and text in str(found.value)
+
+
+def test_what_does_not_fit_other_quotas_is_told_at_its_place(api: Any, run: Any, tmp_path: Path) -> None:
+    api.answers["/v1/quota"] = (
+        400, '2 errors occurred:\n\t* parent: quota "top" does not exist; apply it first\n\t* guaranteed: too much\n\n',
+    )  # fmt: skip
+    path = tmp_path / "low.hcl"
+    path.write_text(SHARED)
+    code, _, err = run("quota", "apply", str(path))
+    assert code == 1 and f"{path}:2" in err and f"{path}:10" in err and "does not exist; apply it first" in err
+    api.answers["/v1/quota"] = (400, "1 error occurred:\n\t* other: x\n\n")
+    assert "the quota specification is not valid: other: x" in run("quota", "apply", str(path))[2]
+
+
+def test_the_status_shows_what_is_lent_and_borrowed(with_quota: Any, run: Any) -> None:
+    guaranteed: dict[str, Any] = {"CPU": 400, "MemoryMB": 300, "Devices": [{"Name": "nvidia/gpu", "Count": 2}],
+        "NodePools": [{"NodePool": "gpu", "CPU": 90}]}  # fmt: skip
+    used = {"CPU": 500, "MemoryMB": 300, "Devices": [{"Name": "nvidia/gpu", "Count": 1}], "NodePools": [
+        {"NodePool": "gpu", "CPU": 40}]}  # fmt: skip
+    spec: dict[str, Any] = SPEC
+    near = {**spec["Limits"][0], "Guaranteed": guaranteed}
+    with_quota.answers["/v1/quota/team"] = {
+        **spec, "Limits": [near], "Parent": "top", "Weight": 2.5, "Protection": 60_000_000_000,
+    }  # fmt: skip
+    known: dict[str, Any] = USAGE
+    usage = {**known, "Used": {HASH: {**known["Used"][HASH], "Guaranteed": used}}}
+    with_quota.answers["/v1/quota/usage/team"] = usage
+    _, out, _ = run("quota", "status", "team")
+    shown = [line.split() for line in out.splitlines()[3:6]]
+    assert shown == [["Parent", "=", "top"], ["Weight", "=", "2.5"], ["Protection", "=", "1m0s"]]
+    assert rows(out, "Quota Guarantees")[1:] == [
+        ["global", "CPU", "400", "500", "borrows 100"], ["global", "MemoryMB", "300", "300", "-"],
+        ["global", "device nvidia/gpu", "2", "1", "lends 1"], ["global, pool gpu", "CPU", "90", "40", "lends 50"],
+    ]  # fmt: skip

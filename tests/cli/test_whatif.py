@@ -71,6 +71,7 @@ def test_a_job_that_waits_is_worse_and_told_why(run: Any, archive: Path, job: An
 
 def test_the_state_of_the_cluster_is_asked_for(api: Any, run: Any, archive: Path) -> None:
     api.answers["/v1/operator/snapshot"] = archive.read_bytes()
+    api.answers["/v1/regions"] = ["global"]
     code, out, err = run("whatif", "-lose", "one")
     assert (code, out, err) == (0, "No job would run otherwise, and none waits\n", "")
     api.answers["/v1/operator/snapshot"] = (403, "Permission denied")

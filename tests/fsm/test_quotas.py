@@ -15,7 +15,7 @@ from yurt.structs.quota import with_hashes
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta, VariableLock
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
-from yurt.testing.quotas import REGION, bound, quota
+from yurt.testing.quotas import REGION, bound, guaranteed, quota
 from yurt.testing.replica import Replica
 
 MIB = 1 << 20
@@ -187,3 +187,48 @@ def test_updates_in_place_checked_before_their_quota_changed_are_stale(change: c
     refused = replica.reject(c.ApplyPlan(plan=plan, checked_at=checked_at))
     assert (refused.kind, "quota of namespace" in refused.message) == ("stale", True)
     replica.apply(c.ApplyPlan(plan=plan, checked_at=replica.state.index))
+
+
+def guaranteeing(name: str, memory_mb: int, **changes: Any) -> c.UpsertQuotas:
+    return c.UpsertQuotas(quotas=(guaranteed(quota(name, memory_mb=1000, **changes), memory_mb=memory_mb),))
+
+
+def test_of_two_guarantees_that_exceed_the_parents_together_the_second_is_refused() -> None:
+    replica = Replica()
+    replica.apply(guaranteeing("top", 500), guaranteeing("one", 300, parent="top"))
+    refused = replica.reject(guaranteeing("two", 300, parent="top"))
+    assert refused.kind == "invalid" and "add up to 600 (one 300, two 300)" in refused.message
+    assert "add up to 300" in replica.reject(guaranteeing("top", 200)).message
+    replica.apply(guaranteeing("two", 200, parent="top"))
+
+
+def test_of_two_quotas_that_would_be_above_each_other_the_second_is_refused() -> None:
+    replica = Replica()
+    replica.apply(guaranteeing("a", 1), guaranteeing("b", 1, parent="a"))
+    assert "a -> b -> a is a cycle" in replica.reject(guaranteeing("a", 1, parent="b")).message
+
+
+def test_copies_of_another_region_come_in_any_order() -> None:
+    replica = Replica()
+    child = guaranteeing("child", 300, parent="top")
+    assert "does not exist" in replica.reject(child).message
+    replica.apply(replace(child, is_copy=True), replace(guaranteeing("top", 500), is_copy=True))
+
+
+def test_a_parent_is_deleted_after_what_is_below_it() -> None:
+    replica = Replica()
+    replica.apply(guaranteeing("top", 500), guaranteeing("low", 300, parent="top"))
+    assert replica.reject(c.DeleteQuotas(names=("top",))).message == (
+        'quota "top" is the parent of quota "low"; give that another parent or none first'
+    )
+    replica.apply(c.DeleteQuotas(names=("low", "top")))
+
+
+def test_variables_count_under_the_quotas_above_too() -> None:
+    replica = Replica()
+    top, low = quota("top", variables_mb=1), quota("low", parent="top")
+    replica.apply(c.UpsertQuotas(quotas=(top, low)), named("a", "low"), named("b", "top"))
+    replica.apply(c.PutRootKey(key=RootKeyMeta(key_id="k")))
+    assert isinstance(put(replica, "p", MIB // 2), Applied)
+    refused = put(replica, "p", MIB // 2 + 1, namespace="b")
+    assert isinstance(refused, Rejected) and 'quota "top" allows 1 MiB of variables' in refused.message

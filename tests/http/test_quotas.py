@@ -193,3 +193,38 @@ async def test_metrics_tell_what_is_used_of_a_quota_and_allowed(api: Api) -> Non
     assert (found["used", "cpu"], found["limit", "cpu"], found["limit", "cores"]) == (100, 900, 0)
     assert (found["used", "device nvidia/gpu"], found["limit", "device nvidia/gpu"]) == (0, 2)
     assert ("limit", "memory") not in found
+
+
+async def test_guarantee_weight_and_parent_are_shown_only_where_they_are_set(api: Api) -> None:
+    await api.put("/v1/quota", SPEC)
+    spec = (await api.get("/v1/quota/team")).json
+    assert not {"Parent", "Weight", "Protection"} & spec.keys() and "Guaranteed" not in spec["Limits"][0]
+    guarantee = {"CPU": 500, "Devices": [{"Name": "nvidia/gpu", "Count": 1}]}
+    child = limit(CPU=900) | {"Name": "low", "Parent": "team", "Weight": 2, "Protection": "90s"}
+    child["Limits"][0]["Guaranteed"] = guarantee
+    assert (await api.put("/v1/quota", child)).status == 200
+    found = (await api.get("/v1/quota/low")).json
+    assert (found["Parent"], found["Weight"], found["Protection"]) == ("team", 2, 90_000_000_000)
+    assert found["Limits"][0]["Guaranteed"]["CPU"] == 500
+    assert (await api.put("/v1/quota/low", found)).status == 200, "what was read can be written back"
+    usage = (await api.get("/v1/quota/usage/low")).json["Used"][found["Limits"][0]["Hash"]]
+    assert usage["Guaranteed"]["Devices"][0]["Count"] == 0
+
+
+async def test_quotas_that_do_not_fit_the_others_are_refused(api: Api) -> None:
+    refused = await api.put("/v1/quota", limit(CPU=1) | {"Parent": "none"})
+    assert (refused.status, 'quota "none" does not exist' in refused.text) == (400, True)
+    await api.put("/v1/quota", SPEC)
+    await api.put("/v1/quota", limit(CPU=1) | {"Name": "low", "Parent": "team"})
+    refused = await api.call("DELETE", "/v1/quota/team")
+    assert (refused.status, 'is the parent of quota "low"' in refused.text) == (409, True)
+
+
+async def test_the_usage_of_a_quota_includes_what_is_used_below_it(api: Api) -> None:
+    await api.put("/v1/quota", SPEC)
+    await bind(api, limit(CPU=900) | {"Name": "low", "Parent": "team"})
+    await add_ready_node(api)
+    await api.register("web")
+    await api.wait_until("/v1/job/web/allocations", bool)
+    (used,) = (await api.get("/v1/quota/usage/team")).json["Used"].values()
+    assert used["RegionLimit"]["CPU"] > 0

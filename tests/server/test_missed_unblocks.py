@@ -15,7 +15,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.quotas import bound, quota
+from yurt.testing.quotas import bound, guaranteed, quota
 from yurt.testing.replica import Replica
 
 NODE = factories.node()
@@ -90,3 +90,17 @@ def test_a_node_that_came_before_the_term_wakes_what_waits(replica: Replica) -> 
     other = replace(factories.node(id="n2"), computed_class="v1:9")
     replica.apply(c.RegisterNode(node=other), c.UpsertEvaluations(evaluations=(evaluation,)))
     assert ready(replica.state) == 1
+
+
+@pytest.mark.parametrize(("amounts", "woken"), [({"memory_mb": 100}, 1), ({}, 0)])
+def test_a_guarantee_that_changed_before_the_term_wakes_its_namespaces_alone(
+    replica: Replica, amounts: dict[str, int], woken: int
+) -> None:
+    evaluation = blocked(replica, NEVER)
+    replica.apply(c.UpsertEvaluations(evaluations=(evaluation,)))
+    spec = guaranteed(quota("small"), **amounts) if amounts else replace(quota("small"), description="other")
+    replica.apply(c.UpsertQuotas(quotas=(spec,)))
+    state = replica.state
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns(), region="global")
+    queue.restore(state)
+    assert (queue.broker.ready, len(queue.blocked)) == (woken, 1 - woken)

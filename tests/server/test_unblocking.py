@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.value import replace
-from yurt.server.scheduling.eval_queue import gained_capacity
+from yurt.server.scheduling.unblock_events import gained_capacity
 from yurt.structs.constraint import Constraint
 from yurt.structs.node import CSIInfo, DriverInfo, HostNetworkInfo, HostVolumeInfo
 from yurt.structs.rpc import RegisterNodeRequest

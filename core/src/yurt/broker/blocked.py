@@ -39,15 +39,18 @@ class _News:
         self.classes: dict[str, int] = {}
         self.limits: dict[str, int] = {}
         self.missing: dict[str, int] = {}
+        self.namespaces: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self.classes) + len(self.limits) + len(self.missing)
+        return len(self.classes) + len(self.limits) + len(self.missing) + len(self.namespaces)
 
     def unblocks(self, evaluation: Evaluation) -> bool:
         """Whether an event after the scheduler's snapshot unblocks the evaluation."""
         seen = evaluation.snapshot_index
         limit = evaluation.quota_limit_reached
         if limit and self.limits.get(limit, 0) > seen:
+            return True
+        if self.namespaces.get(evaluation.namespace, 0) > seen:
             return True
         if any(self.missing.get(name, 0) > seen for name in evaluation.missing_non_node_resources):
             return True
@@ -57,9 +60,9 @@ class _News:
 
     def prune(self, below_index: int) -> None:
         """Drop older events."""
-        self.classes, self.limits, self.missing = (
+        self.classes, self.limits, self.missing, self.namespaces = (
             {name: index for name, index in known.items() if index >= below_index}
-            for known in (self.classes, self.limits, self.missing)
+            for known in (self.classes, self.limits, self.missing, self.namespaces)
         )
 
 
@@ -136,6 +139,11 @@ class BlockedEvals:
         """An object that evaluations lacked, other than on a node, was registered at `index`."""
         for news in (self._known, self._next_round):
             news.missing[name] = max(index, news.missing.get(name, 0))
+
+    def unblock_namespace(self, name: str, *, index: int) -> None:
+        """What jobs of a namespace may reclaim changed at `index`."""
+        for news in (self._known, self._next_round):
+            news.namespaces[name] = max(index, news.namespaces.get(name, 0))
 
     @property
     def has_changes(self) -> bool:

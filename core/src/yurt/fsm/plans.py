@@ -37,13 +37,17 @@ GROUP_OF: Final = attrgetter("job_version", "task_group")
 DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
 
-def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | None:
-    """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at an index."""
+def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = False) -> Rejected | None:
+    """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at an index.
+
+    Of a plan that `is_part` of another, `beyond_guarantees` was asked about the whole.
+    """
     try:
         plan = unpacked(plan)
     except Invalid as error:
         return invalid(str(error))
     rejected = (_changed_since(edit, plan, checked_at) if checked_at else None) or _check(edit, plan)
+    rejected = rejected or (None if is_part else beyond_guarantees(edit, plan))
     if rejected is not None:
         return rejected
     jobs = {version: _version(edit, plan, version) for version in {one.job_version for one in plan.placements}}
@@ -82,6 +86,25 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
         attributes=tuple(one for one in plan.attributes if one.id not in staying),
         placements=tuple(one for one in plan.placements if one.previous_allocation not in staying),
     )
+
+
+def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
+    """The rejection of a plan that preempts what is guaranteed to others, or protected, on the state as it is now.
+
+    Between the plan check and this command a client may have told the end of an allocation, so that the next one of
+    its quota is within the guarantee; or something is guaranteed only since then.
+    """
+    is_reclaiming = any(stop.reclaimed_for for stop in plan.preemptions)
+    if not (plan.guarantees_of and plan.preemptions) or not (is_reclaiming or len(edit.tx.base.quotas)):
+        return None
+    from yurt.scheduler.capacity.guarantees import guarantee_refusals
+    from yurt.state.quota_tree import known_tree
+
+    tree = known_tree(edit.tx.base, plan.guarantees_of)
+    if not (is_reclaiming or tree.has_guarantees):
+        return None
+    refused = guarantee_refusals(edit.tx.base, plan, tree)
+    return stale(refused[min(refused)]) if refused else None
 
 
 def _check(edit: Edit, plan: Plan) -> Rejected | None:

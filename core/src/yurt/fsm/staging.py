@@ -6,16 +6,18 @@ What a leader staged and did not apply, the next one drops. The applier of the l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.plans import apply_plan
+from yurt.fsm.plans import apply_plan, beyond_guarantees
 from yurt.fsm.reject import invalid, not_found, stale
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
 from yurt.structs.packed import unpacked
-from yurt.structs.plan import StagedPlan
+from yurt.structs.plan import Plan, StagedPlan
 
 PARTS_MAX: Final = 16_384
 
@@ -53,9 +55,27 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     keys = [(command.staged, number) for number in range(command.parts)]
     if len(edit.tx.present(Tables.staged_plans, keys)) < len(keys):
         return not_found(f'parts of the staged plan "{command.staged}" are missing')
-    for key, part in zip(keys, edit.tx.rows(Tables.staged_plans, keys), strict=True):
+    parts = [*(row.plan for row in edit.tx.rows(Tables.staged_plans, keys)), command.plan]
+    for key in keys:
         edit.tx.delete(Tables.staged_plans, key)
-        rejected = apply_plan(edit, part.plan, checked_at=command.checked_at)
-        if rejected is not None:
-            return rejected
-    return apply_plan(edit, command.plan, checked_at=command.checked_at)
+    rejected = _whole_beyond_guarantees(edit, parts)
+    for part in parts:
+        rejected = rejected or apply_plan(edit, part, checked_at=command.checked_at, is_part=True)
+    return rejected
+
+
+def _whole_beyond_guarantees(edit: Edit, parts: Sequence[Plan]) -> Rejected | None:
+    """The rejection of parts that together preempt what is guaranteed to others; each alone might not."""
+    if not any(part.preemptions for part in parts):
+        return None
+    try:
+        bare = tuple(map(unpacked, parts))
+    except Invalid as error:
+        return invalid(str(error))
+    whole = replace(
+        bare[-1],
+        placements=tuple(each for part in bare for each in part.placements),
+        stops=tuple(each for part in bare for each in part.stops),
+        preemptions=tuple(each for part in bare for each in part.preemptions),
+    )
+    return beyond_guarantees(edit, whole)

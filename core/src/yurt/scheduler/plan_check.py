@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from yurt.scheduler.capacity.ask import CLAIMED
-from yurt.scheduler.capacity.limits import LimitsOf, no_limits
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits, region_of
 from yurt.scheduler.capacity.ports import reserved_bits
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.bookings import overbooked
@@ -80,12 +80,17 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
                 rejected[node_id] = reason
     # Limits last: only placements that their nodes accept count against them, and only their stops give back.
     accepted = _accepted(plan, rejected)
+    region = region_of(limits) if plan.preemptions else ""
+    if region:
+        accepted = _within_guarantees(checker, accepted, region, rejected)
     if _is_limited(snapshot, plan, limits):
         accepted = _within_limits(checker, accepted, limits, rejected)
+        # Without some of its parts a plan may free less.
+        accepted = _within_guarantees(checker, accepted, region, rejected) if region else accepted
     if snapshot.index % CHECKED_EACH == 0 and roomy:
         checker.check_roomy(plan.placements[0].node_id, roomy)
     if not rejected:
-        return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
+        return PlanResult(accepted=accepted, alloc_index=snapshot.allocs.index)
     # The worker plans again on a state that is at least as new as this one, which made the nodes refuse.
     refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
     assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
@@ -114,6 +119,26 @@ def _is_limited(snapshot: Snapshot, plan: Plan, limits: LimitsOf) -> bool:
     """Whether the plan's job has limits at all."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id)) if limits is not no_limits else None
     return job is not None and bool(limits(snapshot, job))
+
+
+def _within_guarantees(checker: _Checker, accepted: Plan, region: str, rejected: dict[str, str]) -> Plan:
+    """The accepted plan without the nodes on which it preempts what is guaranteed to others, or is protected.
+
+    What is left names the region, even while nothing is guaranteed: `apply` decides again on the state that it finds.
+    """
+    from yurt.scheduler.capacity.guarantees import guarantee_refusals
+    from yurt.state.quota_tree import tree_of
+
+    accepted = replace(accepted, guarantees_of=region) if accepted.preemptions else accepted
+    tree = tree_of(checker.snapshot, region)
+    if tree is None:
+        return accepted
+    while refused := guarantee_refusals(checker.snapshot, accepted, tree):
+        nodes = {placement.node_id: placement.id for placement in accepted.placements if placement.id in refused}
+        assert nodes, (refused, "a plan that is whole has the placement of each victim")
+        rejected |= {node_id: refused[placement_id] for node_id, placement_id in nodes.items()}
+        accepted = _accepted(checker.plan, rejected)
+    return replace(accepted, guarantees_of=region) if accepted.preemptions else accepted
 
 
 def _within_limits(checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]) -> Plan:
@@ -378,7 +403,10 @@ def _without(plan: Plan, rejected: Mapping[str, str]) -> Plan:
         attributes=tuple(u for u in plan.attributes if u.node_id not in rejected),
         stops=tuple(stop for stop in plan.stops if stop.node_id not in rejected),
         preemptions=tuple(
-            stop for stop in plan.preemptions if stop.node_id not in rejected and stop.preempted_by not in dropped
+            # A gang ends as a whole for a placement that stays, also on nodes that refuse another.
+            stop
+            for stop in plan.preemptions
+            if (stop.node_id not in rejected or stop.reclaimed_for) and stop.preempted_by not in dropped
         ),
         deployment=_with_canaries(plan.deployment, {p.id for p in placements}),
     )

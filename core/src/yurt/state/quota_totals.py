@@ -11,6 +11,7 @@ from typing import Final
 
 from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
 from yurt.state.store import Snapshot
+from yurt.structs.quota import QuotaSpec
 from yurt.structs.volumes.host import HostVolume
 
 ALL_POOLS: Final = "all"
@@ -18,9 +19,32 @@ ALL_POOLS: Final = "all"
 MIB: Final = 1 << 20
 
 
+DEPTH_MAX: Final = 8
+"""Quotas from a root to a leaf."""
+
+
+def chain_of(snapshot: Snapshot, quota: str) -> tuple[QuotaSpec, ...]:
+    """A quota and those above it; ends before one that is missing or was met before."""
+    found: dict[str, QuotaSpec] = {}
+    spec = snapshot.quotas.get(quota) if quota else None
+    while spec is not None and spec.name not in found and len(found) < DEPTH_MAX:
+        found[spec.name] = spec
+        spec = snapshot.quotas.get(spec.parent) if spec.parent else None
+    return tuple(found.values())
+
+
 def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
-    """The namespaces that name a quota, sorted."""
-    return snapshot.namespaces.keys_where("quota", quota)
+    """The namespaces that count under a quota, sorted: those that name it, or one below it."""
+    own = snapshot.namespaces.keys_where("quota", quota)
+    level, depth = snapshot.quotas.keys_where("parent", quota), 1
+    if not level:
+        return own
+    found = set(own)
+    while level and depth < DEPTH_MAX:
+        found.update(name for each in level for name in snapshot.namespaces.keys_where("quota", each))
+        level = tuple(name for each in level for name in snapshot.quotas.keys_where("parent", each))
+        depth += 1
+    return tuple(sorted(found))
 
 
 def counts_in(pool: str, of_job: str) -> bool:
@@ -49,6 +73,14 @@ def is_covered(device: str, limit: str) -> bool:
     if len(limit_parts) == 1:
         return limit_parts[0] == (has[0] if len(has) == 1 else has[1])
     return limit_parts == has[: len(limit_parts)]
+
+
+def may_be_covered(device: str, limit: str) -> bool:
+    """Whether a device, or what meets a request for one, may be one that the limit is about."""
+    wanted, has = limit.split("/", 2), device.split("/", 2)
+    if len(wanted) == 1 or len(has) == 1:
+        return wanted[min(1, len(wanted) - 1)] == has[min(1, len(has) - 1)]
+    return all(one == other for one, other in zip(wanted, has, strict=False))
 
 
 def whole(milli: int) -> int:

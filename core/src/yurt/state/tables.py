@@ -41,7 +41,14 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
-from yurt.structs.predicates import asks_csi, is_eval_terminal, is_terminal, providers_on, runs_csi_plugin
+from yurt.structs.predicates import (
+    asks_csi,
+    is_eval_terminal,
+    is_stopping,
+    is_terminal,
+    providers_on,
+    runs_csi_plugin,
+)
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
@@ -186,6 +193,7 @@ class Tables(TableSet):
             "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
             "eval": attrgetter("eval_id"),
             "deployment": attrgetter("deployment_id"),
+            "stopping": lambda alloc: alloc.namespace if is_stopping(alloc) else None,
         },
         topic=Topic(
             "Allocation",
@@ -197,7 +205,8 @@ class Tables(TableSet):
         search=SearchContext("allocs", _ID_AND_NAME, has_uuids=True, is_shown_by_name=True),
         columns_work=1,
     )
-    """Allocations by id; `live` indexes those that are not terminal by job."""
+    """Allocations by id; `live` indexes those that are not terminal by job, `stopping` by namespace those that the
+    servers have asked to end and whose clients have not told their end."""
 
     deployments = TableSchema(
         PlainRows(list[tuple[str, Deployment]]),
@@ -470,9 +479,10 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, QuotaSpec]]),
         key_of=lambda spec: spec.name,
         namespace_of=None,
+        indexes={"parent": attrgetter("parent")},
         search=SearchContext("quotas", lambda spec: ("", spec.name, spec.name)),
     )
-    """Quotas by name."""
+    """Quotas by name; `parent` finds those below another."""
 
     queue_usages = TableSchema(
         PlainRows(list[tuple[tuple[str, tuple[str, ...]], QueueUsage]]),

@@ -116,6 +116,8 @@ class AllocStop(Value):
     client_status: ClientStatus | NotGiven = ""
     followup_eval_id: str = ""
     preempted_by: str = ""
+    reclaimed_for: str = ""
+    """The quota within whose guarantee the preempting allocation is: the stop takes back what was lent."""
 
 
 class DeploymentUpdate(Value):
@@ -149,11 +151,13 @@ class Plan(Value):
     gangs: Mapping[str, int] = no_entries()
     """For groups that are placed together or not at all: the least number of their placements that must remain."""
     now: UnixNano = UnixNano(0)
+    guarantees_of: str = ""
+    """The region whose guarantees the preemptions must keep: `apply` decides again, by the quotas that it finds."""
 
     @property
     def is_indivisible(self) -> bool:
         """True when no part of the plan may be seen without the rest."""
-        return self.all_at_once or bool(self.gangs)
+        return self.all_at_once or bool(self.gangs) or any(stop.reclaimed_for for stop in self.preemptions)
 
     @property
     def is_empty(self) -> bool:

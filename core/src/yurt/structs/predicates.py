@@ -71,6 +71,11 @@ def is_server_terminal(alloc: Allocation) -> bool:
     return alloc.desired_status in status.SERVER_TERMINAL
 
 
+def is_stopping(alloc: Allocation) -> bool:
+    """Whether the servers want the allocation to stop, and its client has not told its end."""
+    return alloc.desired_status in status.SERVER_TERMINAL and alloc.client_status not in status.CLIENT_TERMINAL
+
+
 def is_terminal(alloc: Allocation) -> bool:
     """Whether the client or the servers consider the allocation ended."""
     return alloc.client_status in status.CLIENT_TERMINAL or alloc.desired_status in status.SERVER_TERMINAL

@@ -2,6 +2,9 @@
 
 A namespace names at most one quota (`Namespace.quota`); several may share one. Of a quota's limits only the one of the
 own region counts. In each dimension None and 0 mean "no limit", and a negative number means "nothing".
+
+Quotas form trees by `parent`: what is used under a quota counts under those above it too. Each may *guarantee* amounts;
+what is guaranteed and unused is lent to others, and reclaimed from them (docs/howto/give-a-team-a-quota.md).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from yurt.sdk.value import OWN, Value, no_entries, replace
+from yurt.sdk.value import OWN, Duration, Value, no_entries, replace, seconds
 from yurt.structs.resources import NUMAResource, RequestedDevice
 
 
@@ -61,6 +64,8 @@ class QuotaLimit(Value):
     variables_limit: int | None = None
     """MiB; the older spelling of `region_limit.storage.variables_mb`, which wins over it."""
     hash: bytes = b""
+    guaranteed: Annotated[QuotaResources | None, OWN] = None
+    """Amounts that others get only as a loan; None, and a dimension without an amount, guarantee nothing."""
 
     @property
     def variables_mb(self) -> int:
@@ -83,6 +88,12 @@ class QuotaSpec(Value):
     limits: tuple[QuotaLimit, ...] = ()
     create_index: int = 0
     modify_index: int = 0
+    parent: Annotated[str, OWN] = ""
+    """The quota above it; empty for none."""
+    weight: Annotated[float | None, OWN] = None
+    """Its part, among quotas of the same parent, of what nobody's guarantee covers; None is 1."""
+    protection: Annotated[Duration | None, OWN] = None
+    """How long what its namespaces borrow runs at least before it is reclaimed; None is `PROTECTION`."""
 
     def limit_of(self, region: str) -> QuotaLimit | None:
         """The limit of a region."""
@@ -101,6 +112,8 @@ class QuotaUsage(Value):
 
 
 HASH_BYTES: Final = 32
+PROTECTION: Final = seconds(10 * 60)
+"""The protection of borrowers whose quota names none, and of those without a quota."""
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -113,3 +126,15 @@ def with_hash(limit: QuotaLimit) -> QuotaLimit:
 def with_hashes(spec: QuotaSpec) -> QuotaSpec:
     """The quota with the hash of each limit."""
     return replace(spec, limits=tuple(map(with_hash, spec.limits)))
+
+
+AMOUNT_FIELDS: Final = {
+    "cpu": "cpu", "cores": "cores", "memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb",
+}  # fmt: skip
+"""The fields of amounts, by their names in files."""
+
+
+def amounts_of(resources: QuotaResources | NodePoolLimit) -> dict[str, int]:
+    """The amounts that are set, by their names in files: `cpu`, `memory`, `device "nvidia/gpu"` (whole devices)."""
+    found = {name: getattr(resources, field) for name, field in AMOUNT_FIELDS.items() if getattr(resources, field)}
+    return found | {f'device "{device.name}"': device.count for device in resources.devices if device.count}

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import go_duration
+
+if TYPE_CHECKING:
+    from yurt.state import Snapshot
+    from yurt.structs.quota import QuotaSpec
 
 Json = dict[str, Any]
 
 EXAMPLE_HCL = """\
 name        = "default-quota"
 description = "Limit the shared default namespace"
+
+# Quotas form trees; what is used under this one counts under its parent too.
+# parent     = "company"
+# weight     = 3     # its part of what is lent, beside quotas of the same parent; 1 without
+# protection = "10m" # what it borrows runs so long before it is reclaimed
 
 # Limits of a region hold for all namespaces together that name the quota. 0 is no limit, -1 allows nothing.
 limit {
@@ -42,6 +53,14 @@ limit {
     #   cpu = 1000
     # }
   }
+
+  # Lent to others while it is not used, and reclaimed from them when it is wanted.
+  # guaranteed {
+  #   cpu = 1000
+  #   device "nvidia/gpu" {
+  #     count = 1
+  #   }
+  # }
 }
 """
 EXAMPLE_JSON = """\
@@ -74,20 +93,100 @@ def apply_quota(call: Invocation) -> int:
 
     path = call.args[0]
     source = read_text(path)
-    if call.flags.is_on("json") or path.endswith(".json"):
+    is_json = call.flags.is_on("json") or path.endswith(".json")
+    name = "<stdin>" if path == "-" else path
+    if is_json:
         spec = _from_json(path, source)
     else:
         from yurt.cli.files.quotafile import read_quota
 
-        spec = read_quota("<stdin>" if path == "-" else path, source)
+        spec = read_quota(name, source)
     try:
         call.api.put("/v1/quota", spec)
     except ApiError as error:
-        from yurt.cli.commands.acl.answers import listed_mistakes
-
-        raise listed_mistakes(error, "quota specification") from None
+        raise _refusal(error, name, "" if is_json else source) from None
     call.screen.line(f'Successfully applied quota specification "{spec.get("Name")}"!')
     return 0
+
+
+def plan_quota(call: Invocation) -> int:
+    """What the quota of a file would change, for whom; nothing is changed."""
+    from yurt.cli.commands import whatif
+    from yurt.cli.files.source import read_text
+    from yurt.cli.terminal.text import now_ns
+    from yurt.rules.problems import multi_error
+    from yurt.rules.validation.quota import quota_problems
+    from yurt.rules.validation.quota_tree import tree_problems
+    from yurt.sdk.errors import Invalid
+    from yurt.sdk.value import UnixNano
+    from yurt.server.queueing.what_if import Scenario, what_if
+    from yurt.state.quota_totals import members_of
+
+    is_data, path = wants_data(call), call.args[0]
+    spec, state = whatif.quota_of_file(path), whatif.state_from(call)
+    known = {row.name: row for row in state.quotas.values()} | {spec.name: spec}
+    problems = [*quota_problems(spec)] or [*tree_problems(spec, known)]
+    if problems:
+        raise _refusal(ApiError(400, multi_error(problems)), path, "" if path.endswith(".json") else read_text(path))
+    region = whatif.region_of(call, known.values())
+    try:
+        found = what_if(state, Scenario(quotas=(spec,)), now=UnixNano(now_ns()), region=region)
+    except Invalid as error:
+        raise CliError(str(error)) from None
+    facts = {
+        "Name": spec.name,
+        "IsNew": spec.name not in state.quotas,
+        "Namespaces": list(members_of(state, spec.name)),
+        "AboveLimit": list(_above_limit(state, spec, region)),
+    }
+    if is_data:
+        show_data(call, {**facts, "Jobs": [whatif.row_of(one) for one in found]})
+    else:
+        _show_plan(call, facts, [whatif.cells_of(one) for one in found], whatif.SHOWN)
+    return whatif.WORSE if any(one.is_worse for one in found) else whatif.SAME
+
+
+def _above_limit(state: Snapshot, spec: QuotaSpec, region: str) -> Iterator[str]:
+    """The dimensions of which more is used than the quota would allow."""
+    from yurt.scheduler.capacity.quotas import amount_text, parts_of, scale_of
+    from yurt.state.quota_totals import members_of, used_by
+
+    members = members_of(state, spec.name)
+    for part in parts_of(spec, region):
+        place = f'node pool "{part.pool}": ' if part.pool else ""
+        for each in part.dimensions(used_by(state, members, part.pool)):
+            if each.used > each.allowed:
+                used, allowed = (amount_text(amount, scale_of(each)) for amount in (each.used, each.allowed))
+                yield f"{place}{each.name}: {used} used, {allowed} allowed"
+
+
+def _show_plan(call: Invocation, facts: Json, rows: list[list[object]], header: str) -> None:
+    kind = "new" if facts["IsNew"] else "changed"
+    pairs = [("Quota", f"{facts['Name']} ({kind})"), ("Namespaces", ", ".join(facts["Namespaces"]) or "none")]
+    call.screen.pairs(pairs)
+    if facts["AboveLimit"]:
+        call.screen.title("Used Above The Limit")
+        for line in facts["AboveLimit"]:
+            call.screen.line(line)
+        call.screen.line("Nothing of it ends; nothing new starts until enough has ended.")
+    call.screen.title("Affected Jobs")
+    if rows:
+        call.screen.table(header, rows)
+    else:
+        call.screen.line("No job would run otherwise, and none waits")
+
+
+def _refusal(error: ApiError, name: str, source: str) -> CliError | ApiError:
+    """A refusal with the lines of the file that it is about, where it has one."""
+    from yurt.cli.commands.acl.answers import listed_mistakes
+
+    if source:
+        from yurt.cli.files.quotafile import placed_refusal
+
+        placed = placed_refusal(name, source, str(error))
+        if placed is not None:
+            return placed
+    return listed_mistakes(error, "quota specification")
 
 
 def _from_json(path: str, source: str) -> Json:
@@ -144,6 +243,10 @@ def list_quotas(call: Invocation) -> int:
     if not found:
         call.screen.line("No quotas found")
         return 0
+    if any(spec.get("Parent") for spec in found):
+        rows = [[spec["Name"], spec.get("Parent") or "", spec.get("Description") or ""] for spec in found]
+        call.screen.table("Name|Parent|Description", rows)
+        return 0
     call.screen.table("Name|Description", [[spec["Name"], spec.get("Description") or ""] for spec in found])
     return 0
 
@@ -157,6 +260,7 @@ def show_quota(call: Invocation) -> int:
     limits: list[Json] = spec.get("Limits") or []
     usages, failures = usages_of(call, spec)
     pairs = [("Name", spec["Name"]), ("Description", spec.get("Description") or ""), ("Limits", len(limits))]
+    pairs += _tree_pairs(spec)
     names = sorted({name for usage in usages.values() for name in usage.get("Namespaces") or ()})
     if names:
         pairs.append(("Namespaces", ", ".join(names)))
@@ -168,16 +272,62 @@ def show_quota(call: Invocation) -> int:
     return 0
 
 
+def _tree_pairs(spec: Json) -> list[tuple[str, object]]:
+    """Its place among other quotas, as far as it is set."""
+    pairs: list[tuple[str, object]] = [("Parent", spec["Parent"])] if spec.get("Parent") else []
+    if spec.get("Weight") is not None:
+        pairs.append(("Weight", f"{spec['Weight']:g}"))
+    if spec.get("Protection") is not None:
+        pairs.append(("Protection", go_duration(spec["Protection"])))
+    return pairs
+
+
+def _guarantees(region: str, limit: Json, usage: Json | None) -> list[list[str]]:
+    """The rows of what is guaranteed: the amount, what is used, and what of it is lent or borrowed."""
+    guaranteed, used = limit.get("Guaranteed") or {}, _used_guarantee(limit, usage)
+    pools = {pool["NodePool"]: pool for pool in (used or {}).get("NodePools") or ()}
+    rows = _guaranteed_rows(region, guaranteed, used)
+    for pool in guaranteed.get("NodePools") or ():
+        of_pool = None if used is None else pools.get(pool["NodePool"], {})
+        rows += _guaranteed_rows(f"{region}, pool {pool['NodePool']}", pool, of_pool)
+    return rows
+
+
+def _guaranteed_rows(place: str, guaranteed: Json, used: Json | None) -> list[list[str]]:
+    devices = {device["Name"]: device.get("Count") or 0 for device in (used or {}).get("Devices") or ()}
+    amounts = [(key, guaranteed[key], (used or {}).get(key) or 0) for key in _COLUMNS if guaranteed.get(key)]
+    amounts += [
+        (f"device {device['Name']}", device.get("Count") or 0, devices.get(device["Name"], 0))
+        for device in guaranteed.get("Devices") or ()
+    ]
+    return [
+        [place, name, str(amount), *(("-", "-") if used is None else (str(taken), _loan(taken, amount)))]
+        for name, amount, taken in amounts
+    ]
+
+
+def _loan(used: int, guaranteed: int) -> str:
+    if used == guaranteed:
+        return "-"
+    return f"borrows {used - guaranteed}" if used > guaranteed else f"lends {guaranteed - used}"
+
+
+def _used_guarantee(limit: Json, usage: Json | None) -> Json | None:
+    found = ((usage or {}).get("Used") or {}).get(_key(limit))
+    return None if found is None else found.get("Guaranteed") or {}
+
+
 def show_limits(call: Invocation, limits: list[Json], usages: dict[str, Json]) -> None:
     """The tables of limits, "used / limit" by region, device and node pool."""
     call.screen.title("Quota Limits")
     if not limits:
         call.screen.line("No quota limits defined")
         return
-    rows, devices, pools = [], [], []
+    rows, devices, pools, guarantees = [], [], [], []
     for limit in sorted(limits, key=lambda each: str(each.get("Region"))):
         region, allowed = limit["Region"], limit.get("RegionLimit") or {}
         used = _used(limit, usages.get(region))
+        guarantees += _guarantees(region, limit, usages.get(region))
         rows.append([region, *_amounts(allowed, used), *_storage(limit, allowed, used)])
         devices += [[region, *row] for row in _devices(allowed, used)]
         by_pool = {pool.get("NodePool"): pool for pool in (used or {}).get("NodePools") or ()}
@@ -192,6 +342,9 @@ def show_limits(call: Invocation, limits: list[Json], usages: dict[str, Json]) -
     if pools:
         call.screen.title("Quota Node Pool Limits")
         call.screen.table(f"Region|Node Pool|{_HEADER}", pools)
+    if guarantees:
+        call.screen.title("Quota Guarantees")
+        call.screen.table("Region|Dimension|Guaranteed|Used|Loan", guarantees)
 
 
 def usages_of(call: Invocation, spec: Json) -> tuple[dict[str, Json], dict[str, str]]:
@@ -281,6 +434,23 @@ COMMANDS = (
         "one argument: <quota>",
     ),
     CliCommand("quota list", "List quotas", list_quotas, JSON_FLAGS),
+    CliCommand(
+        "quota plan",
+        "Show whom a quota would affect, without applying it",
+        plan_quota,
+        (text("snapshot", "A snapshot file instead of the cluster's state."), *JSON_FLAGS),
+        (1, 1),
+        "<input>",
+        "one argument: <input>",
+        details="""
+The scheduler acts on a copy of the state, as for `yurt whatif -quota`: jobs that would run more or less, wait, or be
+preempted are shown. The file is HCL, or JSON where its name ends in .json. A quota that `quota apply` would refuse is
+refused in the same words. Without -snapshot the state is read from the cluster, which needs the right to save
+snapshots.
+
+The exit code is 0 when nothing gets worse, and 2 when a job would be preempted or run less than before.
+""",
+    ),
     CliCommand(
         "quota status",
         "Show a quota, its limits and what is used of them",

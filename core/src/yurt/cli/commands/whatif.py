@@ -15,10 +15,12 @@ from yurt.cli.views.queue import when
 from yurt.sdk.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from yurt.server.queueing.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
+    from yurt.structs.quota import QuotaSpec
 
 Json = dict[str, Any]
 
@@ -32,23 +34,23 @@ def run(call: Invocation) -> int:
     from yurt.server.queueing.what_if import what_if
 
     is_data = wants_data(call)
-    state = _state(call)
+    state = state_from(call)
     try:
         scenario = _scenario(call, state)
-        region = call.flags.text("region") or "global"
+        region = region_of(call, (*state.quotas.values(), *scenario.quotas))
         found = what_if(state, scenario, now=UnixNano(now_ns()), region=region)
     except Invalid as error:
         raise CliError(str(error)) from None
     if is_data:
-        show_data(call, [_row(one) for one in found])
+        show_data(call, [row_of(one) for one in found])
     elif not found:
         call.screen.line("No job would run otherwise, and none waits")
     else:
-        call.screen.table(SHOWN, [_cells(one) for one in found])
+        call.screen.table(SHOWN, [cells_of(one) for one in found])
     return WORSE if any(one.is_worse for one in found) else SAME
 
 
-def _state(call: Invocation) -> Snapshot:
+def state_from(call: Invocation) -> Snapshot:
     """The state of a snapshot file, or of the cluster."""
     import tempfile
     from pathlib import Path
@@ -65,6 +67,21 @@ def _state(call: Invocation) -> Snapshot:
         path.touch(mode=0o600)
         path.write_bytes(answer.body)
         return _read(path)
+
+
+def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
+    """The region whose limits hold: the one asked for, else that of the cluster or of the quotas of a snapshot."""
+    named = call.flags.text("region") or call.api.connection.region
+    if named:
+        return named
+    if call.flags.text("snapshot"):
+        regions = {limit.region for spec in quotas for limit in spec.limits}
+        source = "the quotas of the snapshot have limits for"
+    else:
+        regions, source = set(call.api.get("/v1/regions")), "the cluster has"
+    if len(regions) > 1:
+        raise CliError(f"{source} the regions {', '.join(sorted(regions))}: choose one with -region")
+    return next(iter(regions), "global")
 
 
 def _read(path: Path) -> Snapshot:
@@ -96,7 +113,7 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
         lost=tuple(_node(state, name, "lose") for name in call.flags.texts("lose")),
         added=tuple(added),
         jobs=tuple(_job(call, path) for path in call.flags.texts("job")),
-        quotas=tuple(_quota(path) for path in call.flags.texts("quota")),
+        quotas=tuple(quota_of_file(path) for path in call.flags.texts("quota")),
     )
 
 
@@ -121,7 +138,8 @@ def _job(call: Invocation, path: str) -> Any:
         raise CliError(f"{path}: {error}") from None
 
 
-def _quota(path: str) -> Any:
+def quota_of_file(path: str) -> Any:
+    """The quota of a file, HCL or JSON by its name."""
     import json
 
     from yurt.api.decode import decode_value
@@ -137,7 +155,8 @@ def _quota(path: str) -> Any:
         raise CliError(f"{path}: {error}") from None
 
 
-def _row(one: JobOutlook) -> Json:
+def row_of(one: JobOutlook) -> Json:
+    """An outlook as data."""
     return {
         "Namespace": one.key[0],
         "JobID": one.key[1],
@@ -154,7 +173,8 @@ def _row(one: JobOutlook) -> Json:
     }
 
 
-def _cells(one: JobOutlook) -> list[object]:
+def cells_of(one: JobOutlook) -> list[object]:
+    """An outlook as the cells of a table headed `SHOWN`."""
     return [
         *one.key,
         _change(one.runs_before, one.runs),

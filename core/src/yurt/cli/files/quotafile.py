@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,10 +16,11 @@ from yurt_jobspec.syntax.nodes import Label
 
 from yurt.api.sizes import parse_mib
 from yurt.cli.errors import CliError
+from yurt.sdk.value import Duration
 
 Json = dict[str, Any]
 
-_TEXT, _NUMBER, _SIZE = "text", "number", "size"
+_TEXT, _NUMBER, _SIZE, _WEIGHT, _TIME = "text", "number", "size", "weight", "time"
 _AMOUNTS: Final[Mapping[str, tuple[str, str]]] = {
     "cpu": ("CPU", _NUMBER),
     "cores": ("Cores", _NUMBER),
@@ -26,6 +28,12 @@ _AMOUNTS: Final[Mapping[str, tuple[str, str]]] = {
     "memory_max": ("MemoryMaxMB", _SIZE),
     "secrets": ("SecretsMB", _SIZE),
 }
+_SPEC: Final = {
+    "name": ("Name", _TEXT), "description": ("Description", _TEXT), "parent": ("Parent", _TEXT),
+    "weight": ("Weight", _WEIGHT), "protection": ("Protection", _TIME),
+}  # fmt: skip
+_BLOCKS: Final = ("device", "storage", "node_pool")
+_LENT: Final = ("device", "node_pool")
 _STORAGE: Final = {"variables": ("VariablesMB", _SIZE), "host_volumes": ("HostVolumesMB", _SIZE)}
 
 
@@ -42,6 +50,36 @@ def read_quota(filename: str, text: str) -> Json:
     return spec
 
 
+def placed_refusal(filename: str, text: str, message: str) -> CliError | None:
+    """A server's findings about a file's place among other quotas, at their lines; None where one has no place."""
+    from yurt.cli.files.jobfile import rendered
+
+    lines = [line.removeprefix("\t* ").strip() for line in message.splitlines() if line.startswith("\t* ")]
+    source, findings = SourceText(filename, text), Findings()
+    try:
+        places = dict(_places(read_document(source)))
+        for line in lines:
+            place = places.get(line.partition(":")[0])
+            if place is None:
+                return None
+            detail = f"{line.partition(': ')[2]}."
+            findings.add(source, OffsetDiagnostic("The quota does not fit the others", detail, place.start, place.end))
+        findings.raise_errors(by_place=True)
+    except JobspecError as error:
+        return CliError(rendered(error, {filename: text}))
+    return None
+
+
+def _places(root: JsonObject) -> Iterator[tuple[str, Label]]:
+    """The labels that a finding among quotas is about; a guarantee stands in a limit, or its lack there."""
+    for label, value in root.members:
+        yield label.text, label
+        limits = value.items if isinstance(value, JsonArray) else (value,)
+        for limit in limits if label.text == "limit" else ():
+            yield "guaranteed", label
+            yield from ((inner.text, inner) for inner, _ in (limit.members if isinstance(limit, JsonObject) else ()))
+
+
 class _QuotaReader:
     """Reads one file; problems are added to the findings, and reading continues."""
 
@@ -51,7 +89,7 @@ class _QuotaReader:
 
     def spec(self, root: JsonObject) -> Json:
         """The whole file."""
-        spec = self._values(root, {"name": ("Name", _TEXT), "description": ("Description", _TEXT)}, ("limit",))
+        spec = self._values(root, _SPEC, ("limit",))
         if not spec.get("Name"):
             self._add("Missing name", 'A quota needs a name: name = "team".', Label("", 0, 0))
         spec["Limits"] = [self._limit(block) for _, block in self._blocks(root, "limit")]
@@ -62,14 +100,29 @@ class _QuotaReader:
 
     def _limit(self, block: JsonObject) -> Json:
         names = {"region": ("Region", _TEXT), "variables_limit": ("VariablesLimit", _SIZE)}
-        limit = self._values(block, names, ("region_limit",))
+        limit = self._values(block, names, ("region_limit", "guaranteed"))
         if not limit.get("Region"):
             self._add("Missing region", 'A limit names its region: region = "global".', block)
         found = [self._resources(content, is_pool=False) for _, content in self._once(block, "region_limit")]
-        return {**limit, **({"RegionLimit": found[0]} if found else {})}
+        lent = [
+            (at, self._resources(each, is_pool=False, blocks=_LENT)) for at, each in self._once(block, "guaranteed")
+        ]
+        read = {**limit, **({"RegionLimit": found[0]} if found else {}), **({"Guaranteed": lent[0][1]} if lent else {})}
+        if lent:
+            self._check_guarantee(read, lent[0][0])
+        return read
 
-    def _resources(self, block: JsonObject, *, is_pool: bool) -> Json:
-        blocks = ("device",) if is_pool else ("device", "storage", "node_pool")
+    def _check_guarantee(self, limit: Json, at: Label) -> None:
+        """Report what is wrong with a guarantee beside its limit at the guarantee."""
+        from yurt.api.decode import decode_value
+        from yurt.rules.validation.quota import guarantee_problems
+        from yurt.structs.quota import QuotaLimit
+
+        for problem in guarantee_problems(decode_value(limit, QuotaLimit, name="Limit")[0]):
+            self._add("Invalid guarantee", f"{problem.removeprefix('guaranteed: ')}.", at)
+
+    def _resources(self, block: JsonObject, *, is_pool: bool, blocks: tuple[str, ...] = _BLOCKS) -> Json:
+        blocks = ("device",) if is_pool else blocks
         resources = self._values(block, _AMOUNTS, blocks)
         resources["Devices"] = [self._device(label, content) for label, content in self._labelled(block, "device")]
         if is_pool:
@@ -104,8 +157,10 @@ class _QuotaReader:
             found[key] = self._value(name.text, value, kind)
         return found
 
-    def _value(self, name: str, node: JsonNode, kind: str) -> str | int:
+    def _value(self, name: str, node: JsonNode, kind: str) -> str | int | float:
         value = node.value if isinstance(node, JsonScalar) else None
+        if kind in (_WEIGHT, _TIME):
+            return self._share(name, node, kind)
         if kind == _TEXT:
             if isinstance(value, str):
                 return value
@@ -121,6 +176,28 @@ class _QuotaReader:
         expectation = 'a number of MiB, or a size such as "10 GiB"' if kind == _SIZE else "a whole number"
         self._add("Invalid value", f'"{name}" is {expectation}: 0 is no limit, -1 allows nothing.', node)
         return 0
+
+    def _share(self, name: str, node: JsonNode, kind: str) -> float | int:
+        """The weight or the protection, checked here so that a mistake shows its place."""
+        from yurt.api.times import parse_duration
+        from yurt.rules.validation.quota import share_problems
+        from yurt.structs.quota import QuotaSpec
+
+        value = node.value if isinstance(node, JsonScalar) else None
+        found: float | int | None = None
+        if kind == _WEIGHT and isinstance(value, int | Decimal) and not isinstance(value, bool):
+            found = float(value)
+        elif kind == _TIME and isinstance(value, str):
+            with suppress(ValueError):
+                found = parse_duration(value)
+        if found is None:
+            wanted = "a number such as 3 or 0.5" if kind == _WEIGHT else 'a time such as "10m"'
+            self._add("Invalid value", f'"{name}" is {wanted}.', node)
+            return 1
+        spec = QuotaSpec(weight=float(found)) if kind == _WEIGHT else QuotaSpec(protection=Duration(int(found)))
+        for problem in share_problems(spec):
+            self._add("Invalid value", f'"{name}": {problem.partition(": ")[2]}.', node)
+        return found
 
     # Blocks.
 

@@ -1,7 +1,8 @@
 """Commands on quotas.
 
-A namespace names a quota only while that exists, and a quota is deleted only while no namespace names it: both are
-decided here, so whichever of two concurrent commands comes second is rejected.
+A namespace names a quota only while that exists, a quota is deleted only while no namespace and no quota names it, and
+the quotas below another are guaranteed no more than that one: all is decided here, so whichever of two concurrent
+commands comes second is rejected.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.rules.problems import multi_error
+from yurt.rules.validation.quota_tree import tree_problems
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.commands import DeleteQuotas, Rejected, UpsertQuotas
@@ -28,13 +31,29 @@ def apply_quota(edit: Edit, command: UpsertQuotas | DeleteQuotas) -> Rejected | 
 
 
 def _put(edit: Edit, command: UpsertQuotas) -> Rejected | None:
+    if any(not spec.name for spec in command.quotas):
+        return invalid("a quota without a name")
+    rejected = None if command.is_copy else _unfit(edit, command)
+    if rejected is not None:
+        return rejected
     for spec in command.quotas:
-        if not spec.name:
-            return invalid("a quota without a name")
         existing: QuotaSpec | None = edit.tx.get(Tables.quotas, spec.name)
         created = edit.index if existing is None else existing.create_index
         edit.tx.put(Tables.quotas, spec.name, replace(spec, create_index=created, modify_index=edit.index))
     return None
+
+
+def _unfit(edit: Edit, command: UpsertQuotas) -> Rejected | None:
+    """The rejection of quotas that do not fit the others."""
+    known = {row.name: row for row in edit.tx.base.quotas.values()} | {spec.name: spec for spec in command.quotas}
+    if not any(_is_in_tree(spec) for spec in known.values()):
+        return None
+    problems = [problem for spec in command.quotas for problem in tree_problems(spec, known)]
+    return invalid(multi_error(problems)) if problems else None
+
+
+def _is_in_tree(spec: QuotaSpec) -> bool:
+    return bool(spec.parent) or any(limit.guaranteed is not None for limit in spec.limits)
 
 
 def _delete(edit: Edit, command: DeleteQuotas) -> Rejected | None:
@@ -46,5 +65,10 @@ def _delete(edit: Edit, command: DeleteQuotas) -> Rejected | None:
             # Their names are not told: who may write quotas need not see every namespace.
             number = "a namespace" if users == 1 else f"{users} namespaces"
             return conflict(f'quota "{name}" is named by {number}; apply them with another quota or none first')
+        below = sorted(row.name for row in edit.tx.base.quotas.values() if row.parent == name)
+        if any(each not in command.names for each in below):
+            return conflict(
+                f'quota "{name}" is the parent of quota "{below[0]}"; give that another parent or none first'
+            )
         edit.tx.delete(Tables.quotas, name)
     return None

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid
-from yurt.state.quota_totals import MIB, host_volumes_bytes, members_of, mib_of, size_of_volume, variables_bytes
+from yurt.state.quota_totals import (
+    MIB,
+    chain_of,
+    host_volumes_bytes,
+    members_of,
+    mib_of,
+    size_of_volume,
+    variables_bytes,
+)
 from yurt.structs.commands import Rejected
-from yurt.structs.quota import QuotaLimit, QuotaSpec
+from yurt.structs.quota import QuotaLimit
 from yurt.structs.variable import EncryptedVariable
 from yurt.structs.volumes.host import HostVolume
 
@@ -19,15 +27,15 @@ def variable_refusal(
     edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, region: str
 ) -> Rejected | None:
     """The rejection of a variable that would exceed the quota of its namespace."""
-    spec, limit = _limit(edit, variable.namespace, region)
     growth = len(variable.data) - (0 if known is None else len(known.data))
-    if spec is None or limit is None or not limit.variables_mb or growth <= 0:
-        return None
-    used = variables_bytes(edit.tx.base, members_of(edit.tx.base, spec.name))
-    assert known is None or used >= len(known.data), (spec.name, used, "what is stored is counted")
-    if used + growth <= max(0, limit.variables_mb) * MIB:
-        return None
-    return invalid(_exceeded(spec.name, "variables", limit.variables_mb, used, f"{growth} bytes"))
+    for name, limit in _limits(edit, variable.namespace, region):
+        if not limit.variables_mb or growth <= 0:
+            continue
+        used = variables_bytes(edit.tx.base, members_of(edit.tx.base, name))
+        assert known is None or used >= len(known.data), (name, used, "what is stored is counted")
+        if used + growth > max(0, limit.variables_mb) * MIB:
+            return invalid(_exceeded(name, "variables", limit.variables_mb, used, f"{growth} bytes"))
+    return None
 
 
 def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None, region: str) -> Rejected | None:
@@ -35,24 +43,28 @@ def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None
 
     What a node reports of a volume that was asked for before is stored as it is: the data is there already.
     """
-    spec, limit = _limit(edit, volume.namespace, region)
-    if spec is None or limit is None or not limit.host_volumes_mb or _asks_the_same(volume, known):
+    limits = [(name, limit) for name, limit in _limits(edit, volume.namespace, region) if limit.host_volumes_mb]
+    if not limits or _asks_the_same(volume, known):
         return None
     size = volume.requested_capacity_max_bytes or volume.requested_capacity_min_bytes or volume.capacity_bytes
     if not size:
         return invalid(
-            f'quota "{spec.name}" limits the capacity of host volumes: give the volume a capacity_max or capacity_min'
+            f'quota "{limits[0][0]}" limits the capacity of host volumes: '
+            "give the volume a capacity_max or capacity_min"
         )
     growth = size - (0 if known is None else size_of_volume(known))
-    used = host_volumes_bytes(edit.tx.base, members_of(edit.tx.base, spec.name))
-    if growth <= 0 or used + growth <= max(0, limit.host_volumes_mb) * MIB:
-        return None
-    return invalid(_exceeded(spec.name, "host volumes", limit.host_volumes_mb, used, f"{mib_of(growth)} MiB"))
+    for name, limit in limits:
+        used = host_volumes_bytes(edit.tx.base, members_of(edit.tx.base, name))
+        if growth > 0 and used + growth > max(0, limit.host_volumes_mb) * MIB:
+            return invalid(_exceeded(name, "host volumes", limit.host_volumes_mb, used, f"{mib_of(growth)} MiB"))
+    return None
 
 
-def _limit(edit: Edit, namespace: str, region: str) -> tuple[QuotaSpec | None, QuotaLimit | None]:
+def _limits(edit: Edit, namespace: str, region: str) -> list[tuple[str, QuotaLimit]]:
+    """The limits in a region of the namespace's quota, and of those above it."""
     spec = edit.quota_of(namespace) if region else None
-    return spec, None if spec is None else spec.limit_of(region)
+    chain = () if spec is None else chain_of(edit.tx.base, spec.name)
+    return [(each.name, limit) for each in chain if (limit := each.limit_of(region)) is not None]
 
 
 def _asks_the_same(volume: HostVolume, known: HostVolume | None) -> bool:

@@ -167,6 +167,11 @@ def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
             yield Gauge(f"{PREFIX}quota.utilization.{name}", used, {"quota_name": quota, "region": sums.region})
         if allowed is not None:
             yield Gauge(f"{PREFIX}quota.limit", allowed, labels)
+    for quota, dimension, guaranteed, used in sums.usages.guarantees(sums.region):
+        labels = {"quota": quota, "dimension": dimension}
+        yield Gauge(f"{PREFIX}quota.guaranteed", guaranteed, labels)
+        yield Gauge(f"{PREFIX}quota.lent", max(0.0, guaranteed - used), labels)
+        yield Gauge(f"{PREFIX}quota.borrowed", max(0.0, used - guaranteed), labels)
 
 
 def _job_gauges(view: View, *, has_dispatched: bool) -> Iterator[Gauge]:

@@ -31,7 +31,11 @@ async def jobs(call: Call) -> web.Response:
     queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
     kind = queue.type_of(pool)
     await call.context.env.in_thread(queue.preparation())
-    found = await call.context.env.in_thread(lambda: queue.jobs(pool, now)) if kind != "passthrough" else []
+    found = (
+        await call.context.env.in_thread(lambda: queue.jobs(pool, now, region=call.settings.region))
+        if kind != "passthrough"
+        else []
+    )
     if call.query.get("sort") != "priority":
         found.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
     page, token = _page(found, call.options.next_token, call.options.per_page)

@@ -68,9 +68,15 @@ async def read_usage(call: Call) -> web.Response:
 
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/quota and /v1/quota/:name."""
+    need_authority(call)
+    spec = await _given_spec(call)
+    return empty_answer(index=await call.operations.quotas.upsert(spec))
+
+
+async def _given_spec(call: Call) -> QuotaSpec:
+    """The valid specification of the body."""
     from yurt.rules.validation.quota import quota_problems
 
-    need_authority(call)
     document = await call.document()
     if not isinstance(document, Mapping):
         raise Refused(400, "QuotaSpec: expected object")
@@ -81,7 +87,7 @@ async def upsert(call: Call) -> web.Response:
     problems = [*(text.replace(" is ignored", "", 1) for text in unknown), *quota_problems(spec)]
     if problems:
         raise Refused(400, multi_error(problems))
-    return empty_answer(index=await call.operations.quotas.upsert(spec))
+    return spec
 
 
 async def delete(call: Call) -> web.Response:
@@ -102,7 +108,7 @@ def normalised(document: Mapping[str, Any]) -> Json:
     """
     found: Json = _without_nulls(document)
     for limit in _objects(found, "limits"):
-        for resources in _objects(limit, "regionlimit"):
+        for resources in (*_objects(limit, "regionlimit"), *_objects(limit, "guaranteed")):
             _normalise(resources)
             for pool in _objects(resources, "nodepools"):
                 _normalise(pool)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from yurt.rules.validation.job import NAMESPACE, NODE_POOL
-from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec
+from yurt.sdk.value import seconds
+from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, amounts_of
 from yurt.structs.resources import RequestedDevice
 
 NAME: Final = NAMESPACE
@@ -19,6 +20,10 @@ LIMITS_MAX: Final = 64
 POOLS_MAX: Final = 256
 DEVICES_MAX: Final = 64
 AMOUNT_MAX: Final = 1 << 53
+WEIGHT_MIN: Final = 0.001
+WEIGHT_MAX: Final = 1000.0
+PROTECTION_MAX: Final = seconds(24 * 3600)
+"""Longer protections would let borrowers keep for days what is guaranteed to others."""
 _DEVICE: Final = re.compile(r"[^/\s][^/]{0,127}(/[^/]{1,128}){0,2}\Z")
 
 
@@ -28,6 +33,7 @@ def quota_problems(spec: QuotaSpec) -> Iterator[str]:
         yield f'invalid name "{spec.name[:64]}": use 1 to 128 letters, digits and "-"'
     if len(spec.description) > DESCRIPTION_MAX:
         yield f"description longer than {DESCRIPTION_MAX}"
+    yield from share_problems(spec)
     if not spec.limits:
         yield "no limits: give a limit block with a region"
     if len(spec.limits) > LIMITS_MAX:
@@ -43,9 +49,62 @@ def quota_problems(spec: QuotaSpec) -> Iterator[str]:
         yield from (f"{place}: {problem}" for problem in _limit_problems(limit))
 
 
+def share_problems(spec: QuotaSpec) -> Iterator[str]:
+    """All that is wrong with its place among other quotas, as far as it shows without them."""
+    if spec.parent and not NAME.match(spec.parent):
+        yield f'parent: "{spec.parent[:64]}" is not a name of a quota: use 1 to 128 letters, digits and "-"'
+    elif spec.parent and spec.parent == spec.name:
+        yield "parent: a quota cannot be its own parent; name another one, or none"
+    if spec.weight is not None and not WEIGHT_MIN <= spec.weight <= WEIGHT_MAX:
+        yield f"weight: {spec.weight:g} is not between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}; leave it out for 1"
+    if spec.protection is not None and not 0 <= spec.protection <= PROTECTION_MAX:
+        yield 'protection: it must be between "0s" and "24h"'
+
+
+def guarantee_problems(limit: QuotaLimit) -> Iterator[str]:
+    """All that is wrong with a guarantee beside its limit."""
+    guaranteed = limit.guaranteed
+    if guaranteed is None:
+        return
+    yield from (f"guaranteed: {text}" for text in _resource_problems(guaranteed))
+    storage = guaranteed.storage
+    if storage is not None and (storage.variables_mb or storage.host_volumes_mb):
+        yield "guaranteed: storage cannot be guaranteed, as it cannot be reclaimed; leave the block out"
+    limits = limit.region_limit or QuotaResources()
+    yield from _amount_problems(guaranteed, limits, "")
+    if len(guaranteed.node_pools) > POOLS_MAX:
+        yield f"guaranteed: {len(guaranteed.node_pools)} node pools, at most {POOLS_MAX} are possible"
+        return
+    of_pool = {pool.node_pool: pool for pool in limits.node_pools}
+    names = [pool.node_pool for pool in guaranteed.node_pools]
+    for number, pool in enumerate(guaranteed.node_pools):
+        place = f'node_pool "{pool.node_pool[:64]}": '
+        yield from (f"guaranteed: {place}{text}" for text in _pool_problems(pool, names[:number]))
+        yield from _amount_problems(pool, limits, place)
+        if pool.node_pool in of_pool:
+            yield from _amount_problems(pool, of_pool[pool.node_pool], place, is_signed=False)
+
+
+def _amount_problems(
+    guaranteed: QuotaResources | NodePoolLimit,
+    limits: QuotaResources | NodePoolLimit,
+    place: str,
+    *,
+    is_signed: bool = True,
+) -> Iterator[str]:
+    allowed = amounts_of(limits)
+    for name, amount in amounts_of(guaranteed).items():
+        if amount < 0:
+            if is_signed:
+                yield f"guaranteed: {place}{name} = {amount} is negative; leave it out to guarantee nothing"
+        elif allowed.get(name) is not None and amount > max(0, allowed[name]):
+            yield f"guaranteed: {place}{name} = {amount} is above its limit of {max(0, allowed[name])}; raise the limit"
+
+
 def _limit_problems(limit: QuotaLimit) -> Iterator[str]:
     if limit.variables_limit is not None and abs(limit.variables_limit) > AMOUNT_MAX:
         yield f"variables_limit must be at most {AMOUNT_MAX}"
+    yield from guarantee_problems(limit)
     resources = limit.region_limit
     if resources is None:
         return

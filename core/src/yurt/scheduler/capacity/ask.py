@@ -97,6 +97,20 @@ class GroupAsk:
                 devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
         return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
 
+    @cached_property
+    def reclaim_amounts(self) -> NamespaceUsage:
+        """As `least_amounts`, with parts of devices and the first alternatives: what a guarantee may have to cover.
+
+        What a node grants decides once more.
+        """
+        devices = dict(self.least_amounts.devices)
+        for _, request in self.devices:
+            one = request.first_available[0] if request.first_available else request
+            if request.first_available or request.share:
+                part = one.compute * MILLI // 100 if one.share and one.compute else MILLI
+                devices[one.name] = devices.get(one.name, 0) + max(1, one.count) * part
+        return self.least_amounts._replace(devices=tuple(sorted(devices.items())))
+
     def grant(self, node: Node, in_use: ExclusiveResources, *, salt: int) -> NodeGrant | str:
         """The node's grant, or the exhausted dimension."""
         if not self.is_exclusive:

@@ -8,9 +8,10 @@ servers have; the protocol leaves room for others, such as licences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from yurt.scheduler.capacity.guarantees import Guarantees
 from yurt.scheduler.capacity.in_flight import takers_of
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsage, counted, namespace_key
 from yurt.state.store import Snapshot
@@ -58,6 +59,27 @@ LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
 """The limits of a job. Whether it has any follows from the job, its namespace and what is specified of limits, never
 from allocations: a series of attempts asks before it lays earlier plans over the state.
 """
+
+
+@runtime_checkable
+class RegionLimits(Protocol):
+    """Limits of a region, whose guarantees hold too."""
+
+    region: str
+
+    def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
+        """The limits of a job."""
+        ...
+
+
+def region_of(limits: LimitsOf) -> str:
+    """The region of limits; empty where they have none, and so no guarantees."""
+    return limits.region if isinstance(limits, RegionLimits) else ""
+
+
+def no_guarantees() -> Guarantees | None:
+    """No guarantees of anyone."""
+    return None
 
 
 def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
@@ -108,19 +130,66 @@ def release_of(alloc: Allocation) -> tuple[LimitChange, ...]:
     return (LimitChange(namespace_key(alloc), counted(usage_of(alloc)), -1),)
 
 
+class ReclaimLimit:
+    """What a plan that reclaims may place: what is within guarantees. No evaluation waits for it: its name is empty."""
+
+    name = ""
+
+    def __init__(self, guarantees: Guarantees) -> None:
+        self._guarantees = guarantees
+
+    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+        """That a placement, the first of the changes, is beyond the guarantee by more than it replaces."""
+        first, *others = changes
+        grown = first.amounts
+        for change in others:
+            if change.times < 0 and change.key[0] == first.key[0]:
+                grown = grown.plus(change.amounts, change.times)
+        return ("beyond the guarantee for which the plan reclaims",) if self._guarantees.is_surplus(grown) else ()
+
+    def fitting(self, change: LimitChange, most: int) -> int:
+        """All or none of placements that have no victims: those that are entitled are placed one by one."""
+        return 0 if self._guarantees.asks_reclaimed(change.amounts) else most
+
+    def count(self, change: LimitChange) -> None:
+        """Nothing: the guarantees count by themselves."""
+
+
 class LimitCheck:
     """Checks the placements of one attempt against its job's limits; `current` is what is left."""
 
-    def __init__(self, make: Callable[[], Sequence[Limit]], job: Job | None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Sequence[Limit]],
+        job: Job | None,
+        guarantees: Callable[[], Guarantees | None] = no_guarantees,
+    ) -> None:
         self._make = make
+        self._make_guarantees = guarantees
+        self.guarantees = guarantees()
+        """What others are guaranteed, and this job; None where nobody is."""
         self._key = ("", "") if job is None else (job.namespace, job.node_pool)
         self.current: Sequence[Limit] = make()
         self.reached = ""
         """The name of the limit that refused a placement last; empty for none."""
 
+    def note_reclaim(self, quotas: Collection[str]) -> None:
+        """The attempt reclaims for the guarantees of these quotas."""
+        if self.guarantees is None or not quotas:
+            return
+        if not self.guarantees.is_reclaiming:
+            self.current = (*self.current, ReclaimLimit(self.guarantees))
+        self.guarantees.count_reclaim(quotas)
+
     def restart(self) -> None:
         """Start again without placements."""
         self.current = self._make()
+        self.guarantees = self._make_guarantees()
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether placements and stops have to be told."""
+        return bool(self.current) or self.guarantees is not None
 
     def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:
         """How one more allocation would exceed a limit after another one is stopped; empty when it fits."""
@@ -130,9 +199,12 @@ class LimitCheck:
         self.reached = found[0]
         return found[1]
 
-    def excess(self, amounts: NamespaceUsage, replaced: Allocation | None) -> tuple[str, tuple[str, ...]] | None:
+    def excess(
+        self, amounts: NamespaceUsage, replaced: Allocation | None, victims: Iterable[Allocation] = ()
+    ) -> tuple[str, tuple[str, ...]] | None:
         """As `refuses`, with the name of the limit; the refusal is not recorded."""
-        back = release_of(replaced) if replaced is not None else ()
+        ending = (*(() if replaced is None else (replaced,)), *victims)
+        back = (change for alloc in ending for change in release_of(alloc))
         return exceeded(self.current, (LimitChange(self._key, amounts), *back))
 
     def fitting(self, amounts: NamespaceUsage, most: int) -> int:
@@ -143,9 +215,13 @@ class LimitCheck:
     def take(self, amounts: NamespaceUsage, times: int = 1) -> None:
         """Count placements."""
         count(self.current, LimitChange(self._key, amounts, times))
+        if self.guarantees is not None:
+            self.guarantees.count(amounts, times)
 
     def give_back(self, alloc: Allocation) -> None:
         """Count an allocation that the plan stops or preempts."""
+        if self.guarantees is not None:
+            self.guarantees.count_end(alloc)
         for change in release_of(alloc):
             count(self.current, change)
 
@@ -164,11 +240,15 @@ class LimitedGrants:
 
     def refuses(self, usage: Usage) -> str:
         """The exhausted dimensions; empty when the grant fits."""
-        found = self._check.excess(counted(usage), self._replaced)
+        return self.refuses_after(usage, ())
+
+    def refuses_after(self, usage: Usage, victims: Iterable[Allocation]) -> str:
+        """As `refuses`, once these have ended too."""
+        found = self._check.excess(counted(usage), self._replaced, victims)
         if found is None:
             return ""
         self._refused = found
-        return f"{QUOTA_REFUSAL}{found[0]}: {', '.join(found[1])}"
+        return f"{QUOTA_REFUSAL}{found[0] or 'guarantee'}: {', '.join(found[1])}"
 
     def reached(self) -> tuple[str, ...]:
         """How the last refused grant would exceed its limit, which the check then names; empty when none was."""

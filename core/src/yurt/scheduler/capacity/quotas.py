@@ -1,8 +1,8 @@
 """Quotas as limits of the scheduler and the plan applier.
 
-The limit of the own region holds for all namespaces together that name the quota, and each of its node pool limits for
-their jobs in that pool; a job of the pool "all" counts in every pool. What is used comes from the columnar view, which
-sums it up as allocations come and go: making the limits of a job looks at no allocation.
+The limit of the own region holds for all namespaces together that name the quota or one below it, and each of its node
+pool limits for their jobs in that pool; a job of the pool "all" counts in every pool. What is used comes from the
+columnar view, which sums it up as allocations come and go: making the limits of a job looks at no allocation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from yurt.scheduler.capacity.limits import Limit, LimitChange
 from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
-from yurt.state.quota_totals import counts_in, devices_used, members_of, used_by
+from yurt.state.quota_totals import chain_of, counts_in, devices_used, members_of, used_by
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job
 from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec
@@ -64,6 +64,10 @@ def _part(pool: str, resources: QuotaResources | NodePoolLimit) -> QuotaPart:
         tuple((name, amount) for name, amount in allowed if amount),
         tuple((device.name, device.count) for device in resources.devices if device.count),
     )
+
+
+def _limits(part: QuotaPart) -> bool:
+    return bool(part.allowed or part.devices)
 
 
 class RegionQuota:
@@ -130,11 +134,15 @@ class QuotaLimits:
         self.region = region
 
     def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-        """The quota of the job's namespace; none where the namespace has no quota, or one without a limit here."""
+        """The quota of the job's namespace and those above it; none where the namespace has no quota.
+
+        Quotas without a limit here are left out.
+        """
         namespace = snapshot.namespaces.get(job.namespace)
-        spec = snapshot.quotas.get(namespace.quota) if namespace is not None and namespace.quota else None
-        parts = () if spec is None else parts_of(spec, self.region)
-        return () if spec is None or not parts else (RegionQuota(snapshot, spec, parts),)
+        if namespace is None or not namespace.quota:
+            return ()
+        known = ((spec, parts_of(spec, self.region)) for spec in chain_of(snapshot, namespace.quota))
+        return tuple(RegionQuota(snapshot, spec, parts) for spec, parts in known if any(map(_limits, parts)))
 
 
 def exhausted_text(dimension: Dimension, asked: int) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from yurt.scheduler.capacity.guarantees import Guarantees
 from yurt.state.arrays import IntArray, tally
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY
 from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
@@ -26,6 +27,8 @@ class ClusterView:
         """`now` is the time of the attempt; only the choice of victims looks at it."""
         self.snapshot = snapshot
         self.now = now
+        self.guarantees: Guarantees | None = None
+        """What preemption must leave to others; None where nobody is guaranteed anything."""
         self.columns = snapshot.columns
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from yurt.scheduler.capacity.quotas import Dimension, QuotaPart, amount_text, parts_of, scale_of
-from yurt.state.quota_totals import members_of, used_by
+from yurt.state.quota_totals import chain_of, members_of, used_by
 from yurt.state.store import Snapshot
 from yurt.structs.explain.explanation import GroupExplanation
+from yurt.structs.quota import QuotaSpec
 
 NAMES_MAX = 5
 
@@ -21,17 +22,21 @@ def quota_notes(
     """
     texts = [blocker.text for blocker in group.blockers if blocker.kind == "quota"]
     row = snapshot.namespaces.get(namespace)
-    spec = snapshot.quotas.get(row.quota) if row is not None and texts else None
-    if spec is None:
-        return
-    members = members_of(snapshot, spec.name)
-    for part in parts_of(spec, region):
-        place = f' in node pool "{part.pool}"' if part.pool else ""
-        for dimension in part.dimensions(used_by(snapshot, members, part.pool)):
+    for spec in chain_of(snapshot, row.quota) if row is not None and texts else ():
+        members = members_of(snapshot, spec.name)
+        for part, dimension in _dimensions(snapshot, spec, members, region):
+            place = f' in node pool "{part.pool}"' if part.pool else ""
             shown = f'node pool "{part.pool}": {dimension.name}' if part.pool else dimension.name
-            if any(f": {shown} exhausted" in text for text in texts):
+            if any(text.startswith(f"quota {spec.name}: {shown} exhausted") for text in texts):
                 users = _users(snapshot, members, part, dimension.name)
                 yield f'quota "{spec.name}" allows {_allowed(dimension)}{place}; {_used(dimension, users, sees)}'
+
+
+def _dimensions(
+    snapshot: Snapshot, spec: QuotaSpec, members: Sequence[str], region: str
+) -> Iterator[tuple[QuotaPart, Dimension]]:
+    for part in parts_of(spec, region):
+        yield from ((part, dimension) for dimension in part.dimensions(used_by(snapshot, members, part.pool)))
 
 
 def _users(snapshot: Snapshot, members: Sequence[str], part: QuotaPart, dimension: str) -> list[str]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from yurt.scheduler.ids import SeededIds
+from yurt.scheduler.job_types.context import AttemptContext
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
@@ -15,6 +16,7 @@ from yurt.structs.plan import Outcome
 from yurt.structs.status import (
     EVAL_BLOCKED,
     EVAL_FAILED,
+    EVAL_PENDING,
     JOB_BATCH,
     JOB_SERVICE,
     JOB_SYSBATCH,
@@ -24,6 +26,7 @@ from yurt.structs.status import (
 )
 
 PLACEMENT_CONFLICTS = "created due to placement conflicts"
+RECLAIM = "created to reclaim what is guaranteed when its borrowers are protected no more"
 REMAINING = "created to place remaining allocations"
 ATTEMPTS = {JOB_SERVICE: 5, JOB_BATCH: 2, JOB_SYSTEM: 5, JOB_SYSBATCH: 2}
 
@@ -68,6 +71,32 @@ def blocked_eval(
         snapshot_index=snapshot_index,
         create_time=now,
         modify_time=now,
+    )
+
+
+def reclaim_later(context: AttemptContext, due: int) -> tuple[Evaluation, ...]:
+    """The evaluation that comes when borrowers are protected no more; none where the job has one by then."""
+    evaluation, key = context.evaluation, (context.evaluation.namespace, context.evaluation.job_id)
+    known = (each for each in context.snapshot.evals.where("live", key) if each.id != evaluation.id)
+    if any(context.now < each.wait_until <= due and each.status == EVAL_PENDING for each in known):
+        return ()
+    return (
+        Evaluation(
+            id=context.ids.next("reclaim"),
+            namespace=evaluation.namespace,
+            priority=evaluation.priority,
+            type=evaluation.type,
+            triggered_by=TRIGGER_QUEUED_ALLOCS,
+            job_id=evaluation.job_id,
+            job_modify_index=context.job.modify_index if context.job is not None else evaluation.job_modify_index,
+            previous_eval=evaluation.id,
+            status=EVAL_PENDING,
+            status_description=RECLAIM,
+            wait_until=UnixNano(due),
+            snapshot_index=context.snapshot.index,
+            create_time=context.now,
+            modify_time=context.now,
+        ),
     )
 
 

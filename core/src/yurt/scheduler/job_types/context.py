@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from yurt.scheduler.capacity.limits import Limit, LimitsOf, limits_now, no_limits
+from yurt.scheduler.capacity.guarantees import Guarantees, guarantees_for
+from yurt.scheduler.capacity.limits import Limit, LimitsOf, limits_now, no_guarantees, no_limits, region_of
 from yurt.scheduler.ids import SeededIds
 from yurt.sdk.value import UnixNano
 from yurt.state.store import Snapshot
@@ -30,6 +31,8 @@ class AttemptContext(NamedTuple):
     seed: int
     limits: Callable[[], Sequence[Limit]]
     """Computes the limits of the job as they are before the plan."""
+    guarantees: Callable[[], Guarantees | None] = no_guarantees
+    """Computes what namespaces are guaranteed, and hold of it, before the plan."""
 
     @property
     def nodes_of_allocs(self) -> dict[str, Node | None]:
@@ -51,4 +54,5 @@ class AttemptContext(NamedTuple):
         job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
         own_limits = tuple if job is None else partial(limits_now, limits, snapshot, job)
-        return cls(snapshot, evaluation, job, allocs, now, ids, seed, own_limits)
+        guarantees = partial(guarantees_for, snapshot, region_of(limits), job, now)
+        return cls(snapshot, evaluation, job, allocs, now, ids, seed, own_limits, guarantees)

@@ -9,7 +9,7 @@ from typing import Final
 from yurt.scheduler.capacity.limits import LimitCheck
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.feasibility.masks import is_row_feasible
-from yurt.scheduler.job_types.blocked_evals import CapacityWait, blocked_eval
+from yurt.scheduler.job_types.blocked_evals import CapacityWait, blocked_eval, reclaim_later
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.gangs import Gangs
 from yurt.scheduler.job_types.group_placers import GroupPlacers
@@ -23,7 +23,7 @@ from yurt.scheduler.reconcile.results import PlacementRequest, Results
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import DesiredUpdates
+from yurt.structs.evaluation import DesiredUpdates, Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
@@ -46,7 +46,7 @@ class GenericAttempt:
         """All placements that the reconciler asks for, those first that replace others."""
         self._placers = GroupPlacers(context, warm_start)
         self._gangs = Gangs(context)
-        self._limits = LimitCheck(context.limits, context.job)
+        self._limits = LimitCheck(context.limits, context.job, context.guarantees)
 
     @property
     def view(self) -> ClusterView:
@@ -142,10 +142,11 @@ class GenericAttempt:
     def _begin(self, results: Results) -> None:
         """Start without placements, with the resources of stopped allocations free."""
         job = self.context.job
+        self.view.guarantees = self._limits.guarantees
         self.draft.queued = {} if job is None else {group.name: 0 for group in job.task_groups}
         for stop in results.stops:
             self.view.release(stop.alloc)
-            if self._limits.current:
+            if self._limits.is_counting:
                 self._limits.give_back(stop.alloc)
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class GenericAttempt:
             limit_reached=self.limit_reached,
             deployment_id=deployment.id if deployment is not None else evaluation.deployment_id,
         )
-        followups = tuple(draft.results.followups)
+        followups = (*draft.results.followups, *self._reclaim_later())
         is_delayed = evaluation.wait_until <= 0 and any(
             later.triggered_by == TRIGGER_RETRY_FAILED_ALLOC for later in followups
         )
@@ -203,6 +204,18 @@ class GenericAttempt:
             job=context.job,
         )
         return Outcome(evaluation=replace(ended, blocked_eval=waiting.id), created=(*followups, waiting))
+
+    def _reclaim_later(self) -> tuple[Evaluation, ...]:
+        """The evaluation that comes when protected borrowers may give way to what found no capacity; one, or none."""
+        guarantees, context = self._limits.guarantees, self.context
+        if guarantees is None or context.job is None or not self.draft.failed:
+            return ()
+        from yurt.scheduler.placing.reclaim import next_chance
+
+        placers = [self._placers.of(context.job, name, self.draft) for name in self.draft.failed]
+        ends = [next_chance(self.view, each.ask, guarantees, each.mask) for each in placers]
+        due = min((end for end in ends if end), default=0)
+        return reclaim_later(context, due) if due else ()
 
     def _eligibility(self) -> tuple[dict[str, bool], bool]:
         """The node classes that could take the unplaced groups, and whether that depends on more than the class."""

@@ -69,7 +69,7 @@ class NodePlacement:
                 self.failed_fresh[request.group] = self.failed_fresh.get(request.group, 0) + 1
             self._fail(request.group, view.rows.ids[row], found)
             return
-        if self._limits.current:
+        if self._limits.is_counting:
             self._limits.take(counted(found.grant.usage))
             for alloc in (*(() if replaced is None else (replaced,)), *found.preempted):
                 self._limits.give_back(alloc)

@@ -127,7 +127,7 @@ class PlacementRound:
             ]
         )
         draft.queued[name] -= len(rows)
-        if self._limits.current:
+        if self._limits.is_counting:
             self._limits.take(counted(placer.ask.plain.usage), len(rows))
         return len(rows)
 
@@ -165,6 +165,9 @@ class PlacementRound:
                 preferred=self._preferred(job, request),
                 index=alloc_index(request.name),
             )
+        elif self._limits.guarantees is not None:
+            # A limit above is used up by others who borrow: what they give back makes room under it.
+            found = placer.reclaim(index=alloc_index(request.name))
         if found is not None:
             self._note_placed(request, found, older)
             return True
@@ -181,11 +184,12 @@ class PlacementRound:
 
     def _note_placed(self, request: PlacementRequest, found: PlacedAlloc, older: Job | None) -> None:
         draft, view, group = self._draft, self._placers.view, request.group
-        if self._limits.current:
+        if self._limits.is_counting:
             self._limits.take(counted(found.grant.usage))
             stopped = (request.previous,) if request.stops and request.previous is not None else ()
             for alloc in (*stopped, *found.preempted):
                 self._limits.give_back(alloc)
+            self._limits.note_reclaim(frozenset(found.reclaimed_for.values()))
         for name, other in self._placers.by_group.items():
             if name != group or older is not None:
                 other.placed_elsewhere(found.row, group)

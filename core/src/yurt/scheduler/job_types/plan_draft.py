@@ -66,7 +66,7 @@ class PlanDraft:
         if request.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=request.stops))
         alloc_id = self._context.ids.next("alloc")
-        self.preemptions.extend(evictions(victims, alloc_id))
+        self.preemptions.extend(evictions(victims, alloc_id, found.reclaimed_for))
         is_rolled_out = deployment is not None and request.group in deployment.task_groups
         self.placements.append(
             Placement(

@@ -43,7 +43,8 @@ class SystemAttempt:
         """By group the nodes on which a sysbatch job has ended."""
         self.failed_nodes: Mapping[str, set[str]] = {}
         """By node the groups that found no capacity on it."""
-        self._limits = LimitCheck(context.limits, context.job)
+        self._limits = LimitCheck(context.limits, context.job, context.guarantees)
+        self.view.guarantees = self._limits.guarantees
         self._version_deployment_id = context.evaluation.deployment_id
         """The deployment of the job's version, also one that has ended: the evaluation names it."""
 

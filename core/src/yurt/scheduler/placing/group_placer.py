@@ -7,8 +7,9 @@ reason, so that a placement without any row knows all reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.limits import LimitedGrants
@@ -37,6 +38,13 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.status import JOB_BATCH, JOB_SERVICE
+
+if TYPE_CHECKING:
+    from yurt.scheduler.placing.reclaim import ReclaimSearch
+
+RECLAIMING: Final = (JOB_BATCH, JOB_SERVICE)
+"""Job types that reclaim what their quota has lent; system jobs run beside all others, on every node."""
 
 
 class PlacedAlloc(NamedTuple):
@@ -46,6 +54,8 @@ class PlacedAlloc(NamedTuple):
     grant: NodeGrant
     metrics: AllocationMetric
     preempted: tuple[Allocation, ...] = ()
+    reclaimed_for: Mapping[str, str] = MappingProxyType({})
+    """By id of a preempted allocation the quota for whose guarantee it ends."""
 
 
 class GroupPlacer:
@@ -81,6 +91,8 @@ class GroupPlacer:
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
         )
         self._preemption = PreemptionChoice(view, job, group, ask=self.ask, ranker=self.ranker)
+        self._reclaims: ReclaimSearch | None = None
+        """The search among borrowers, once a placement found no other room."""
         for alloc in own:
             self.count(alloc, 1)
         if self.distinct.is_used:
@@ -97,6 +109,7 @@ class GroupPlacer:
         """Continue for an equal group of a job without allocations."""
         self.job, self.group = job, group
         self._preemption.restart(job, group)
+        self._reclaims = None
         self.ranker.restart(group.count)
 
     def count(self, alloc: Allocation, sign: int) -> None:
@@ -150,6 +163,7 @@ class GroupPlacer:
         """Reopen the rows that removed allocations had closed."""
         self.ranker.reopen()
         self._preemption.forget_all()
+        self._reclaims = None
         if self.distinct.is_used:
             self._close_refused()
 
@@ -197,12 +211,15 @@ class GroupPlacer:
             self._close_refused()
 
     def _preempting(self) -> PlacedAlloc | None:
-        """The placement with the least important victims, tried only when no node has capacity."""
-        if not self._preemption.is_allowed:
-            return None
+        """The placement with the least important victims, tried only when no node has capacity; borrowers go first."""
         mask, refused = self.mask, self._refused_otherwise()
         for other in refused.values():
             mask = mask & ~other
+        reclaimed = self._reclaimed(mask)
+        if reclaimed is not None:
+            return reclaimed
+        if not self._preemption.is_allowed:
+            return None
         found = self._preemption.best(mask, self._salt)
         if found is None or self._exceeds(found.grant):
             return None
@@ -212,6 +229,43 @@ class GroupPlacer:
         exhausted.forget()
         self._preemption.forget(found.row)
         return PlacedAlloc(found.row, found.grant, replace(metrics, score_meta_data=(found.meta,)), found.victims)
+
+    def reclaim(self, *, index: int = 0) -> PlacedAlloc | None:
+        """Place one allocation, the one with this index, by the end of what others have borrowed."""
+        if self.volumes.is_used:
+            self.look_at_volumes(index)
+        mask = self.mask
+        for other in self._refused_otherwise().values():
+            mask = mask & ~other
+        return self._reclaimed(mask)
+
+    def _reclaimed(self, mask: BoolArray) -> PlacedAlloc | None:
+        guarantees = self.view.guarantees
+        if guarantees is None or self.job.type not in RECLAIMING:
+            return None
+        if self._reclaims is None:
+            from yurt.scheduler.placing.reclaim import ReclaimSearch
+
+            self._reclaims = ReclaimSearch(self.view, self.ask, exceeds=self._exceeds_after)
+        self._salt += 1
+        found = self._reclaims.best(mask, salt=self._salt)
+        if found is None:
+            return None
+        tables = self.ranker.tables
+        tables.forget(found.row)
+        meta = tables.meta(found.row)
+        score = preemption_score(found.victims, found.loss[1])
+        meta = replace(meta, scores={**meta.scores, PREEMPTION.name: score})
+        refused = self._refused_otherwise()
+        metrics, _ = self.metrics.ruled_out(refused, self.ranker.exhausted.masks())
+        self._taken(found.row, found.grant)
+        self.ranker.exhausted.forget()
+        self._preemption.forget_all()
+        metrics = replace(metrics, score_meta_data=(meta,))
+        return PlacedAlloc(found.row, found.grant, metrics, found.victims, found.reclaimed_for)
+
+    def _exceeds_after(self, grant: NodeGrant, ended: Sequence[Allocation]) -> bool:
+        return self.limits is not None and bool(self.limits.refuses_after(grant.usage, ended))
 
     def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
         """Place one allocation on a given node, with preemption if permitted; or return why it does not fit."""

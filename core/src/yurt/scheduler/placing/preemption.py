@@ -67,18 +67,25 @@ def _priority_score(victims: Iterable[Allocation]) -> float:
     return 1.0 / (1.0 + math.exp(min(700.0, 0.0048 * (net - 2048.0))))
 
 
-def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
-    """The stops of the allocations preempted for the allocation `by`."""
+def evictions(victims: Iterable[Allocation], by: str, reclaimed_for: Mapping[str, str]) -> list[AllocStop]:
+    """The stops of the allocations preempted for the allocation `by`; some are reclaimed for a quota, by their id."""
     return [
         AllocStop(
             id=victim.id,
             node_id=victim.node_id,
             desired_status=DESIRED_EVICT,
-            description=f"Preempted by alloc ID {by}",
+            description=_description(by, reclaimed_for.get(victim.id, "")),
             preempted_by=by,
+            reclaimed_for=reclaimed_for.get(victim.id, ""),
         )
         for victim in victims
     ]
+
+
+def _description(by: str, quota: str) -> str:
+    return (
+        f'Reclaimed for the guarantee of quota "{quota}" by alloc ID {by}' if quota else f"Preempted by alloc ID {by}"
+    )
 
 
 def preempt(
@@ -88,34 +95,53 @@ def preempt(
     candidates = victims_of(view, job, row)
     if not candidates:
         return None
+    guarantees = view.guarantees
     chosen: list[Allocation] = []
     lost = lost_work_of(view, candidates)
     whole = _need(view, ask, row)
     while True:
-        grant = _fit(view, ask, row, salt)
+        grant = fit(view, ask, row, salt)
         if grant is not None:
             break
+        if guarantees is not None:
+            candidates = [alloc for alloc in candidates if guarantees.keeps_guarantees(alloc)]
         victim = _next(view, ask, row, candidates, chosen=chosen, lost=lost)
         if victim is None:
             for alloc in chosen:
-                view.restore(alloc)
+                _give_back(view, alloc)
             return None
         candidates.remove(victim)
         chosen.append(victim)
-        view.release(victim)
+        _end(view, victim)
     # The choice is greedy, so an early victim may turn out needless once later ones have ended: each is given its life
     # back where the rest is enough, first the one that loses most, then the one that helps least.
     for alloc in sorted(chosen, key=lambda a: (-lost[a.id], -_distance(whole, view.usage_of(a)), a.id)):
-        view.restore(alloc)
-        again = _fit(view, ask, row, salt)
+        _give_back(view, alloc)
+        again = fit(view, ask, row, salt)
         if again is None:
-            view.release(alloc)
+            _end(view, alloc)
         else:
             grant = again
             chosen.remove(alloc)
+    if guarantees is not None:
+        # Whoever takes the choice tells of it.
+        for alloc in chosen:
+            guarantees.count_end(alloc, -1)
     assert all(view.is_released(alloc.id) for alloc in chosen), "the room of the victims counts as free"
     assert all(alloc.job is not None and alloc.job.priority < job.priority for alloc in chosen), (job.key, "C5")
     return grant, tuple(chosen)
+
+
+def _end(view: ClusterView, alloc: Allocation) -> None:
+    view.release(alloc)
+    if view.guarantees is not None:
+        view.guarantees.count_end(alloc)
+
+
+def _give_back(view: ClusterView, alloc: Allocation) -> None:
+    view.restore(alloc)
+    if view.guarantees is not None:
+        view.guarantees.count_end(alloc, -1)
 
 
 def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable | None:
@@ -123,6 +149,9 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
     if ask.is_exclusive:
         return None
     candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
+    guarantees = view.guarantees
+    if guarantees is not None and any(guarantees.protects(alloc.namespace) for alloc in candidates):
+        return None
     jobs: dict[tuple[str, str], int] = {}
     known = []
     lost = lost_work_of(view, candidates)
@@ -133,7 +162,8 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
     return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
 
 
-def _fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
+def fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
+    """What a row grants of what is asked for; None where it does not fit."""
     if view.exhausted(row, ask.plain.usage):
         return None
     grant = ask.grant(view.node(row), view.in_use(row), salt=salt)
@@ -167,16 +197,24 @@ def _next(
 ) -> Allocation | None:
     """The lowest priority first; among equals the one that loses the least work, then the closest to the shortage."""
     need = _need(view, ask, row)
-    needs_exclusive = not any(need)
 
     def rank(alloc: Allocation) -> tuple[int, int, int, float, str]:
         assert alloc.job is not None
         usage = view.usage_of(alloc)
-        is_useless = (not usage.is_exclusive) if needs_exclusive else not _helps(need, usage)
+        is_useless = not _is_of_use(need, usage)
         distance = _distance(need, usage) + _penalty(alloc, chosen)
         return (int(is_useless), alloc.job.priority, lost[alloc.id], distance, alloc.id)
 
     return min(candidates, key=rank, default=None)
+
+
+def is_of_use(view: ClusterView, ask: GroupAsk, row: int, alloc: Allocation) -> bool:
+    """Whether the end of an allocation frees something that is lacking on a row."""
+    return _is_of_use(_need(view, ask, row), view.usage_of(alloc))
+
+
+def _is_of_use(need: tuple[int, int, int], usage: Usage) -> bool:
+    return _helps(need, usage) if any(need) else usage.is_exclusive
 
 
 def _helps(need: tuple[int, int, int], usage: Usage) -> bool:

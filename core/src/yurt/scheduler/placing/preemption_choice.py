@@ -79,6 +79,14 @@ class PreemptionChoice:
             self._scores[row] = self._score(row, salt)
         scores = np.where(mask, self._scores, IMPOSSIBLE)
         rows, _ = best_rows(scores, self._ranker.ties, 1)
+        while len(rows) and self._view.guarantees is not None:
+            # Others hold less of their guarantees after each preemption: a score may be worse than when it was made.
+            row = int(rows[0])
+            again = self._score(row, salt)
+            if again == scores[row]:
+                break
+            self._scores[row] = scores[row] = again
+            rows, _ = best_rows(scores, self._ranker.ties, 1)
         if not len(rows):
             return None
         row = int(rows[0])

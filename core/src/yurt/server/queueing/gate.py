@@ -19,9 +19,12 @@ from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of, queued_job
+from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
+from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Changes, Snapshot
+from yurt.state.quota_tree import QuotaTree
 from yurt.structs.evaluation import Evaluation
 
 SHAPES_MAX: Final = 64
@@ -36,11 +39,14 @@ class _PoolGate:
         self.ready: set[JobKey] = set()
         self.shapes: dict[object, tuple[PendingAllocs, ...]] = {}
         self.view: PoolView | None = None
+        self.guaranteed: GuaranteedLine | None = None
         self._counts: Counter[object] = Counter()
 
     def put(self, entry: QueueEntry) -> None:
         """A job waits."""
         self.line.put(entry.waiting)
+        if self.guaranteed is not None:
+            self.guaranteed.put(entry.waiting)
         shape = _shape(entry)
         self._counts[shape] += 1
         self.shapes[shape] = entry.demands
@@ -48,6 +54,8 @@ class _PoolGate:
     def remove(self, entry: QueueEntry) -> None:
         """Remove a job from the waiting ones."""
         self.line.remove(entry.waiting.key)
+        if self.guaranteed is not None:
+            self.guaranteed.remove(entry.waiting)
         self.ready.discard(entry.waiting.key)
         shape = _shape(entry)
         self._counts[shape] -= 1
@@ -66,6 +74,14 @@ class _PoolGate:
         self.view.show(state)
         return self.view
 
+    def guaranteed_line(self, tree: QuotaTree | None) -> GuaranteedLine | None:
+        """The jobs below quotas with guarantees; sorted anew when quotas or namespaces change."""
+        if tree is None:
+            self.guaranteed = None
+        elif self.guaranteed is None or self.guaranteed.tree is not tree:
+            self.guaranteed = GuaranteedLine(tree, self.line)
+        return self.guaranteed
+
 
 def _shape(entry: QueueEntry) -> object:
     """Jobs of one shape fit or do not fit together."""
@@ -75,7 +91,9 @@ def _shape(entry: QueueEntry) -> object:
 class QueueGate:
     """The queued jobs of all pools, while this server leads."""
 
-    def __init__(self) -> None:
+    def __init__(self, region: str = "") -> None:
+        """`region`: whose guarantees of quotas hold."""
+        self._ledger = GuaranteeLedger(region)
         self._pools: dict[str, _PoolGate] = defaultdict(_PoolGate)
         self._entries: dict[JobKey, QueueEntry] = {}
         self._ready: dict[JobKey, dict[str, Evaluation]] = {}
@@ -171,6 +189,7 @@ class QueueGate:
 
     def follow(self, changes: Changes) -> None:
         """Follow what a command changed, of what decisions depend on besides the jobs that wait."""
+        self._ledger.follow(changes)
         for pool in self._pools.values():
             if pool.view is not None and not pool.view.follow(changes):
                 pool.view = None
@@ -193,13 +212,16 @@ class QueueGate:
         view = pool.view_of(state, name)
         if view is None:
             return QueueDecision((), ())
+        self._ledger.show(state)
+        guaranteed = pool.guaranteed_line(self._ledger.tree)
         flying = {entry.waiting.key: entry for entry in self._in_flight.values() if entry.job.node_pool == name}
         # A job in flight has its place in the room already and is passed over by the order.
         resting: list[Waiting | None] = [pool.line.remove(key) for key in flying]
         shapes = pool.shapes if len(pool.shapes) <= SHAPES_MAX else None
         try:
             jobs = QueuedJobs(self._entries, pool.ready, list(flying.values()), shapes)
-            return decide(view, pool.line, jobs, now=now)
+            within = GuaranteedJobs(view, self._ledger, guaranteed, now=now)
+            return decide(view, pool.line, jobs, within, now=now)
         finally:
             for waiting in resting:
                 if waiting is not None:

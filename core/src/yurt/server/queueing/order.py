@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
@@ -15,7 +15,8 @@ from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.scheduler.placing.preemption import PRIORITY_DELTA
 from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueueEntry
-from yurt.server.queueing.pool_view import PoolView, weights_of
+from yurt.server.queueing.guaranteed import GuaranteedJobs
+from yurt.server.queueing.pool_view import PoolView
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
@@ -84,11 +85,11 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
     first = boosted(
         line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(view.boosted, capacity) / WHOLE
     )
-    return with_boosted(first, fair_order(line, Shares(capacity, weights_of(queue.fair_share), view.usage_by_account)))
+    return with_boosted(first, fair_order(line, Shares(capacity, view.weights, view.usage_by_account)))
 
 
-def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> QueueDecision:
-    """Which jobs the scheduler gets.
+def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: GuaranteedJobs, *, now: int) -> QueueDecision:
+    """Which jobs the scheduler gets: those within guarantees, then the others in the order of the queue.
 
     Jobs that are in flight are counted first. A job that is not ready has been tried and found no capacity: it waits,
     and capacity is kept for it, as for one that does not fit.
@@ -99,13 +100,13 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     free_capacity = view.free_capacity()
     for entry in in_flight:
         free_capacity.take(entry.demands)
-    preempting = Preempting(view)
-    if not _may_start(free_capacity, jobs.shapes) and not preempting.is_possible:
+    walk = _Walk(view, line, jobs, guaranteed, free_capacity)
+    if not walk.may_start():
         return QueueDecision((), ())
     kept = _Reservations(view, now)
     release: list[JobKey] = []
     passed = 0
-    for job in ordered(view, line, now):
+    for job in walk.jobs(now):
         entry = entries[job.key]
         fits = free_capacity.has_capacity(entry.demands)
         if fits and job.key in ready and kept.permits(entry):
@@ -113,7 +114,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
             release.append(job.key)
             if len(release) + len(in_flight) >= WINDOW:
                 break
-            if not _may_start(free_capacity, jobs.shapes) and not preempting.is_possible:
+            if not walk.may_start():
                 break
             continue
         if not fits and not _could_ever_fit(free_capacity, entry):
@@ -121,12 +122,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
             if job.key in ready:
                 release.append(job.key)
             continue
-        if (
-            not fits
-            and job.key in ready
-            and len(release) + len(in_flight) < WINDOW
-            and preempting.frees_capacity(entry)
-        ):
+        if not fits and job.key in ready and len(release) + len(in_flight) < WINDOW and walk.frees_capacity(entry):
             # The scheduler chooses the victims, and the job gets their capacity in the same plan.
             release.append(job.key)
             continue
@@ -140,11 +136,44 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, *, now: int) -> Que
     return QueueDecision(tuple(release), tuple(kept.promises))
 
 
-def _may_start(free_capacity: PoolCapacity, shapes: Mapping[object, Sequence[PendingAllocs]] | None) -> bool:
-    """Whether there is anything to decide: some job fits, or its request must be refused by the scheduler."""
-    return shapes is None or any(
-        free_capacity.has_capacity(demands) or not _fits_empty(free_capacity, demands) for demands in shapes.values()
-    )
+class _Walk:
+    """The jobs of one decision in their order, and whether any of those to come may start."""
+
+    def __init__(
+        self,
+        view: PoolView,
+        line: JobQueue,
+        jobs: QueuedJobs,
+        guaranteed: GuaranteedJobs,
+        free_capacity: PoolCapacity,
+    ) -> None:
+        self._view, self._line, self._jobs = view, line, jobs
+        self._guaranteed = guaranteed
+        self._preempting = Preempting(view)
+        self._free_capacity = free_capacity
+        self._is_first = True
+
+    def jobs(self, now: int) -> Iterator[Waiting]:
+        """The jobs within guarantees, then the others, unless none of them may start."""
+        first: set[JobKey] = set()
+        for job in self._guaranteed.first(self._line, self._jobs.entries, self._jobs.in_flight):
+            first.add(job.key)
+            yield job
+        self._is_first = False
+        if self.may_start():
+            yield from (job for job in ordered(self._view, self._line, now) if job.key not in first)
+
+    def may_start(self) -> bool:
+        """Whether there is anything to decide: some job fits, may preempt, or must be refused by the scheduler."""
+        is_guaranteed = self._guaranteed.is_possible if self._is_first else self._guaranteed.is_cut
+        shapes, free = self._jobs.shapes, self._free_capacity
+        if is_guaranteed or self._preempting.is_possible or shapes is None:
+            return True
+        return any(free.has_capacity(demands) or not _fits_empty(free, demands) for demands in shapes.values())
+
+    def frees_capacity(self, entry: QueueEntry) -> bool:
+        """Whether a job may fit once others have ended for it."""
+        return self._guaranteed.frees_capacity(entry) or self._preempting.frees_capacity(entry)
 
 
 class Preempting:

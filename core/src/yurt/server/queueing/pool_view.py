@@ -21,6 +21,7 @@ from yurt.queue.waiting_job import Path
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import capacity_of, end_by_limit, kinds_of, metadata_key, was_boosted
 from yurt.state import Change, Snapshot
+from yurt.state.quota_tree import weights_of_namespaces
 from yurt.state.usage import is_using
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -124,6 +125,7 @@ class PoolView:
         self._remembered: dict[Hashable, Any] = {}
         self._changed_nodes: set[str] = set()
         self._room: PoolCapacity | None = None
+        self._weights: tuple[Mapping[str, int], Mapping[Path, int]] | None = None
         self._node_ids = {node.id for node in state.nodes.values() if node.node_pool == pool}
         rows = [row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id)]
         for alloc in rows:
@@ -173,9 +175,22 @@ class PoolView:
         """What jobs hold that were boosted when they started."""
         return self._runs.boosted
 
+    @property
+    def weights(self) -> Mapping[Path, int]:
+        """The weights of tenants in thousandths: those that the queue names, else those of quotas."""
+        fair = self.queue.fair_share
+        if fair is None:
+            return {}
+        of_quotas = weights_of_namespaces(self.state)
+        if self._weights is None or self._weights[0] is not of_quotas:
+            merged: dict[Path, int] = {(name,): weight for name, weight in of_quotas.items()}
+            merged |= weights_of(fair)
+            self._weights = (of_quotas, merged)
+        return self._weights[1]
+
     def delays(self, now: int) -> Mapping[Path, int]:
         """By how much usage puts off the turns of tenants: those that changed since the last call."""
-        return self._delays.changed(now, self.capacity)
+        return self._delays.changed(now, self.capacity, self.weights)
 
     @property
     def has_unlimited(self) -> bool:
@@ -257,7 +272,7 @@ class _DelaysOfUsage:
         self._pool = pool
         self._rows: dict[str, dict[Path, QueueUsage]] = {}
         self._changed: set[str] = set()
-        self._basis: tuple[int, Amounts] | None = None
+        self._basis: tuple[int, Amounts, Mapping[Path, int]] | None = None
         for row in state.queue_usages.where("pool", pool):
             self.follow(None, row)
 
@@ -274,16 +289,15 @@ class _DelaysOfUsage:
         else:
             rows.pop(row.tenant, None)
 
-    def changed(self, now: int, capacity: Amounts) -> dict[Path, int]:
+    def changed(self, now: int, capacity: Amounts, weights: Mapping[Path, int]) -> dict[Path, int]:
         """The delays that changed since the last call."""
         fair = self._fair
         if fair is None:
             return {}
         tick = now - now % max(1, fair.half_life // TICKS)
-        is_all = self._basis != (tick, capacity)
-        self._basis = (tick, capacity)
+        is_all = self._basis != (tick, capacity, weights)
+        self._basis = (tick, capacity, weights)
         delays = Delays(capacity.times(lifetime(fair.half_life)), fair.usage_delay)
-        weights = weights_of(fair)
         found: dict[Path, int] = {}
         for account in list(self._rows) if is_all else sorted(self._changed):
             rows = self._rows[account].items()

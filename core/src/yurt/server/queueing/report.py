@@ -16,6 +16,8 @@ from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, kinds_of, usage_by_tenant
+from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
+from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.order import adjusted_order, ordered
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
@@ -65,12 +67,12 @@ class _Forecast(NamedTuple):
     latest: Mapping[JobKey, int]
 
 
-def places(state: Snapshot, pool: str, now: int) -> list[Place]:
+def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Place]:
     """The jobs of a pool's queue in order; empty for a pool without a queue."""
     queue = _queue(state, pool)
     if queue is None:
         return []
-    waiting, view, order = _order(state, pool, queue, now)
+    waiting, view, order, guaranteed = _order(state, pool, queue, now, region=region)
     adjusted: dict[JobKey, Adjusted] = {}
     if queue.dynamic_priority is not None:
         found = adjusted_order(queue.dynamic_priority, order, view.usage, now)
@@ -82,7 +84,7 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
     shown: list[Place] = []
     for position, job in enumerate(order):
         entry = waiting[job.key]
-        state_of, reason = _reason(free_capacity, entry, position)
+        state_of, reason = _reason(free_capacity, entry, position, guaranteed)
         is_queued = state_of != "blocked"
         shown.append(
             Place(
@@ -105,7 +107,7 @@ def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
     queue = _queue(state, pool)
     if queue is None:
         return {}
-    _, view, order = _order(state, pool, queue, now)
+    _, view, order, _ = _order(state, pool, queue, now)
     found = _forecast(state, pool, queue, order, view.running(), now)
     return {
         key: Forecast(now, likely, found.by.get(key, 0), found.latest.get(key, 0))
@@ -114,15 +116,21 @@ def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
 
 
 def _order(
-    state: Snapshot, pool: str, queue: BatchQueue, now: int
-) -> tuple[dict[JobKey, QueueEntry], PoolView, list[Waiting]]:
-    """The jobs that wait, and their order."""
+    state: Snapshot, pool: str, queue: BatchQueue, now: int, *, region: str = ""
+) -> tuple[dict[JobKey, QueueEntry], PoolView, list[Waiting], GuaranteedJobs]:
+    """The jobs that wait, their order, and what is guaranteed to them."""
     waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
     line = JobQueue()
     for entry in waiting.values():
         line.put(entry.waiting)
-    view = PoolView(state, pool, queue)
-    return waiting, view, list(ordered(view, line, now))
+    view, ledger = PoolView(state, pool, queue), GuaranteeLedger(region)
+    ledger.show(state)
+    tree = ledger.tree
+    of_guarantees = GuaranteedJobs(view, ledger, None if tree is None else GuaranteedLine(tree, line), now=now)
+    first = list(of_guarantees.first(line, waiting, most=len(waiting)))
+    keys = {job.key for job in first}
+    order = [*first, *(job for job in ordered(view, line, now) if job.key not in keys)]
+    return waiting, view, order, GuaranteedJobs(view, ledger, None, now=now)
 
 
 def tenants(state: Snapshot, pool: str, now: int) -> list[TenantUse]:
@@ -159,7 +167,9 @@ def _queue(state: Snapshot, pool: str) -> BatchQueue | None:
     return None if row is None else row.batch_queue
 
 
-def _reason(free_capacity: PoolCapacity, entry: QueueEntry, position: int) -> tuple[str, str]:
+def _reason(
+    free_capacity: PoolCapacity, entry: QueueEntry, position: int, guaranteed: GuaranteedJobs
+) -> tuple[str, str]:
     """The status of a job and the first cause of its wait."""
     evaluation = entry.evaluation
     if evaluation.quota_limit_reached:
@@ -170,6 +180,10 @@ def _reason(free_capacity: PoolCapacity, entry: QueueEntry, position: int) -> tu
         if evaluation.status == status.EVAL_BLOCKED:
             return "blocked", "there is room, but no node meets its constraints; see `yurt job why`"
         return ("placing" if position == 0 else "queued"), "the scheduler looks at it next"
+    quota = guaranteed.quota_of(entry)
+    if quota:
+        kind = "placing" if position == 0 else "queued"
+        return kind, f'it is within the guarantee of quota "{quota}": what others borrow is reclaimed once unprotected'
     if position == 0:
         return "placing", "it is first and waits for room"
     before = f"{position} job{'s' if position > 1 else ''}"

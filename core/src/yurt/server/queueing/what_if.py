@@ -88,7 +88,7 @@ class _Simulation:
         self.state = state
         self._now = now
         self._limits = QuotaLimits(region)
-        self._gate = QueueGate()
+        self._gate = QueueGate(region)
         self._waiting: list[Evaluation] = []
         self._preempted: Counter[JobKey] = Counter()
         self._lost: Counter[JobKey] = Counter()

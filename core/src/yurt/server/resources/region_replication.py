@@ -116,7 +116,7 @@ CLUSTER_KINDS: Final = (
         lambda keys: DeleteNamespaces(names=keys), never_deleted=BUILT_IN, batch=1, copied_after=(Tables.quotas.name,),
     ),
     ReplicatedKind(
-        Tables.quotas.name, "quotas", lambda rows: UpsertQuotas(quotas=rows),
+        Tables.quotas.name, "quotas", lambda rows: UpsertQuotas(quotas=rows, is_copy=True),
         lambda keys: DeleteQuotas(names=keys), batch=1,
     ),
     ReplicatedKind(

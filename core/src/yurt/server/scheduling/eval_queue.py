@@ -14,15 +14,12 @@ from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.eval_times import EvalTimes, count_requeue
-from yurt.server.scheduling.missed_unblocks import unblock_missed, uses_csi
 from yurt.server.scheduling.pool_queues import PoolQueues
+from yurt.server.scheduling.unblock_events import UnblockEvents
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
-from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.node import Node
-from yurt.structs.predicates import is_client_terminal, is_ready
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +53,11 @@ class EvalQueue:
         current: Callable[[], Snapshot],
         turns: Turns,
         metrics: Metrics | None = None,
+        region: str = "",
     ) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
+        self._events = UnblockEvents(self.blocked, current, region)
         self._metrics = metrics or Metrics()
         self._times = EvalTimes(self._metrics, env)
         self._env = env
@@ -78,7 +77,12 @@ class EvalQueue:
             self._changed.set()
 
         self.pools = PoolQueues(
-            env=env, current=current, turns=turns, has_changes=lambda: self.blocked.has_changes, release=release
+            env=env,
+            current=current,
+            turns=turns,
+            has_changes=lambda: self.blocked.has_changes,
+            release=release,
+            region=region,
         )
 
     def restore(self, state: Snapshot) -> None:
@@ -89,7 +93,7 @@ class EvalQueue:
         for evaluation in state.evals.where("status", status.EVAL_PENDING):
             self._route(evaluation, now)
         blocked = tuple(state.evals.where("status", status.EVAL_BLOCKED))
-        unblock_missed(self.blocked, state, blocked)
+        self._events.note_missed(state, blocked)
         for evaluation in blocked:
             self._block(evaluation, now)
         if self.blocked.has_changes:
@@ -100,48 +104,23 @@ class EvalQueue:
     def observe(self, changes: Changes, *, index: int) -> None:
         """Follow the changes of a command."""
         now = self._env.now()
-        freed: set[str] = set()
-        limits: set[str] = set()
-        is_volume_free = False
         for change in changes:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
                 count_requeue(self._metrics, self._current(), change)
-                if change.before is not None and freed_resources(change.before, change.after):
-                    freed.add(change.before.node_id)
-                    is_volume_free = is_volume_free or uses_csi(change.before)
-                    limits.add(self._limit_of(change.before.namespace))
-            elif change.table == "nodes":
-                if gained_capacity(change.before, change.after):
-                    freed.add(change.after.id)
-                is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
-            elif change.table in ("namespaces", "quotas"):
-                limits.update(_quotas_of(change))
-            elif change.table == "csi_volumes" and change.after is not None:
-                self.blocked.unblock_missing(change.after.id, index=index)
-            elif change.table == "host_volumes" and change.after is not None:
-                freed.add(change.after.node_id)
-            elif change.table == "host_volume_claims" and change.after is None:
-                named = self._current().host_volumes.where("name", change.before.volume_name)
-                freed.update(volume.node_id for volume in named)
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()
         self.pools.observe(changes)
-        if is_volume_free:
-            freed.update(self._current().nodes.keys())
-        if freed:
-            self._unblock(freed, index, now)
-        for name in sorted(limits - {""}):
-            self.blocked.unblock_limit(name, index=index)
+        unblocked = self._events.note(changes, index=index)
+        if unblocked:
+            self._enqueue(unblocked, now)
         self._unblock_some(now)
 
     def retry_limit(self, namespace: str, *, index: int) -> None:
         """Wake what waits for the quota of a namespace: a plan in flight, which counted under it, failed at `index`."""
-        name = self._limit_of(namespace)
-        if name:
-            self.blocked.unblock_limit(name, index=index)
+        if self._events.note_limit(namespace, index=index):
             self._unblock_some(self._env.now())
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
@@ -284,21 +263,6 @@ class EvalQueue:
             self.pools.note_blocked(evaluation)
         self._reapable.set()
 
-    def _limit_of(self, namespace: str) -> str:
-        found = self._current().namespaces.get(namespace)
-        return found.quota if found is not None else ""
-
-    def _unblock(self, node_ids: set[str], index: int, now: UnixNano) -> None:
-        state = self._current()
-        classes: set[str] = set()
-        for node_id in sorted(node_ids):
-            node = state.nodes.get(node_id)
-            if node is not None and is_ready(node):
-                classes.add(node.computed_class)
-                self._enqueue(self.blocked.unblock_node(node_id, index=index), now)
-        for computed_class in sorted(classes):
-            self.blocked.unblock_class(computed_class, index=index)
-
     def _unblock_some(self, now: UnixNano) -> None:
         """Check some of the evaluations that events may unblock; `run_unblocking` continues with the rest."""
         if self.blocked.has_changes:
@@ -349,49 +313,3 @@ class EvalQueue:
             modify_time=now,
         )
         return (replace(ended, next_eval=follow_up.id), follow_up)
-
-
-def freed_resources(before: Allocation, after: Allocation | None) -> bool:
-    """Whether an allocation freed resources."""
-    if is_client_terminal(before):
-        return False
-    if after is None or is_client_terminal(after):
-        return True
-    resources = after.allocated_resources
-    return resources is not before.allocated_resources and resources != before.allocated_resources
-
-
-def gained_capacity(before: Node | None, after: Node | None) -> bool:
-    """Whether a node gained capacity.
-
-    Not all that a constraint may name is in the computed class: what is unique to a node is not.
-    """
-    if after is None or not is_ready(after):
-        return False
-    if before is None or not is_ready(before):
-        return True
-    return (
-        before.computed_class != after.computed_class
-        or before.node_resources != after.node_resources
-        or before.reserved_resources != after.reserved_resources
-        or before.node_max_allocs != after.node_max_allocs
-        or before.attributes != after.attributes
-        or before.meta != after.meta
-        or before.name != after.name
-        or before.drivers != after.drivers
-        or before.host_networks != after.host_networks
-        or before.host_volumes != after.host_volumes
-        or before.csi_node_plugins != after.csi_node_plugins
-    )
-
-
-def has_other_controllers(before: Node | None, after: Node | None) -> bool:
-    """Whether CSI controllers, which serve volumes on all nodes, were added or changed."""
-    known = before.csi_controller_plugins if before is not None else {}
-    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
-
-
-def _quotas_of(change: Change) -> set[str]:
-    """The quotas that a changed namespace or quota is about."""
-    rows = [row for row in (change.before, change.after) if row is not None]
-    return {row.quota if change.table == "namespaces" else row.name for row in rows}

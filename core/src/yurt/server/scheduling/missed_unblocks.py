@@ -12,11 +12,13 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from yurt.broker import BlockedEvals
-from yurt.state import Snapshot
+from yurt.state import Change, Changes, Snapshot
 from yurt.state.claims import csi_requests
 from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.predicates import is_client_terminal, is_ready
+from yurt.structs.quota import QuotaSpec
 
 
 class _Ended(NamedTuple):
@@ -27,7 +29,9 @@ class _Ended(NamedTuple):
     with_csi: int
 
 
-def unblock_missed(blocked: BlockedEvals, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
+def unblock_missed(
+    blocked: BlockedEvals, state: Snapshot, evaluations: Collection[Evaluation], *, region: str = ""
+) -> None:
     """Tell of what changed after the snapshots of evaluations; call it before they are blocked."""
     if not evaluations:
         return
@@ -40,11 +44,54 @@ def unblock_missed(blocked: BlockedEvals, state: Snapshot, evaluations: Collecti
             blocked.unblock_node(node.id, index=index)
             blocked.unblock_class(node.computed_class, index=index)
     for name in {evaluation.quota_limit_reached for evaluation in evaluations} - {""}:
-        used_by = state.namespaces.keys_where("quota", name)
+        from yurt.state.quota_totals import members_of
+
+        used_by = members_of(state, name)
         index = max(ended.by_namespace.get(namespace, 0) for namespace in (*used_by, ""))
         blocked.unblock_limit(name, index=max(index, state.namespaces.index, state.quotas.index))
     for name in {name for evaluation in evaluations for name in evaluation.missing_non_node_resources}:
         blocked.unblock_missing(name, index=state.csi_volumes.index)
+    quotas_at = max(state.namespaces.index, state.quotas.index)
+    if quotas_at > since:
+        _unblock_guaranteed(blocked, state, region, index=quotas_at)
+
+
+def unblock_reclaimers(blocked: BlockedEvals, state: Snapshot, changes: Changes, *, region: str, index: int) -> None:
+    """Tell of changes of guarantees and protections, after which jobs may reclaim what they could not before."""
+    if any(_changes_guarantees(change) for change in changes):
+        _unblock_guaranteed(blocked, state, region, index=index)
+
+
+def _changes_guarantees(change: Change) -> bool:
+    if change.table == "namespaces":
+        return _quota_name(change.before) != _quota_name(change.after)
+    return change.table == "quotas" and _guaranteed(change.before) != _guaranteed(change.after)
+
+
+def _unblock_guaranteed(blocked: BlockedEvals, state: Snapshot, region: str, *, index: int) -> None:
+    """Guarantees changed at `index`: look again at whatever is guaranteed something.
+
+    A guarantee or protection that is less than it was helps the jobs of other quotas, too.
+    """
+    if not region or not len(state.quotas):
+        return
+    from yurt.state.quota_tree import known_tree
+
+    tree = known_tree(state, region)
+    entitled = {name for quota, share in tree.shares.items() if share.guaranteed for name in tree.members[quota]}
+    for name in sorted(entitled):
+        blocked.unblock_namespace(name, index=index)
+
+
+def _quota_name(namespace: Namespace | None) -> str:
+    return "" if namespace is None else namespace.quota
+
+
+def _guaranteed(spec: QuotaSpec | None) -> object:
+    """What of a quota decides on reclaim."""
+    if spec is None:
+        return None
+    return spec.parent, spec.protection, tuple((limit.region, limit.guaranteed) for limit in spec.limits)
 
 
 def _ended(state: Snapshot, since: int) -> _Ended:

@@ -35,6 +35,7 @@ class PoolQueues:
         turns: Turns,
         has_changes: Callable[[], bool],
         release: Callable[[Iterable[Evaluation]], None],
+        region: str = "",
     ) -> None:
         """`release` passes evaluations to the broker; it pauses while `has_changes` of blocked evaluations."""
         self.gate: QueueGate | None = None
@@ -44,6 +45,7 @@ class PoolQueues:
         self._turns = turns
         self._has_changes = has_changes
         self._release = release
+        self._region = region
         self._changed = asyncio.Event()
         self._delayed: dict[str, Evaluation] = {}
         """Evaluations of queued jobs whose back-off is not over."""
@@ -54,7 +56,7 @@ class PoolQueues:
             from yurt.server.queueing.forecasts import Forecasts
             from yurt.server.queueing.gate import QueueGate
 
-            self.gate, self.forecasts = QueueGate(), Forecasts()
+            self.gate, self.forecasts = QueueGate(self._region), Forecasts()
 
     def takes(self, evaluation: Evaluation) -> bool:
         """Whether an evaluation waits here from now on; False: it is for the broker."""

@@ -188,7 +188,7 @@ class _QuotasOnDemand:
     """The quotas of this region as limits, imported with the first namespace that names one."""
 
     def __init__(self, region: str) -> None:
-        self._region = region
+        self.region = region
         self._quotas: LimitsOf | None = None
 
     def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
@@ -199,7 +199,7 @@ class _QuotasOnDemand:
         if self._quotas is None:
             from yurt.scheduler.capacity.quotas import QuotaLimits
 
-            self._quotas = QuotaLimits(self._region)
+            self._quotas = QuotaLimits(self.region)
         return self._quotas(snapshot, job)
 
 
@@ -213,7 +213,12 @@ class LeaderScheduling:
             window = seconds(config.rejections.window_s)
             rejections = Rejections(threshold=config.rejections.threshold, window=window)
         queue = self.queue = EvalQueue(
-            env=env, writer=writer, current=lambda: replica.state, turns=replica.turns, metrics=scheduling.metrics
+            env=env,
+            writer=writer,
+            current=lambda: replica.state,
+            turns=replica.turns,
+            metrics=scheduling.metrics,
+            region=config.region,
         )
         self.applier = PlanApplier(
             replica=replica,

@@ -45,11 +45,14 @@ class PoolQueueRows:
         row = self._state.node_pools.get(pool)
         return "passthrough" if row is None or row.batch_queue is None else row.batch_queue.type
 
-    def jobs(self, pool: str, now: int) -> list[Place]:
-        """The waiting jobs in their order, without those that the caller may not see; positions count all."""
+    def jobs(self, pool: str, now: int, *, region: str = "") -> list[Place]:
+        """The waiting jobs in their order, without those that the caller may not see; positions count all.
+
+        `region`: whose guarantees of quotas hold.
+        """
         return [
             place
-            for place in places(self._state, pool, now)
+            for place in places(self._state, pool, now, region=region)
             if self._access.allows(Scope(namespace=place.entry.job.namespace))
         ]
 

@@ -18,7 +18,15 @@ from yurt.state.quota_totals import (
 )
 from yurt.state.store import Snapshot
 from yurt.state.watch import WatchKey
-from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, QuotaStorageResources, QuotaUsage
+from yurt.structs.quota import (
+    NodePoolLimit,
+    QuotaLimit,
+    QuotaResources,
+    QuotaSpec,
+    QuotaStorageResources,
+    QuotaUsage,
+    amounts_of,
+)
 from yurt.structs.resources import RequestedDevice
 
 _SOURCES: Final = ("quotas", "namespaces", "allocs", "variables", "host_volumes")
@@ -76,6 +84,16 @@ class QuotaUsages:
             for found in usage.used.values():
                 yield from ((spec.name, *each) for each in _dimensions(found, limit or QuotaLimit()))
 
+    def guarantees(self, region: str) -> Iterator[tuple[str, str, float, float]]:
+        """(quota, dimension, guaranteed, used) of the whole region, for metrics."""
+        for name in self.names():
+            limit = self._state.quotas[name].limit_of(region)
+            if limit is None or limit.guaranteed is None:
+                continue
+            used = amounts_of(self._guaranteed(limit.guaranteed, members_of(self._state, name)))
+            for dimension, amount in amounts_of(limit.guaranteed).items():
+                yield name, dimension.replace('"', ""), float(amount), float(used.get(dimension, 0))
+
     def _usage(self, spec: QuotaSpec, region: str) -> QuotaUsage:
         members = members_of(self._state, spec.name)
         limit = spec.limit_of(region)
@@ -105,7 +123,16 @@ class QuotaUsages:
             region_limit=resources,
             variables_limit=None if limit.variables_limit is None else storage.variables_mb,
             hash=limit.hash,
+            guaranteed=None if limit.guaranteed is None else self._guaranteed(limit.guaranteed, members),
         )
+
+    def _guaranteed(self, asked: QuotaResources, members: Sequence[str]) -> QuotaResources:
+        """The usage of what is guaranteed."""
+        pools = tuple(
+            NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
+            for pool in asked.node_pools
+        )
+        return QuotaResources(**self._amounts(members, asked.devices)._asdict(), node_pools=pools)
 
     def _amounts(self, members: Sequence[str], devices: Sequence[RequestedDevice], pool: str = "") -> _Amounts:
         used = used_by(self._state, members, pool)

@@ -27,6 +27,8 @@ class UpsertQuotas(Command, tag=True):
     """Create or change quotas; their limits carry their hashes."""
 
     quotas: tuple[QuotaSpec, ...]
+    is_copy: bool = False
+    """From another region, which checked how they relate to each other: they may come in any order."""
 
 
 class DeleteQuotas(Command, tag=True):

@@ -1,0 +1,141 @@
+"""What counts under quotas with guarantees: allocations that stay, by quota and node pool.
+
+What ends already counts as gone: else two reclaims in a row could take a borrower below its guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from yurt.state.namespace_usage import NOTHING_USED, NamespaceKey, NamespaceUsage, counted, namespace_key
+from yurt.state.quota_totals import ALL_POOLS, counts_in
+from yurt.state.quota_tree import QuotaTree
+from yurt.state.store import Changes, Snapshot
+from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.plan import Placement, Plan
+from yurt.structs.predicates import is_server_terminal
+
+QuotaKey = tuple[str, str]
+"""(quota, node pool of one of its guarantees)."""
+Sums = Mapping[NamespaceKey, NamespaceUsage]
+MEMO: Final = "staying usage of namespaces"
+
+
+class QuotaHoldings:
+    """The sums of one state; `follow` keeps them up with the changes of commands."""
+
+    def __init__(self, snapshot: Snapshot, tree: QuotaTree) -> None:
+        self.tree = tree
+        self._sums = dict(staying_usage(snapshot))
+        self._by_quota: dict[QuotaKey, NamespaceUsage] = {}
+
+    def held(self, quota: str, pool: str) -> NamespaceUsage:
+        """What counts under a quota in a node pool, or in all where `pool` is empty."""
+        found = self._by_quota.get((quota, pool))
+        if found is None:
+            members, found = frozenset(self.tree.members[quota]), NOTHING_USED
+            for key, used in self._sums.items():
+                found = found.plus(used) if key[0] in members and counts_in(pool, key[1]) else found
+            self._by_quota[quota, pool] = found
+        return found
+
+    def namespaces(self) -> set[str]:
+        """The namespaces of which anything was counted."""
+        return {key[0] for key in self._sums}
+
+    def runs(self, namespace: str, pool: str) -> bool:
+        """Whether allocations of a namespace stay in a node pool."""
+        return any(self._sums.get((namespace, each), NOTHING_USED).allocs for each in (pool, ALL_POOLS, ""))
+
+    def follow(self, changes: Changes, namespaces: set[str]) -> set[str]:
+        """Count what a command changed; adds its namespaces, and returns the quotas under which it counts."""
+        changed: set[str] = set()
+        for change in changes:
+            if change.table != "allocs":
+                continue
+            before, after = change.before, change.after
+            was, is_now = before is not None and is_staying(before), after is not None and is_staying(after)
+            if was and is_now and before.job is after.job and before.allocated_resources is after.allocated_resources:
+                continue
+            for alloc, times, counts in ((before, -1, was), (after, 1, is_now)):
+                if counts:
+                    self._count(namespace_key(alloc), counted(usage_of(alloc)), times)
+                    changed.update(self.tree.chain(alloc.namespace))
+                    namespaces.add(alloc.namespace)
+        return changed
+
+    def _count(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
+        add_usage(self._sums, key, amounts, times)
+        for name in self.tree.guaranteed(key[0]):
+            for part in self.tree.shares[name].guaranteed:
+                used = self._by_quota.get((name, part.pool))
+                if used is not None and counts_in(part.pool, key[1]):
+                    self._by_quota[name, part.pool] = used.plus(amounts, times)
+
+
+def add_usage(sums: dict[NamespaceKey, NamespaceUsage], key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
+    """Add a usage to the sum of a namespace's jobs of a pool."""
+    sums[key] = sums.get(key, NOTHING_USED).plus(amounts, times)
+
+
+def staying_usage(snapshot: Snapshot) -> Sums:
+    """What namespaces use, without what ends; plans in flight are counted."""
+    stored = _stored(snapshot)
+    if not snapshot.ahead:
+        return stored
+    found = dict(stored)
+    for plan in snapshot.ahead:
+        _add_plan(found, snapshot, plan)
+    return found
+
+
+def _stored(snapshot: Snapshot) -> Sums:
+    """The sums without plans in flight, kept for other attempts at the same state."""
+    memo, allocs, by_namespace = snapshot.columns.nodes.lasting, snapshot.allocs, snapshot.columns.by_namespace
+    known: tuple[object, object, Sums] | None = memo.get(MEMO)
+    if known is not None and known[0] is allocs and known[1] is by_namespace:
+        return known[2]
+    found: dict[NamespaceKey, NamespaceUsage] = {}
+    for namespace, pools in by_namespace.items():
+        found.update(((namespace, pool), used) for pool, used in pools.items())
+        for alloc in allocs.each_where("stopping", namespace):
+            add_usage(found, namespace_key(alloc), counted(usage_of(alloc)), -1)
+    memo[MEMO] = (allocs, by_namespace, found)
+    return found
+
+
+def _add_plan(found: dict[NamespaceKey, NamespaceUsage], snapshot: Snapshot, plan: Plan) -> None:
+    """Count a plan in flight, unless it is stored."""
+    if plan.placements and plan.placements[0].id in snapshot.allocs:
+        return
+    for key, usage in placed_usage(snapshot, plan):
+        add_usage(found, key, counted(usage), 1)
+    for stop in (*plan.stops, *plan.preemptions):
+        alloc = snapshot.allocs.get(stop.id)
+        if alloc is not None and is_staying(alloc):
+            add_usage(found, namespace_key(alloc), counted(usage_of(alloc)), -1)
+
+
+def placed_usage(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[NamespaceKey, Usage]]:
+    """What each placement of a plan uses, and where it counts."""
+    versions: dict[int, Job | None] = {}
+    for placement in plan.placements:
+        job = _version(snapshot, plan, placement, versions)
+        group = None if job is None else job.group(placement.task_group)
+        key = (plan.namespace, "" if job is None else job.node_pool)
+        yield key, usage_of_resources(placement.resources, group)
+
+
+def _version(snapshot: Snapshot, plan: Plan, placement: Placement, known: dict[int, Job | None]) -> Job | None:
+    number = placement.job_version
+    if number not in known:
+        known[number] = snapshot.version(plan.namespace, plan.job_id, number)
+    return known[number]
+
+
+def is_staying(alloc: Allocation) -> bool:
+    """Whether an allocation uses resources and nobody has asked it to end."""
+    return is_using(alloc) and not is_server_terminal(alloc)

@@ -1,0 +1,160 @@
+"""What of guarantees is left, and who borrows: for the queues of all pools, kept up with the changes of commands.
+
+Making it looks at every namespace; a decision of a queue costs what changed since the one before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+
+from yurt.queue.waiting_job import JobKey, Waiting
+from yurt.scheduler.capacity.quota_holdings import QuotaHoldings
+from yurt.state import Changes, Snapshot
+from yurt.state.quota_totals import counts_in
+from yurt.state.quota_tree import QuotaTree, amount_in, tree_of
+
+Place = tuple[int, int, int, JobKey]
+
+
+class GuaranteeLedger:
+    """The guarantees of a region; `tree` is None where nothing is guaranteed."""
+
+    def __init__(self, region: str) -> None:
+        self.tree: QuotaTree | None = None
+        self.holdings: QuotaHoldings | None = None
+        self._region = region
+        self._open: dict[str, bool] = {}
+        self._lenders: dict[str, set[str]] = {}
+
+    def show(self, state: Snapshot) -> None:
+        """Show this state, of which every change was followed."""
+        tree = tree_of(state, self._region) if self._region else None
+        if tree is not self.tree:
+            self.tree = tree
+            self.holdings = None if tree is None else QuotaHoldings(state, tree)
+            self._open.clear()
+            self._lenders.clear()
+
+    def follow(self, changes: Changes) -> None:
+        """Follow a command."""
+        if self.holdings is None or self.tree is None:
+            return
+        namespaces, was = set[str](), dict(self._open)
+        quotas = self.holdings.follow(changes, namespaces)
+        for name in quotas:
+            self._open.pop(name, None)
+        for name in [name for name in quotas if name in was] if self._lenders else ():
+            # Who has more than its guarantee now, or no more.
+            namespaces.update(self.tree.named_by(name))
+        for pool, lenders in self._lenders.items():
+            for namespace in namespaces:
+                (lenders.add if self._lends(namespace, pool) else lenders.discard)(namespace)
+
+    def is_open(self, quota: str) -> bool:
+        """Whether something of a quota's guarantee is left, in any dimension."""
+        found = self._open.get(quota)
+        if found is None:
+            assert self.tree is not None and self.holdings is not None
+            found = self._open[quota] = any(
+                amount_in(self.holdings.held(quota, part.pool), dimension) < amount
+                for part in self.tree.shares[quota].guaranteed
+                for dimension, amount in part.amounts
+            )
+        return found
+
+    def lenders(self, pool: str) -> Iterable[str]:
+        """Namespaces of which something runs in a pool and may be borrowed: more of them rather than fewer."""
+        found = self._lenders.get(pool)
+        if found is None:
+            assert self.holdings is not None
+            namespaces = self.holdings.namespaces()
+            found = self._lenders[pool] = {name for name in namespaces if self._lends(name, pool)}
+        return found
+
+    def _lends(self, namespace: str, pool: str) -> bool:
+        """Whether it runs something there and its own quota, if that has a guarantee of its own, is beyond it."""
+        assert self.tree is not None and self.holdings is not None
+        if not self.holdings.runs(namespace, pool):
+            return False
+        share = self.tree.of(namespace)
+        if share is None or not share.guaranteed or self.tree.is_parent(share.name):
+            return True
+        return any(
+            amount_in(self.holdings.held(share.name, part.pool), dimension) > amount
+            for part in share.guaranteed
+            if counts_in(part.pool, pool)
+            for dimension, amount in part.amounts
+        )
+
+
+class GuaranteedLine:
+    """The waiting jobs of a pool below each quota with a guarantee, sorted by band, then by turn."""
+
+    def __init__(self, tree: QuotaTree, jobs: Iterable[Waiting]) -> None:
+        self.tree = tree
+        self._jobs: dict[str, list[Waiting]] = {}
+        self._heads: list[tuple[Place, str]] = []
+        for job in jobs:
+            for name in tree.guaranteed(job.key[0]):
+                self._jobs.setdefault(name, []).append(job)
+        for name, waiting in self._jobs.items():
+            waiting.sort(key=place_of)
+            self._heads.append((place_of(waiting[0]), name))
+        self._heads.sort()
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def put(self, job: Waiting) -> None:
+        """Add a job that does not wait here yet."""
+        for name in self.tree.guaranteed(job.key[0]):
+            waiting = self._jobs.setdefault(name, [])
+            before = self._head(name)
+            insort(waiting, job, key=place_of)
+            self._move_head(before, self._head(name))
+
+    def remove(self, job: Waiting) -> None:
+        """Remove a job."""
+        for name in self.tree.guaranteed(job.key[0]):
+            waiting = self._jobs[name]
+            before, at = self._head(name), bisect_left(waiting, place_of(job), key=place_of)
+            assert waiting[at].key == job.key, (job.key, "it waits under each quota with a guarantee")
+            del waiting[at]
+            self._move_head(before, self._head(name))
+            if not waiting:
+                del self._jobs[name]
+
+    def first(self, ledger: GuaranteeLedger) -> Iterator[Waiting]:
+        """The jobs below quotas of whose guarantee something is left, in order; one may come more than once."""
+        heap: list[tuple[Place, str, int]] = []
+        heads = (head for head in self._heads if ledger.is_open(head[1]))
+        head = next(heads, None)
+        while head is not None or heap:
+            if head is not None and (not heap or head < heap[0][:2]):
+                name, at = head[1], 0
+                head = next(heads, None)
+            else:
+                _, name, at = heappop(heap)
+            waiting = self._jobs[name]
+            if at + 1 < len(waiting):
+                heappush(heap, (place_of(waiting[at + 1]), name, at + 1))
+            yield waiting[at]
+
+    def _head(self, name: str) -> tuple[Place, str] | None:
+        waiting = self._jobs[name]
+        return (place_of(waiting[0]), name) if waiting else None
+
+    def _move_head(self, before: tuple[Place, str] | None, after: tuple[Place, str] | None) -> None:
+        if before == after:
+            return
+        if before is not None:
+            del self._heads[bisect_left(self._heads, before)]
+        if after is not None:
+            insort(self._heads, after)
+
+
+def place_of(job: Waiting) -> Place:
+    """The order of jobs within guarantees."""
+    return (-job.band, job.turn, job.create_index, job.key)

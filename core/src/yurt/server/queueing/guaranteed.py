@@ -1,0 +1,115 @@
+"""Jobs of a queue that are within the guarantee of their quota: they come first, and may take back what was lent.
+
+Guarantees come before shares and bands of priority: what a quota is guaranteed, it is guaranteed against jobs of any
+priority. Among themselves such jobs go by band, then by turn. The scheduler chooses what is reclaimed, and tells when
+protected borrowers may give way; here only those are found that have a chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from yurt.queue.job_queue import JobQueue
+from yurt.queue.waiting_job import JobKey, Waiting
+from yurt.scheduler.capacity.guarantees import Guarantees
+from yurt.server.queueing.entries import QueueEntry
+from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
+from yurt.server.queueing.pool_view import PoolView
+from yurt.state.namespace_usage import NOTHING_USED, NamespaceUsage
+
+LOOKS_MAX: Final = 64
+"""Jobs that one decision asks whether they are within a guarantee; those behind them keep their place in the order of
+the queue, where they are tried as well."""
+
+
+class GuaranteedJobs:
+    """One decision's look at the guarantees of one pool's jobs."""
+
+    def __init__(self, view: PoolView, ledger: GuaranteeLedger, line: GuaranteedLine | None, *, now: int) -> None:
+        """`line`: the pool's waiting jobs below quotas with guarantees."""
+        self._pool = view.pool
+        self._ledger = ledger
+        self._line = line
+        tree, key = ledger.tree, ("", view.pool)
+        self._guarantees: Guarantees | None = None
+        if tree is not None:
+            self._guarantees = Guarantees(view.state, tree, key, now=now, holdings=ledger.holdings)
+        self._entitled: set[JobKey] = set()
+        self.is_cut = False
+        """Whether jobs within guarantees may come later in the order."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any job waits below a quota of whose guarantee something is left."""
+        return self._line is not None and next(self._line.first(self._ledger), None) is not None
+
+    def first(
+        self,
+        waiting: JobQueue,
+        entries: Mapping[JobKey, QueueEntry],
+        in_flight: Sequence[QueueEntry] = (),
+        *,
+        most: int = LOOKS_MAX,
+    ) -> Iterator[Waiting]:
+        """The waiting jobs that are within guarantees together, in their order; those in flight take theirs first."""
+        if self._line is None:
+            return
+        for entry in in_flight:
+            self._count(entry)
+        seen: set[JobKey] = set()
+        for job in self._line.first(self._ledger):
+            if job.key in seen or job.key not in waiting:
+                continue
+            if len(seen) >= most:
+                self.is_cut = True
+                return
+            seen.add(job.key)
+            entry = entries[job.key]
+            if self._quotas_of(entry):
+                self._entitled.add(job.key)
+                self._count(entry)
+                yield job
+
+    def quota_of(self, entry: QueueEntry) -> str:
+        """The quota within whose guarantee a job is; empty for none."""
+        return next(iter(self._quotas_of(entry)), "")
+
+    def frees_capacity(self, entry: QueueEntry) -> bool:
+        """Whether a job may fit once others have given back what they borrow: they borrow something."""
+        if self._guarantees is None:
+            return False
+        if entry.waiting.key not in self._entitled and not (self.is_cut and self._quotas_of(entry)):
+            return False
+        guaranteed = self._guarantees.tree.guaranteed(entry.job.namespace)
+        self._guarantees.look_as((entry.job.namespace, self._pool))
+        return any(
+            self._guarantees.entitled_against(guaranteed, namespace) for namespace in self._ledger.lenders(self._pool)
+        )
+
+    def _quotas_of(self, entry: QueueEntry) -> tuple[str, ...]:
+        if self._guarantees is None:
+            return ()
+        self._guarantees.look_as((entry.job.namespace, self._pool))
+        return self._guarantees.entitled(_least(entry))
+
+    def _count(self, entry: QueueEntry) -> None:
+        assert self._guarantees is not None
+        self._guarantees.look_as((entry.job.namespace, self._pool))
+        self._guarantees.count(_all(entry))
+
+
+def _least(entry: QueueEntry) -> NamespaceUsage:
+    """What the job needs for its first group to make progress: one allocation, or the minimum of a gang."""
+    return _sum((one.ask.reclaim_amounts, max(1, one.least)) for one in entry.demands[:1])
+
+
+def _all(entry: QueueEntry) -> NamespaceUsage:
+    return _sum((one.ask.reclaim_amounts, one.number) for one in entry.demands)
+
+
+def _sum(amounts: Iterable[tuple[NamespaceUsage, int]]) -> NamespaceUsage:
+    total = NOTHING_USED
+    for each, times in amounts:
+        total = total.plus(each, times)
+    return total

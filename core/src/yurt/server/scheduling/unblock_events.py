@@ -1,0 +1,139 @@
+"""What unblocks evaluations: the changes of a command, as events for those that are blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from yurt.broker import BlockedEvals
+from yurt.server.scheduling.missed_unblocks import unblock_missed, unblock_reclaimers, uses_csi
+from yurt.state import Change, Changes, Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node
+from yurt.structs.predicates import is_client_terminal, is_ready
+
+
+class UnblockEvents:
+    """Tells the blocked evaluations of a term what became free."""
+
+    def __init__(self, blocked: BlockedEvals, current: Callable[[], Snapshot], region: str) -> None:
+        """`region`: whose guarantees of quotas hold."""
+        self._blocked = blocked
+        self._current = current
+        self._region = region
+
+    def note_missed(self, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
+        """Tell of what changed after the snapshots of evaluations, before they are blocked."""
+        unblock_missed(self._blocked, state, evaluations, region=self._region)
+
+    def note(self, changes: Changes, *, index: int) -> Collection[Evaluation]:
+        """Tell of the changes of a command; returns the evaluations of nodes, which are unblocked at once."""
+        freed: set[str] = set()
+        limits: set[str] = set()
+        is_volume_free = False
+        for change in changes:
+            if change.table == "allocs":
+                if change.before is not None and freed_resources(change.before, change.after):
+                    freed.add(change.before.node_id)
+                    is_volume_free = is_volume_free or uses_csi(change.before)
+                    limits.update(self._limits_of(change.before.namespace))
+            elif change.table == "nodes":
+                if gained_capacity(change.before, change.after):
+                    freed.add(change.after.id)
+                is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
+            elif change.table in ("namespaces", "quotas"):
+                limits.update(_quotas_of(self._current(), change))
+            elif change.table == "csi_volumes" and change.after is not None:
+                self._blocked.unblock_missing(change.after.id, index=index)
+            elif change.table == "host_volumes" and change.after is not None:
+                freed.add(change.after.node_id)
+            elif change.table == "host_volume_claims" and change.after is None:
+                named = self._current().host_volumes.where("name", change.before.volume_name)
+                freed.update(volume.node_id for volume in named)
+        if is_volume_free:
+            freed.update(self._current().nodes.keys())
+        for name in sorted(limits - {""}):
+            self._blocked.unblock_limit(name, index=index)
+        unblock_reclaimers(self._blocked, self._current(), changes, region=self._region, index=index)
+        return self._note_nodes(freed, index) if freed else ()
+
+    def note_limit(self, namespace: str, *, index: int) -> bool:
+        """Tell that something under the quotas of a namespace came back; whether it has any."""
+        names = self._limits_of(namespace)
+        for name in names:
+            self._blocked.unblock_limit(name, index=index)
+        return bool(names)
+
+    def _note_nodes(self, node_ids: set[str], index: int) -> list[Evaluation]:
+        state = self._current()
+        classes: set[str] = set()
+        found: list[Evaluation] = []
+        for node_id in sorted(node_ids):
+            node = state.nodes.get(node_id)
+            if node is not None and is_ready(node):
+                classes.add(node.computed_class)
+                found.extend(self._blocked.unblock_node(node_id, index=index))
+        for computed_class in sorted(classes):
+            self._blocked.unblock_class(computed_class, index=index)
+        return found
+
+    def _limits_of(self, namespace: str) -> tuple[str, ...]:
+        """The quotas under which a namespace counts."""
+        state = self._current()
+        found = state.namespaces.get(namespace)
+        return () if found is None or not found.quota else tuple(_chain(state, found.quota))
+
+
+def freed_resources(before: Allocation, after: Allocation | None) -> bool:
+    """Whether an allocation freed resources."""
+    if is_client_terminal(before):
+        return False
+    if after is None or is_client_terminal(after):
+        return True
+    resources = after.allocated_resources
+    return resources is not before.allocated_resources and resources != before.allocated_resources
+
+
+def gained_capacity(before: Node | None, after: Node | None) -> bool:
+    """Whether a node gained capacity.
+
+    Not all that a constraint may name is in the computed class: what is unique to a node is not.
+    """
+    if after is None or not is_ready(after):
+        return False
+    if before is None or not is_ready(before):
+        return True
+    return (
+        before.computed_class != after.computed_class
+        or before.node_resources != after.node_resources
+        or before.reserved_resources != after.reserved_resources
+        or before.node_max_allocs != after.node_max_allocs
+        or before.attributes != after.attributes
+        or before.meta != after.meta
+        or before.name != after.name
+        or before.drivers != after.drivers
+        or before.host_networks != after.host_networks
+        or before.host_volumes != after.host_volumes
+        or before.csi_node_plugins != after.csi_node_plugins
+    )
+
+
+def has_other_controllers(before: Node | None, after: Node | None) -> bool:
+    """Whether CSI controllers, which serve volumes on all nodes, were added or changed."""
+    known = before.csi_controller_plugins if before is not None else {}
+    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
+
+
+def _quotas_of(state: Snapshot, change: Change) -> set[str]:
+    """The quotas that a changed namespace or quota is about, with those above them."""
+    rows = [row for row in (change.before, change.after) if row is not None]
+    names = {row.quota if change.table == "namespaces" else row.name for row in rows}
+    names |= {row.parent for row in rows if change.table == "quotas"}
+    return names | {above for name in names - {""} for above in _chain(state, name)}
+
+
+def _chain(state: Snapshot, quota: str) -> list[str]:
+    """A quota and those above it; imported with the first quota that there is."""
+    from yurt.state.quota_totals import chain_of
+
+    return [spec.name for spec in chain_of(state, quota)]

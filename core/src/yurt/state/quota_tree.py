@@ -1,0 +1,205 @@
+"""The tree of quotas in one region: who is whose parent, what is guaranteed to whom, and what counts where.
+
+What a namespace uses counts under the quota that it names, and under all quotas above that one. A *borrower* is a quota
+that uses more than what is guaranteed to it, or a namespace without a quota. What follows from quotas and namespaces
+alone is made once and kept until one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from yurt.sdk.value import Duration
+from yurt.state.namespace_usage import MILLI, NamespaceUsage
+from yurt.state.quota_totals import DEPTH_MAX, is_covered, may_be_covered
+from yurt.state.store import Snapshot
+from yurt.structs.quota import AMOUNT_FIELDS, PROTECTION, NodePoolLimit, QuotaResources, QuotaSpec
+
+NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
+WEIGHT_ONE: Final = 1000
+"""A weight of 1."""
+
+
+class GuaranteedPart(NamedTuple):
+    """Amounts in all node pools (`pool` is empty) or in one."""
+
+    pool: str
+    amounts: tuple[tuple[str, int], ...]
+    """By dimension: "cpu", "memory"; "device nvidia/gpu" in thousandths."""
+
+
+class QuotaShare(NamedTuple):
+    """A quota in its tree."""
+
+    name: str
+    chain: tuple[str, ...]
+    """Its own name, and those of the quotas above it up to the root."""
+    guaranteed: tuple[GuaranteedPart, ...]
+    protection: Duration
+
+
+class QuotaTree:
+    """The quotas of a region."""
+
+    __slots__ = ("_guaranteed", "_named_by", "_of_namespace", "_parents", "has_guarantees", "members", "shares")
+
+    def __init__(self, quotas: Mapping[str, QuotaSpec], namespaces: Mapping[str, str], region: str) -> None:
+        """`namespaces`: the quota that each namespace names."""
+        self.shares = {name: _share(name, quotas, region) for name in quotas}
+        self.has_guarantees = any(share.guaranteed for share in self.shares.values())
+        self._of_namespace = {name: self.shares[quota] for name, quota in namespaces.items() if quota in self.shares}
+        members: dict[str, list[str]] = {name: [] for name in quotas}
+        for namespace, share in self._of_namespace.items():
+            for name in share.chain:
+                members[name].append(namespace)
+        self.members = {name: tuple(sorted(found)) for name, found in members.items()}
+        """By quota the namespaces that count under it."""
+        self._guaranteed = {
+            namespace: tuple(name for name in share.chain if self.shares[name].guaranteed)
+            for namespace, share in self._of_namespace.items()
+        }
+
+        self._named_by: dict[str, list[str]] = {}
+        for namespace, share in self._of_namespace.items():
+            self._named_by.setdefault(share.name, []).append(namespace)
+        self._parents = frozenset(spec.parent for spec in quotas.values())
+
+    def named_by(self, quota: str) -> Sequence[str]:
+        """The namespaces that name a quota, without those that name one below it."""
+        return self._named_by.get(quota, ())
+
+    def is_parent(self, quota: str) -> bool:
+        """Whether there are quotas below a quota."""
+        return quota in self._parents
+
+    def guaranteed(self, namespace: str) -> tuple[str, ...]:
+        """The quotas with a guarantee under which a namespace counts, its own first."""
+        return self._guaranteed.get(namespace, ())
+
+    def of(self, namespace: str) -> QuotaShare | None:
+        """The quota that a namespace names."""
+        return self._of_namespace.get(namespace)
+
+    def chain(self, namespace: str) -> tuple[str, ...]:
+        """The quotas under which a namespace counts, its own first; none without a quota."""
+        share = self._of_namespace.get(namespace)
+        return () if share is None else share.chain
+
+    def apart(self, namespace: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of two namespaces the quotas under which only the one counts, and only the other."""
+        own, theirs = self.chain(namespace), self.chain(other)
+        return tuple(name for name in own if name not in theirs), tuple(name for name in theirs if name not in own)
+
+    def protection(self, namespace: str) -> Duration:
+        """For how long what a namespace borrows runs at least."""
+        share = self._of_namespace.get(namespace)
+        return PROTECTION if share is None else share.protection
+
+
+def tree_of(state: Snapshot, region: str) -> QuotaTree | None:
+    """The tree of a region; None where no quota guarantees anything."""
+    if not len(state.quotas):
+        return None
+    tree = known_tree(state, region)
+    return tree if tree.has_guarantees else None
+
+
+def known_tree(state: Snapshot, region: str) -> QuotaTree:
+    """The tree of a region, made once per change of quotas and namespaces."""
+    memo, quotas, namespaces = state.columns.nodes.lasting, state.quotas, state.namespaces
+    known: tuple[object, object, QuotaTree] | None = memo.get(("quota tree", region))
+    if known is not None and known[0] is quotas and known[1] is namespaces:
+        return known[2]
+    named = {row.name: row.quota for row in namespaces.values() if row.quota}
+    tree = QuotaTree({row.name: row for row in quotas.values()}, named, region)
+    memo["quota tree", region] = (quotas, namespaces, tree)
+    return tree
+
+
+def chain_of(name: str, quotas: Mapping[str, QuotaSpec]) -> tuple[str, ...]:
+    """A quota and those above it; ends before a quota that is missing, met before, or too far up."""
+    found: list[str] = []
+    while name and name in quotas and name not in found and len(found) < DEPTH_MAX:
+        found.append(name)
+        name = quotas[name].parent
+    return tuple(found)
+
+
+def guaranteed_parts(spec: QuotaSpec, region: str) -> tuple[GuaranteedPart, ...]:
+    """What a quota guarantees in a region."""
+    limit = spec.limit_of(region)
+    if limit is None or limit.guaranteed is None:
+        return ()
+    pools = (GuaranteedPart(pool.node_pool, _amounts(pool)) for pool in limit.guaranteed.node_pools)
+    return tuple(part for part in (GuaranteedPart("", _amounts(limit.guaranteed)), *pools) if part.amounts)
+
+
+def amount_in(used: NamespaceUsage, dimension: str) -> int:
+    """What is used of a dimension for sure."""
+    return _amount(used, dimension, is_covered)
+
+
+def most_in(used: NamespaceUsage, dimension: str) -> int:
+    """What may be used of a dimension: a request for any "gpu" may be met by a "nvidia/gpu/H100"."""
+    return _amount(used, dimension, may_be_covered)
+
+
+def _amount(used: NamespaceUsage, dimension: str, is_counted: Callable[[str, str], bool]) -> int:
+    kind, _, device = dimension.partition(" ")
+    if device:
+        return sum(amount for name, amount in used.devices if is_counted(name, device))
+    amount: int = getattr(used, kind)
+    return amount
+
+
+def _share(name: str, quotas: Mapping[str, QuotaSpec], region: str) -> QuotaShare:
+    spec = quotas[name]
+    protection = PROTECTION if spec.protection is None else spec.protection
+    return QuotaShare(name, chain_of(name, quotas), guaranteed_parts(spec, region), protection)
+
+
+def _amounts(resources: QuotaResources | NodePoolLimit) -> tuple[tuple[str, int], ...]:
+    plain = ((name, getattr(resources, field) or 0) for name, field in AMOUNT_FIELDS.items())
+    devices = ((f"device {device.name}", device.count * MILLI) for device in resources.devices)
+    return tuple((name, amount) for name, amount in (*plain, *devices) if amount > 0)
+
+
+def weights_of_namespaces(state: Snapshot) -> Mapping[str, int]:
+    """The weights of namespaces that follow from quotas with a weight or a parent, in thousandths.
+
+    A quota has its weight's part of its parent's weight among all quotas of that parent, a root its own weight;
+    namespaces of one quota have equal parts of its weight. Kept until quotas or namespaces change.
+    """
+    quotas, namespaces = state.quotas, state.namespaces
+    if not len(quotas):
+        return NO_WEIGHTS
+    memo = state.columns.nodes.lasting
+    known = memo.get("weights of namespaces")
+    if known is None or known[0] is not quotas or known[1] is not namespaces:
+        named = {row.name: row.quota for row in namespaces.values() if row.quota}
+        made = dict(_weights({row.name: row for row in quotas.values()}, named))
+        known = memo["weights of namespaces"] = (quotas, namespaces, made)
+    weights: Mapping[str, int] = known[2]
+    return weights
+
+
+def _weights(quotas: Mapping[str, QuotaSpec], namespaces: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    siblings: dict[str, float] = {}
+    for spec in quotas.values():
+        siblings[spec.parent] = siblings.get(spec.parent, 0.0) + _weight(spec)
+    users = Counter(namespaces.values())
+    for namespace, quota in sorted(namespaces.items()):
+        chain = [quotas[name] for name in chain_of(quota, quotas)]
+        if not any(spec.parent or spec.weight is not None for spec in chain):
+            continue
+        weight = 1.0
+        for spec in chain:
+            weight *= _weight(spec) / siblings[spec.parent] if spec.parent else _weight(spec)
+        yield namespace, max(1, round(weight * WEIGHT_ONE / users[quota]))
+
+
+def _weight(spec: QuotaSpec) -> float:
+    return 1.0 if spec.weight is None else spec.weight
