@@ -67,7 +67,7 @@ class Guarantees:
         self._snapshot = snapshot
         self._holdings = holdings
         self._delta: dict[NamespaceKey, NamespaceUsage] = {}
-        """What was counted, summed up: a search counts and takes back each victim that it tries."""
+        """What was counted before anybody asked what quotas hold, summed up."""
         self._held: dict[QuotaKey, NamespaceUsage] = {}
         self._ended: set[str] = set()
         self._gangs: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
@@ -202,21 +202,23 @@ class Guarantees:
         if found is None:
             if self._holdings is None:
                 self._holdings = QuotaHoldings(self._snapshot, self.tree)
-            found, members = self._holdings.held(name, pool), self.tree.members[name]
-            for key, used in self._delta.items():
-                found = found.plus(used) if counts_in(pool, key[1]) and key[0] in members else found
-            self._held[name, pool] = found
+                for key, used in self._delta.items():
+                    self._add(key, used, 1)
+                return self._held_by(name, pool)
+            found = self._held[name, pool] = self._holdings.held(name, pool)
         return found
 
     def _count(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
-        quotas = self.tree.guaranteed(key[0])
-        if quotas:
+        if self._holdings is not None:
+            self._add(key, amounts, times)
+        elif self.tree.guaranteed(key[0]):
             add_usage(self._delta, key, amounts, times)
-        for name in quotas:
+
+    def _add(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
+        for name in self.tree.guaranteed(key[0]):
             for part in self.tree.shares[name].guaranteed:
-                used = self._held.get((name, part.pool))
-                if used is not None and counts_in(part.pool, key[1]):
-                    self._held[name, part.pool] = used.plus(amounts, times)
+                if counts_in(part.pool, key[1]):
+                    self._held[name, part.pool] = self._held_by(name, part.pool).plus(amounts, times)
 
 
 def is_lendable(tree: QuotaTree, alloc: Allocation) -> bool:

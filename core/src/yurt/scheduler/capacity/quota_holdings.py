@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from yurt.state.namespace_usage import NOTHING_USED, NamespaceKey, NamespaceUsage, counted, namespace_key
-from yurt.state.quota_totals import ALL_POOLS, counts_in
+from yurt.state.quota_totals import counts_in
 from yurt.state.quota_tree import QuotaTree
 from yurt.state.store import Changes, Snapshot
 from yurt.state.usage import Usage, is_using, usage_of, usage_of_resources
@@ -29,26 +29,30 @@ class QuotaHoldings:
 
     def __init__(self, snapshot: Snapshot, tree: QuotaTree) -> None:
         self.tree = tree
-        self._sums = dict(staying_usage(snapshot))
+        self._sums: dict[str, dict[str, NamespaceUsage]] = {}
+        """By namespace and node pool."""
+        for (namespace, pool), used in staying_usage(snapshot).items():
+            self._sums.setdefault(namespace, {})[pool] = used
         self._by_quota: dict[QuotaKey, NamespaceUsage] = {}
 
     def held(self, quota: str, pool: str) -> NamespaceUsage:
         """What counts under a quota in a node pool, or in all where `pool` is empty."""
         found = self._by_quota.get((quota, pool))
         if found is None:
-            members, found = frozenset(self.tree.members[quota]), NOTHING_USED
-            for key, used in self._sums.items():
-                found = found.plus(used) if key[0] in members and counts_in(pool, key[1]) else found
+            found = NOTHING_USED
+            for namespace in self.tree.members[quota]:
+                for of_job, used in self._sums.get(namespace, {}).items():
+                    found = found.plus(used) if counts_in(pool, of_job) else found
             self._by_quota[quota, pool] = found
         return found
 
     def namespaces(self) -> set[str]:
         """The namespaces of which anything was counted."""
-        return {key[0] for key in self._sums}
+        return set(self._sums)
 
     def runs(self, namespace: str, pool: str) -> bool:
         """Whether allocations of a namespace stay in a node pool."""
-        return any(self._sums.get((namespace, each), NOTHING_USED).allocs for each in (pool, ALL_POOLS, ""))
+        return any(used.allocs and counts_in(pool, of_job) for of_job, used in self._sums.get(namespace, {}).items())
 
     def follow(self, changes: Changes, namespaces: set[str]) -> set[str]:
         """Count what a command changed; adds its namespaces, and returns the quotas under which it counts."""
@@ -68,7 +72,8 @@ class QuotaHoldings:
         return changed
 
     def _count(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
-        add_usage(self._sums, key, amounts, times)
+        sums = self._sums.setdefault(key[0], {})
+        sums[key[1]] = sums.get(key[1], NOTHING_USED).plus(amounts, times)
         for name in self.tree.guaranteed(key[0]):
             for part in self.tree.shares[name].guaranteed:
                 used = self._by_quota.get((name, part.pool))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.limits import LimitedGrants
@@ -39,9 +39,6 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
-
-if TYPE_CHECKING:
-    from yurt.scheduler.placing.reclaim import ReclaimSearch
 
 RECLAIMING: Final = (JOB_BATCH, JOB_SERVICE)
 """Job types that reclaim what their quota has lent; system jobs run beside all others, on every node."""
@@ -91,8 +88,6 @@ class GroupPlacer:
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
         )
         self._preemption = PreemptionChoice(view, job, group, ask=self.ask, ranker=self.ranker)
-        self._reclaims: ReclaimSearch | None = None
-        """The search among borrowers, once a placement found no other room."""
         for alloc in own:
             self.count(alloc, 1)
         if self.distinct.is_used:
@@ -109,7 +104,6 @@ class GroupPlacer:
         """Continue for an equal group of a job without allocations."""
         self.job, self.group = job, group
         self._preemption.restart(job, group)
-        self._reclaims = None
         self.ranker.restart(group.count)
 
     def count(self, alloc: Allocation, sign: int) -> None:
@@ -163,7 +157,7 @@ class GroupPlacer:
         """Reopen the rows that removed allocations had closed."""
         self.ranker.reopen()
         self._preemption.forget_all()
-        self._reclaims = None
+        self._preemption.forget_borrowers()
         if self.distinct.is_used:
             self._close_refused()
 
@@ -243,12 +237,8 @@ class GroupPlacer:
         guarantees = self.view.guarantees
         if guarantees is None or self.job.type not in RECLAIMING:
             return None
-        if self._reclaims is None:
-            from yurt.scheduler.placing.reclaim import ReclaimSearch
-
-            self._reclaims = ReclaimSearch(self.view, self.ask, exceeds=self._exceeds_after)
         self._salt += 1
-        found = self._reclaims.best(mask, salt=self._salt)
+        found = self._preemption.reclaim(mask, exceeds=self._exceeds_after, salt=self._salt)
         if found is None:
             return None
         tables = self.ranker.tables

@@ -6,8 +6,8 @@ changes on the node, and nodes in equal situations share one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
+
+if TYPE_CHECKING:
+    from yurt.scheduler.placing.reclaim import ReclaimedNode, ReclaimSearch
 
 
 class Preempted(NamedTuple):
@@ -53,11 +56,14 @@ class PreemptionChoice:
         self._scores: FloatArray = np.full(len(ranker.own), np.nan)
         """Scores of preempting, where they are known: not a number elsewhere."""
         self._situations: dict[Hashable, float] = {}
+        self._reclaims: ReclaimSearch | None = None
+        """The search among borrowers, once a placement found no other room."""
 
     def restart(self, job: Job, group: TaskGroup) -> None:
         """Continue for an equal group of another job."""
         self._job, self._group = job, group
         self.forget_all()
+        self.forget_borrowers()
         self._situations.clear()
 
     def forget(self, rows: int | Sequence[int]) -> None:
@@ -67,6 +73,20 @@ class PreemptionChoice:
     def forget_all(self) -> None:
         """Forget all results."""
         self._scores[:] = np.nan
+
+    def forget_borrowers(self) -> None:
+        """Forget what was found out about borrowers."""
+        self._reclaims = None
+
+    def reclaim(
+        self, mask: BoolArray, *, exceeds: Callable[[NodeGrant, Sequence[Allocation]], bool], salt: int
+    ) -> ReclaimedNode | None:
+        """The best of some rows for a job within its guarantee, with its victims released in the view."""
+        if self._reclaims is None:
+            from yurt.scheduler.placing.reclaim import ReclaimSearch
+
+            self._reclaims = ReclaimSearch(self._view, self._ask, exceeds=exceeds)
+        return self._reclaims.best(mask, salt=salt)
 
     @property
     def is_allowed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
@@ -43,6 +43,17 @@ class QueueEntry(NamedTuple):
     evaluation: Evaluation
     waiting: Waiting
     demands: tuple[PendingAllocs, ...]
+
+
+class QueuedJobs(NamedTuple):
+    """The facts that the gate passes about a pool's jobs."""
+
+    entries: Mapping[JobKey, QueueEntry]
+    ready: Collection[JobKey]
+    """Jobs that the scheduler has not tried since capacity changed for them."""
+    in_flight: Sequence[QueueEntry]
+    shapes: Mapping[object, Sequence[PendingAllocs]] | None = None
+    """The distinct requests of the jobs; None: there are too many to consider."""
 
 
 def queue_of(state: Snapshot, pool: str) -> BatchQueue | None:

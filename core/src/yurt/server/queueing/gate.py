@@ -18,10 +18,10 @@ from typing import Final
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
-from yurt.server.queueing.entries import QueueEntry, entry_of, queue_of, queued_job
+from yurt.server.queueing.entries import QueuedJobs, QueueEntry, entry_of, queue_of, queued_job
 from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
 from yurt.server.queueing.guaranteed import GuaranteedJobs
-from yurt.server.queueing.order import Promise, QueueDecision, QueuedJobs, decide
+from yurt.server.queueing.order import Promise, QueueDecision, decide
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Changes, Snapshot
 from yurt.state.quota_tree import QuotaTree

@@ -41,12 +41,10 @@ class GuaranteeLedger:
         """Follow a command."""
         if self.holdings is None or self.tree is None:
             return
-        namespaces, was = set[str](), dict(self._open)
-        quotas = self.holdings.follow(changes, namespaces)
-        for name in quotas:
+        namespaces: set[str] = set()
+        for name in self.holdings.follow(changes, namespaces):
             self._open.pop(name, None)
-        for name in [name for name in quotas if name in was] if self._lenders else ():
-            # Who has more than its guarantee now, or no more.
+            # They may have more than their guarantee now, or no more.
             namespaces.update(self.tree.named_by(name))
         for pool, lenders in self._lenders.items():
             for namespace in namespaces:

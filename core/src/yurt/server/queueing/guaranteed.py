@@ -7,20 +7,24 @@ protected borrowers may give way; here only those are found that have a chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.guarantees import Guarantees
-from yurt.server.queueing.entries import QueueEntry
+from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
 from yurt.server.queueing.pool_view import PoolView
 from yurt.state.namespace_usage import NOTHING_USED, NamespaceUsage
 
-LOOKS_MAX: Final = 64
-"""Jobs that one decision asks whether they are within a guarantee; those behind them keep their place in the order of
-the queue, where they are tried as well."""
+LOOKS_MAX: Final = 32
+"""Jobs that one decision asks whether they are within a guarantee; twice as many as the scheduler has at a time."""
+STEPS_MAX: Final = 512
+"""Jobs that one decision passes for them, most of which wait for borrowers that are protected. Those behind keep their
+place in the order of the queue, where they are tried as well."""
+KEPT_MAX: Final = 8
+"""Jobs that the scheduler has tried, among the first of which capacity may be kept for some."""
 
 
 class GuaranteedJobs:
@@ -36,40 +40,40 @@ class GuaranteedJobs:
         if tree is not None:
             self._guarantees = Guarantees(view.state, tree, key, now=now, holdings=ledger.holdings)
         self._entitled: set[JobKey] = set()
-        self.is_cut = False
-        """Whether jobs within guarantees may come later in the order."""
+        self._is_cut = False
 
     @property
     def is_possible(self) -> bool:
-        """Whether any job waits below a quota of whose guarantee something is left."""
-        return self._line is not None and next(self._line.first(self._ledger), None) is not None
+        """Whether anybody borrows while a job waits below a quota of whose guarantee something is left."""
+        if self._line is None or not self._ledger.lenders(self._pool):
+            return False
+        return next(self._line.first(self._ledger), None) is not None
 
-    def first(
-        self,
-        waiting: JobQueue,
-        entries: Mapping[JobKey, QueueEntry],
-        in_flight: Sequence[QueueEntry] = (),
-        *,
-        most: int = LOOKS_MAX,
-    ) -> Iterator[Waiting]:
+    def first(self, waiting: JobQueue, jobs: QueuedJobs) -> Iterator[Waiting]:
         """The waiting jobs that are within guarantees together, in their order; those in flight take theirs first."""
         if self._line is None:
             return
-        for entry in in_flight:
+        for entry in jobs.in_flight:
             self._count(entry)
-        seen: set[JobKey] = set()
+        seen, looks, tried = set[JobKey](), 0, 0
         for job in self._line.first(self._ledger):
             if job.key in seen or job.key not in waiting:
                 continue
-            if len(seen) >= most:
-                self.is_cut = True
-                return
             seen.add(job.key)
-            entry = entries[job.key]
-            if self._quotas_of(entry):
-                self._entitled.add(job.key)
-                self._count(entry)
+            is_ready = job.key in jobs.ready
+            if looks >= LOOKS_MAX or len(seen) > STEPS_MAX:
+                self._is_cut = True
+                return
+            if not is_ready and tried >= KEPT_MAX:
+                continue
+            looks, tried = looks + 1, tried + (not is_ready)
+            if self._take(jobs.entries[job.key]):
                 yield job
+
+    def all_first(self, entries: Mapping[JobKey, QueueEntry]) -> list[Waiting]:
+        """As `first`, without a bound: to show the order."""
+        jobs = () if self._line is None else dict.fromkeys(job.key for job in self._line.first(self._ledger))
+        return [entries[key].waiting for key in jobs if self._take(entries[key])]
 
     def quota_of(self, entry: QueueEntry) -> str:
         """The quota within whose guarantee a job is; empty for none."""
@@ -77,9 +81,9 @@ class GuaranteedJobs:
 
     def frees_capacity(self, entry: QueueEntry) -> bool:
         """Whether a job may fit once others have given back what they borrow: they borrow something."""
-        if self._guarantees is None:
+        if self._guarantees is None or not self._ledger.lenders(self._pool):
             return False
-        if entry.waiting.key not in self._entitled and not (self.is_cut and self._quotas_of(entry)):
+        if entry.waiting.key not in self._entitled and not (self._is_cut and self._quotas_of(entry)):
             return False
         guaranteed = self._guarantees.tree.guaranteed(entry.job.namespace)
         self._guarantees.look_as((entry.job.namespace, self._pool))
@@ -92,6 +96,14 @@ class GuaranteedJobs:
             return ()
         self._guarantees.look_as((entry.job.namespace, self._pool))
         return self._guarantees.entitled(_least(entry))
+
+    def _take(self, entry: QueueEntry) -> bool:
+        """Whether a job is within a guarantee beside those before it; then it counts."""
+        if not self._quotas_of(entry):
+            return False
+        self._entitled.add(entry.waiting.key)
+        self._count(entry)
+        return True
 
     def _count(self, entry: QueueEntry) -> None:
         assert self._guarantees is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
@@ -14,7 +14,7 @@ from yurt.queue.waiting_job import JobKey, Path, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.scheduler.placing.preemption import PRIORITY_DELTA
 from yurt.sdk.value import seconds
-from yurt.server.queueing.entries import QueueEntry
+from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.pool_view import PoolView
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
@@ -35,17 +35,6 @@ class Promise(NamedTuple):
     start: int
     is_sure: bool = True
     """It follows from limits; otherwise from run times of the past."""
-
-
-class QueuedJobs(NamedTuple):
-    """The facts that the gate passes about a pool's jobs."""
-
-    entries: Mapping[JobKey, QueueEntry]
-    ready: Collection[JobKey]
-    """Jobs that the scheduler has not tried since capacity changed for them."""
-    in_flight: Sequence[QueueEntry]
-    shapes: Mapping[object, Sequence[PendingAllocs]] | None = None
-    """The distinct requests of the jobs; None: there are too many to consider."""
 
 
 class QueueDecision(NamedTuple):
@@ -100,7 +89,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
     free_capacity = view.free_capacity()
     for entry in in_flight:
         free_capacity.take(entry.demands)
-    walk = _Walk(view, line, jobs, guaranteed, free_capacity)
+    walk = _QueueWalk(view, line, jobs, guaranteed, free_capacity)
     if not walk.may_start():
         return QueueDecision((), ())
     kept = _Reservations(view, now)
@@ -125,6 +114,8 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
         if not fits and job.key in ready and len(release) + len(in_flight) < WINDOW and walk.frees_capacity(entry):
             # The scheduler chooses the victims, and the job gets their capacity in the same plan.
             release.append(job.key)
+            if len(release) + len(in_flight) >= WINDOW:
+                break
             continue
         if fits and job.key not in ready:
             # Set aside: it fits and yet no node takes it (constraints, quota). It waits for other changes.
@@ -136,7 +127,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
     return QueueDecision(tuple(release), tuple(kept.promises))
 
 
-class _Walk:
+class _QueueWalk:
     """The jobs of one decision in their order, and whether any of those to come may start."""
 
     def __init__(
@@ -156,7 +147,7 @@ class _Walk:
     def jobs(self, now: int) -> Iterator[Waiting]:
         """The jobs within guarantees, then the others, unless none of them may start."""
         first: set[JobKey] = set()
-        for job in self._guaranteed.first(self._line, self._jobs.entries, self._jobs.in_flight):
+        for job in self._guaranteed.first(self._line, self._jobs):
             first.add(job.key)
             yield job
         self._is_first = False
@@ -165,7 +156,7 @@ class _Walk:
 
     def may_start(self) -> bool:
         """Whether there is anything to decide: some job fits, may preempt, or must be refused by the scheduler."""
-        is_guaranteed = self._guaranteed.is_possible if self._is_first else self._guaranteed.is_cut
+        is_guaranteed = self._is_first and self._guaranteed.is_possible
         shapes, free = self._jobs.shapes, self._free_capacity
         if is_guaranteed or self._preempting.is_possible or shapes is None:
             return True

@@ -127,7 +127,7 @@ def _order(
     ledger.show(state)
     tree = ledger.tree
     of_guarantees = GuaranteedJobs(view, ledger, None if tree is None else GuaranteedLine(tree, line), now=now)
-    first = list(of_guarantees.first(line, waiting, most=len(waiting)))
+    first = of_guarantees.all_first(waiting)
     keys = {job.key for job in first}
     order = [*first, *(job for job in ordered(view, line, now) if job.key not in keys)]
     return waiting, view, order, GuaranteedJobs(view, ledger, None, now=now)

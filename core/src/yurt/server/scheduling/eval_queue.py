@@ -69,7 +69,6 @@ class EvalQueue:
         self._changed = asyncio.Event()
         self._reapable = asyncio.Event()
         self._has_changes = asyncio.Event()
-        self._prune_marks: list[int] = []
 
         def release(evaluations: Iterable[Evaluation]) -> None:
             for evaluation in evaluations:
@@ -224,9 +223,7 @@ class EvalQueue:
         """Every 5 minutes drop unblock events older than 15 minutes."""
         while True:
             await self._env.sleep(PRUNE_S)
-            self._prune_marks.append(self._current().index)
-            if len(self._prune_marks) > 3:
-                self.blocked.prune(self._prune_marks.pop(0))
+            self._events.prune()
 
     def _observe_eval(self, change: Change, now: UnixNano) -> None:
         before: Evaluation | None = change.before

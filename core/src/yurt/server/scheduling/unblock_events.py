@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
 from yurt.broker import BlockedEvals
 from yurt.server.scheduling.missed_unblocks import unblock_missed, unblock_reclaimers, uses_csi
@@ -11,6 +12,8 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_ready
+
+PRUNED_AFTER: Final = 3
 
 
 class UnblockEvents:
@@ -21,6 +24,7 @@ class UnblockEvents:
         self._blocked = blocked
         self._current = current
         self._region = region
+        self._prune_marks: list[int] = []
 
     def note_missed(self, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
         """Tell of what changed after the snapshots of evaluations, before they are blocked."""
@@ -63,6 +67,12 @@ class UnblockEvents:
         for name in names:
             self._blocked.unblock_limit(name, index=index)
         return bool(names)
+
+    def prune(self) -> None:
+        """Drop the events from before the third call before this one."""
+        self._prune_marks.append(self._current().index)
+        if len(self._prune_marks) > PRUNED_AFTER:
+            self._blocked.prune(self._prune_marks.pop(0))
 
     def _note_nodes(self, node_ids: set[str], index: int) -> list[Evaluation]:
         state = self._current()
