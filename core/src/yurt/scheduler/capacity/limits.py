@@ -9,9 +9,8 @@ servers have; the protocol leaves room for others, such as licences.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from yurt.scheduler.capacity.guarantees import Guarantees
 from yurt.scheduler.capacity.in_flight import takers_of
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsage, counted, namespace_key
 from yurt.state.store import Snapshot
@@ -20,6 +19,9 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.plan import QUOTA_REFUSAL, Plan
 from yurt.structs.predicates import is_server_terminal
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.guarantees import Guarantees
 
 
 class LimitChange(NamedTuple):

@@ -4,9 +4,10 @@ over them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from yurt.scheduler.capacity.guarantees import Guarantees
 from yurt.state.arrays import IntArray, tally
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY
 from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
@@ -15,6 +16,9 @@ from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.guarantees import Guarantees
 
 DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
 MAX_ALLOCS = "max allocations exceeded"

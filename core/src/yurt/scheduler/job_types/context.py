@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from yurt.scheduler.capacity.guarantees import Guarantees, guarantees_for
 from yurt.scheduler.capacity.limits import Limit, LimitsOf, limits_now, no_guarantees, no_limits, region_of
 from yurt.scheduler.ids import SeededIds
 from yurt.sdk.value import UnixNano
@@ -15,6 +14,9 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.guarantees import Guarantees
 
 
 class AttemptContext(NamedTuple):
@@ -54,5 +56,14 @@ class AttemptContext(NamedTuple):
         job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
         own_limits = tuple if job is None else partial(limits_now, limits, snapshot, job)
-        guarantees = partial(guarantees_for, snapshot, region_of(limits), job, now)
+        guarantees = partial(_guarantees, snapshot, region_of(limits), job, now)
         return cls(snapshot, evaluation, job, allocs, now, ids, seed, own_limits, guarantees)
+
+
+def _guarantees(snapshot: Snapshot, region: str, job: Job | None, now: int) -> Guarantees | None:
+    """The guarantees that an attempt at a job meets; imported with the first quota that there is."""
+    if not region or not len(snapshot.quotas):
+        return None
+    from yurt.scheduler.capacity.guarantees import guarantees_for
+
+    return guarantees_for(snapshot, region, job, now)

@@ -226,7 +226,7 @@ BUGS: Final[dict[str, Bug]] = {
     "ended-allocation-frees-nothing": Bug(
         (
             Patch(
-                "yurt.server.scheduling.eval_queue",
+                "yurt.server.scheduling.unblock_events",
                 "    if after is None or is_client_terminal(after):\n        return True\n",
                 "    if after is None:\n        return True\n",
             ),
