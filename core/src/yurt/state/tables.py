@@ -27,6 +27,7 @@ from yurt.structs.acl import (
     hash_of_secret,
     without_method_secrets,
 )
+from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import (
     AutopilotConfiguration,
     DriverSchema,
@@ -52,6 +53,7 @@ from yurt.structs.predicates import (
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.status import DESIRED_RUN
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 from yurt.structs.volumes.csi import CSIVolume, without_secrets
@@ -84,6 +86,10 @@ def _built_in_pools() -> tuple[tuple[str, NodePool], ...]:
         (name, NodePool(name=name, description=texts[name], create_index=FIRST_INDEX, modify_index=FIRST_INDEX))
         for name in BUILT_IN_POOLS
     )
+
+
+def _stopping(alloc: Allocation) -> str | None:
+    return alloc.namespace if is_stopping(alloc) else None
 
 
 class Tables(TableSet):
@@ -193,7 +199,7 @@ class Tables(TableSet):
             "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
             "eval": attrgetter("eval_id"),
             "deployment": attrgetter("deployment_id"),
-            "stopping": lambda alloc: alloc.namespace if is_stopping(alloc) else None,
+            "stopping": lambda alloc: None if alloc.desired_status == DESIRED_RUN else _stopping(alloc),
         },
         topic=Topic(
             "Allocation",
