@@ -297,6 +297,21 @@ def test_files_are_read_and_an_allocation_is_restarted_and_stopped(page: Page, a
     expect(page.locator("main")).to_contain_text("replaced by")
 
 
+def test_canaries_are_promoted_from_the_overview(page: Page, agent: Agent) -> None:
+    def version(seconds: int) -> dict[str, Any]:
+        update = {"MaxParallel": 1, "Canary": 1, "MinHealthyTime": 0, "HealthCheck": "task_states"}
+        return job("canary", [task("run", f"sleep {seconds}")], group={"Update": update})
+
+    agent.call("PUT", "/v1/jobs", {"Job": version(3600)})
+    wait_for("a healthy job", lambda: (agent.get("/v1/job/canary/deployment") or {}).get("Status") == "successful")
+    agent.call("PUT", "/v1/jobs", {"Job": version(3601)})
+    visit(page, "/ui/")
+    page.get_by_role("region", name="Needs attention").get_by_role("link", name="canary").click()
+    confirm(page, "Promote", "yurt deployment promote ")
+    wait_for("a promotion", lambda: agent.get("/v1/job/canary/deployment")["TaskGroups"]["app"]["Promoted"])
+    agent.call("DELETE", "/v1/job/canary?purge=true")
+
+
 def test_a_task_is_paused_and_runs_again(page: Page, agent: Agent) -> None:
     alloc = alloc_of(agent, "everywhere")
     visit(page, f"/ui/allocations/{alloc['ID']}/agent")
