@@ -185,11 +185,6 @@ def test_no_page_makes_an_element_of_hostile_text(page: Page, agent: Agent) -> N
         expect(page.locator("main .loading")).to_have_count(0)
         assert page.locator("img:not(.cm-widgetBuffer), main script, [onerror]").count() == 0, path
     expect(page.get_by_role("region", name="Facts")).to_contain_text("<script>alert(2)</script>")
-    page.keyboard.press("/")
-    page.keyboard.type("hostile")
-    expect(page.get_by_role("option").filter(has_text="hostile.app[0]").first).to_be_visible()
-    assert page.locator("img").count() == 0
-    page.keyboard.press("Escape")
 
 
 CARD = {"Vendor": "nvidia", "Type": "gpu", "Name": "H100"}
