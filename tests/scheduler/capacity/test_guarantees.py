@@ -26,7 +26,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
-from yurt.structs.predicates import eval_type, is_terminal
+from yurt.structs.predicates import alloc_index, eval_type, is_terminal
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.testing import factories
@@ -236,6 +236,55 @@ def test_apply_refuses_a_reclaim_whose_victim_came_to_be_within_its_guarantee() 
         apply(state, c.ApplyPlan(plan=plan, checked_at=state.index), index=state.index + 1).result.__class__
         is c.Applied
     )
+
+
+def two_reclaims() -> tuple[Snapshot, Plan]:
+    """A checked plan that reclaims two allocations for quota "b"."""
+    state, _ = run(cluster(share("a", 4), share("b", 4)), job_of("borrower", "a", 8))
+    owner = job_of("owner", "b", 2)
+    state = after(state, c.RegisterJob(job=owner))
+    plan = scheduler.check_plan(state, attempt(state, owner).plan, QUOTAS).accepted
+    assert len(plan.preemptions) == 2
+    return state, plan
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_a_quota_that_is_gone_with_the_victim_reclaims_nothing_and_stops_no_server(*, is_staged: bool) -> None:
+    """The quota is deleted and the client tells an end between the check and the command."""
+    state, plan = two_reclaims()
+    first, last = plan.preemptions
+    plan = replace(plan, preemptions=(first,), placements=tuple(
+        replace(each, preempted_allocations=()) if each.id == last.preempted_by else each for each in plan.placements
+    ))  # fmt: skip
+    state = after(state, c.UpsertNamespaces(namespaces=(Namespace(name="b"),)), c.DeleteQuotas(names=("b",)))
+    state = ended(state, state.allocs[first.id])
+    whole = [c.ApplyPlan(plan=plan)]
+    if is_staged:
+        part, rest = cut_plan(plan, 2)
+        whole = [c.StagePlan(plan_id="p", number=0, plan=part), c.ApplyPlan(plan=rest, staged="p", parts=1)]
+    for command in whole:
+        step = apply(state, command, index=state.index + 1)
+        state = step.state
+    assert isinstance(step.result, c.Applied), "its victim is gone, so nothing is taken from anyone"
+
+
+def test_a_victim_that_a_plan_names_twice_counts_once() -> None:
+    state, plan = two_reclaims()
+    borrowers = [alloc for alloc in state.allocs.values() if alloc.job_id == "borrower"]
+    others = [alloc.id for alloc in borrowers if alloc.id not in {stop.id for stop in plan.preemptions}]
+    first = plan.preemptions[0]
+    twice = (first, *plan.preemptions, *(replace(first, id=each) for each in others[:2]))
+    step = apply(state, c.ApplyPlan(plan=replace(plan, preemptions=twice)), index=state.index + 1)
+    assert isinstance(step.result, c.Applied), "four of eight end, and four are guaranteed"
+    assert held(step.state, "a") == 4
+
+
+@pytest.mark.parametrize("name", ["owner.web[\u00b2]", "owner.web[" + "9" * 5000 + "]"])
+def test_a_name_with_digits_that_are_no_index_stops_no_server(name: str) -> None:
+    state, plan = two_reclaims()
+    placements = tuple(replace(each, name=name) for each in plan.placements)
+    apply(state, c.ApplyPlan(plan=replace(plan, placements=placements)), index=state.index + 1)
+    assert alloc_index(name) == -1
 
 
 def test_apply_decides_the_same_without_the_columnar_view() -> None:

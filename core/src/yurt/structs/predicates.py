@@ -14,6 +14,8 @@ from yurt.structs.status import EvalType
 
 CSI = "csi"
 """The type of volumes that CSI plugins serve."""
+INDEX_DIGITS_MAX = 18
+"""A longer number in brackets is not the index of an allocation; `int` refuses thousands of digits."""
 POOL_ALL = "all"
 """The pool that every node is in."""
 
@@ -102,7 +104,7 @@ def alloc_index(name: str) -> int:
     if not name.endswith("]"):
         return -1
     digits = name[name.rfind("[") + 1 : -1]
-    return int(digits) if digits.isdigit() else -1
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= INDEX_DIGITS_MAX else -1
 
 
 def alloc_name(job_id: str, group: str, index: int) -> str:

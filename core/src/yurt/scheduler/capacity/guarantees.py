@@ -87,6 +87,10 @@ class Guarantees:
         else:
             self._ended.discard(alloc.id)
 
+    def is_ended(self, alloc: Allocation) -> bool:
+        """Whether its end was counted already."""
+        return alloc.id in self._ended
+
     def count_reclaim(self, quotas: Iterable[str]) -> None:
         """The plan reclaims for the guarantees of these quotas."""
         self._reclaiming.update(quotas)
@@ -107,6 +111,7 @@ class Guarantees:
         return any(
             counts_in(part.pool, self._key[1]) and most_in(amounts, dimension) > 0
             for name in self._reclaiming
+            if name in self.tree.shares
             for part in self.tree.shares[name].guaranteed
             for dimension, _ in part.amounts
         )
@@ -247,7 +252,7 @@ def guarantee_refusals(snapshot: Snapshot, plan: Plan, tree: QuotaTree) -> dict[
     guarantees = Guarantees(snapshot, tree, (plan.namespace, "" if job is None else job.node_pool), now=plan.now)
     for stop in plan.stops:
         alloc = snapshot.allocs.get(stop.id)
-        if alloc is not None:
+        if alloc is not None and not guarantees.is_ended(alloc):
             guarantees.count_end(alloc)
     refused: dict[str, str] = {}
     for placement, (_, usage) in zip(plan.placements, placed_usage(snapshot, plan), strict=True):
@@ -270,9 +275,11 @@ def _refusal(guarantees: Guarantees, snapshot: Snapshot, stops: Sequence[AllocSt
         return SURPLUS
     entitled = guarantees.entitled(amounts) if stops else ()
     ended: list[Allocation] = []
+    reclaiming: set[str] = set()
     for stop in stops:
         alloc = snapshot.allocs.get(stop.id)
-        if alloc is None or not is_staying(alloc):
+        # Nothing is taken from what is gone. The quota for which it was to be reclaimed may be gone too.
+        if alloc is None or not is_staying(alloc) or guarantees.is_ended(alloc):
             continue
         reason = _refusal_of(guarantees, stop, alloc, entitled)
         if reason:
@@ -281,7 +288,9 @@ def _refusal(guarantees: Guarantees, snapshot: Snapshot, stops: Sequence[AllocSt
             return reason
         guarantees.count_end(alloc)
         ended.append(alloc)
-    guarantees.count_reclaim(stop.reclaimed_for for stop in stops if stop.reclaimed_for)
+        if stop.reclaimed_for:
+            reclaiming.add(stop.reclaimed_for)
+    guarantees.count_reclaim(reclaiming)
     return ""
 
 
