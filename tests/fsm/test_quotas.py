@@ -202,6 +202,14 @@ def test_of_two_guarantees_that_exceed_the_parents_together_the_second_is_refuse
     replica.apply(guaranteeing("two", 200, parent="top"))
 
 
+def test_a_quota_that_is_given_twice_is_refused() -> None:
+    replica = Replica()
+    one, other = guaranteeing("a", 1).quotas[0], guaranteeing("a", 2).quotas[0]
+    refused = replica.reject(c.UpsertQuotas(quotas=(one, other)))
+    assert (refused.kind, refused.message) == ("invalid", 'quota "a" is given more than once; give each quota once')
+    assert not len(replica.state.quotas)
+
+
 def test_of_two_quotas_that_would_be_above_each_other_the_second_is_refused() -> None:
     replica = Replica()
     replica.apply(guaranteeing("a", 1), guaranteeing("b", 1, parent="a"))

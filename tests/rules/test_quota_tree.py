@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt.rules.validation import quota_tree
 from yurt.rules.validation.quota import quota_problems
 from yurt.rules.validation.quota_tree import tree_problems
 from yurt.sdk.value import Duration, replace, seconds
@@ -104,3 +105,22 @@ def test_guarantees_count_through_quotas_without_any_and_by_model_and_pool() -> 
     assert "add up to 9 (middle 9)" in among(in_pool, top, middle)[0]
     other = guaranteed(quota("low", parent="middle"), devices=gpus(9, "amd/gpu"))
     assert among(other, top, middle) == []
+
+
+def test_the_amounts_of_each_quota_are_read_once_however_many_dimensions_its_parent_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[object] = []
+    by_pool = quota_tree._by_pool
+    monkeypatch.setattr(quota_tree, "_by_pool", lambda amounts: reads.append(amounts) or by_pool(amounts))
+    models = tuple(RequestedDevice(name=f"nvidia/gpu/m{number}", count=9) for number in range(20))
+    top = guaranteed(quota("top", devices=models), devices=models)
+    below = [guaranteed(quota(f"q{number}", parent="top"), devices=gpus(1, "nvidia/gpu/m1")) for number in range(9)]
+    assert among(below[0], top, *below[1:]) == []
+    assert len(reads) <= len(below) + 3, "each once, and the bounds of the parent"
+
+
+def test_a_tree_of_copies_may_be_of_any_depth_beside_a_quota() -> None:
+    names = [f"q{number}" for number in range(3000)]
+    chain = [quota(name, parent=parent) for name, parent in zip(names, ("top", *names), strict=False)]
+    assert among(quota("new", parent="top"), quota("top"), *chain) == []

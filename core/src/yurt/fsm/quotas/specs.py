@@ -7,6 +7,7 @@ commands comes second is rejected.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import assert_never
 
 from yurt.fsm.edit import Edit
@@ -45,9 +46,13 @@ def _put(edit: Edit, command: UpsertQuotas) -> Rejected | None:
 
 def _unfit(edit: Edit, command: UpsertQuotas) -> Rejected | None:
     """The rejection of quotas that do not fit the others."""
+    # Entries of earlier versions may name one twice without a tree; the last of them counted, and does so again.
     known = {row.name: row for row in edit.tx.base.quotas.values()} | {spec.name: spec for spec in command.quotas}
     if not any(_is_in_tree(spec) for spec in known.values()):
         return None
+    twice = sorted(name for name, times in Counter(spec.name for spec in command.quotas).items() if times > 1)
+    if twice:
+        return invalid(f'quota "{twice[0]}" is given more than once; give each quota once')
     problems = [problem for spec in command.quotas for problem in tree_problems(spec, known)]
     return invalid(multi_error(problems)) if problems else None
 

@@ -6,19 +6,26 @@ alone, the second is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from yurt.state.quota_totals import DEPTH_MAX
-from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, amounts_of
+from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec, amounts_of
 
 Amounts = dict[str, int]
 NAMES_SHOWN: Final = 5
 
 
+class GuaranteeKey(NamedTuple):
+    """A dimension in a region and a node pool; an empty pool is all of them."""
+
+    region: str
+    pool: str
+    dimension: str
+
+
 def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[str]:
-    """All that is wrong with a quota among the others; `quotas` includes it."""
-    assert quotas.get(spec.name) == spec, spec.name
+    """All that is wrong with a quota among the others; `quotas` includes it, and is what counts."""
     path = [spec.name]
     while quotas[path[-1]].parent:
         above = quotas[path[-1]].parent
@@ -30,13 +37,16 @@ def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[
             yield f'parent: quota "{above}"{named} does not exist; apply it first'
             return
         path.append(above)
-    height = len(path) + _depth_below(spec.name, _children(quotas)) - 1
+    children = _children(quotas)
+    height = len(path) + _depth_below(spec.name, children) - 1
     if height > DEPTH_MAX:
         yield f"parent: {height} quotas from the top to the lowest below this one, at most {DEPTH_MAX} are possible"
         return
-    children = _children(quotas)
-    for name in path:
-        yield from _sum_problems(quotas[name], quotas, children)
+    bounds = {name: tuple(_bounds(quotas[name])) for name in path if name in children}
+    asked = {place for each in bounds.values() for place, _, _ in each}
+    amounts = _guaranteed_amounts(path[-1], asked, quotas, children)
+    for name, of_parent in bounds.items():
+        yield from _sum_problems(name, of_parent, {each: amounts[each] for each in children[name]})
 
 
 def _children(quotas: Mapping[str, QuotaSpec]) -> dict[str, list[str]]:
@@ -56,35 +66,33 @@ def _depth_below(name: str, children: Mapping[str, list[str]]) -> int:
 
 
 def _sum_problems(
-    parent: QuotaSpec, quotas: Mapping[str, QuotaSpec], children: Mapping[str, list[str]]
+    parent: str, bounds: Iterable[tuple[GuaranteeKey, int, str]], below: Mapping[str, Mapping[GuaranteeKey, int]]
 ) -> Iterator[str]:
     """Dimensions in which the quotas directly below one are guaranteed more than it is, or than it may use."""
-    below = children.get(parent.name, ())
-    if not below:
-        return
-    for limit in parent.limits:
-        for pool, dimension, amount, kind in _bounds(limit):
-            own = {name: _guaranteed(name, quotas, children, (limit.region, pool, dimension)) for name in below}
-            total = sum(own.values())
-            if total > amount:
-                shown = [f"{name} {number}" for name, number in own.items() if number]
-                place = f'node_pool "{pool}": ' if pool else ""
-                yield (
-                    f'guaranteed: in region "{limit.region}" {place}{dimension} of the quotas below "{parent.name}" '
-                    f"add up to {total} ({_listed(shown)}), above its {kind} of {amount}; lower them, or raise it"
-                )
+    for place, amount, kind in bounds:
+        own = {name: amounts.get(place, 0) for name, amounts in below.items()}
+        total = sum(own.values())
+        if total > amount:
+            shown = [f"{name} {number}" for name, number in own.items() if number]
+            in_pool = f'node_pool "{place.pool}": ' if place.pool else ""
+            yield (
+                f'guaranteed: in region "{place.region}" {in_pool}{place.dimension} of the quotas below "{parent}" '
+                f"add up to {total} ({_listed(shown)}), above its {kind} of {amount}; lower them, or raise it"
+            )
 
 
-def _bounds(limit: QuotaLimit) -> Iterator[tuple[str, str, int, str]]:
-    """(node pool, dimension, amount, what it is) that the quotas below may be guaranteed together."""
-    guaranteed, allowed = _by_pool(limit.guaranteed), _by_pool(limit.region_limit)
-    for pool in dict.fromkeys((*guaranteed, *allowed)):
-        own, most = guaranteed.get(pool, {}), allowed.get(pool, {})
-        for dimension in dict.fromkeys((*own, *most)):
-            if own.get(dimension, 0) > 0:
-                yield pool, dimension, own[dimension], "own guarantee"
-            elif dimension in most:
-                yield pool, dimension, max(0, most[dimension]), "limit"
+def _bounds(spec: QuotaSpec) -> Iterator[tuple[GuaranteeKey, int, str]]:
+    """(dimension, amount, what it is) that the quotas below may be guaranteed together."""
+    for limit in spec.limits:
+        guaranteed, allowed = _by_pool(limit.guaranteed), _by_pool(limit.region_limit)
+        for pool in dict.fromkeys((*guaranteed, *allowed)):
+            own, most = guaranteed.get(pool, {}), allowed.get(pool, {})
+            for dimension in dict.fromkeys((*own, *most)):
+                place = GuaranteeKey(limit.region, pool, dimension)
+                if own.get(dimension, 0) > 0:
+                    yield place, own[dimension], "own guarantee"
+                elif dimension in most:
+                    yield place, max(0, most[dimension]), "limit"
 
 
 def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
@@ -95,18 +103,43 @@ def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
     return {"": amounts_of(resources)} | {pool.node_pool: amounts_of(pool) for pool in pools}
 
 
-def _guaranteed(
-    name: str, quotas: Mapping[str, QuotaSpec], children: Mapping[str, list[str]], asked: tuple[str, str, str]
-) -> int:
-    """What a quota is guaranteed of a dimension, itself or by the sum of those below it, whichever is more."""
-    region, pool, dimension = asked
-    limit = quotas[name].limit_of(region)
-    of_pools = _by_pool(limit.guaranteed if limit is not None else None)
-    own = _covered(of_pools.get(pool, {}), dimension)
-    if not pool:
-        own = max(own, sum(_covered(amounts, dimension) for key, amounts in of_pools.items() if key))
-    below = sum(_guaranteed(each, quotas, children, asked) for each in children.get(name, ()))
-    return max(own, below)
+def _guaranteed_amounts(
+    top: str, asked: Iterable[GuaranteeKey], quotas: Mapping[str, QuotaSpec], children: Mapping[str, Sequence[str]]
+) -> dict[str, dict[GuaranteeKey, int]]:
+    """What each quota from one down is guaranteed, itself or by the sum of those below it, whichever is more.
+
+    One pass from the lowest up: copies of another region's quotas may form trees of any depth.
+    """
+    of_region: dict[str, list[GuaranteeKey]] = {}
+    for place in asked:
+        of_region.setdefault(place.region, []).append(place)
+    order = [top]
+    for name in order:
+        order.extend(children.get(name, ()))
+    found: dict[str, dict[GuaranteeKey, int]] = {}
+    for name in reversed(order):
+        amounts = found[name] = {}
+        for below in children.get(name, ()):
+            for place, amount in found[below].items():
+                amounts[place] = amounts.get(place, 0) + amount
+        # The first limit of a region is the one that counts.
+        limits = {limit.region: limit for limit in reversed(quotas[name].limits) if limit.region in of_region}
+        for region, limit in limits.items():
+            for place, amount in _own_amounts(_by_pool(limit.guaranteed), of_region[region]):
+                amounts[place] = max(amounts.get(place, 0), amount)
+    return found
+
+
+def _own_amounts(of_pools: Mapping[str, Amounts], asked: Iterable[GuaranteeKey]) -> Iterator[tuple[GuaranteeKey, int]]:
+    """What amounts by node pool guarantee of the dimensions asked for, where that is anything."""
+    if not any(of_pools.values()):
+        return
+    for place in asked:
+        own = _covered(of_pools.get(place.pool, {}), place.dimension)
+        if not place.pool:
+            own = max(own, sum(_covered(amounts, place.dimension) for key, amounts in of_pools.items() if key))
+        if own:
+            yield place, own
 
 
 def _covered(amounts: Amounts, dimension: str) -> int:
