@@ -79,14 +79,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
             if reason:
                 rejected[node_id] = reason
     # Limits last: only placements that their nodes accept count against them, and only their stops give back.
-    accepted = _accepted(plan, rejected)
-    region = region_of(limits) if plan.preemptions else ""
-    if region:
-        accepted = _within_guarantees(checker, accepted, region, rejected)
-    if _is_limited(snapshot, plan, limits):
-        accepted = _within_limits(checker, accepted, limits, rejected)
-        # Without some of its parts a plan may free less.
-        accepted = _within_guarantees(checker, accepted, region, rejected) if region else accepted
+    accepted = _within_limits_and_guarantees(checker, _accepted(checker, rejected), limits, rejected)
     if snapshot.index % CHECKED_EACH == 0 and roomy:
         checker.check_roomy(plan.placements[0].node_id, roomy)
     if not rejected:
@@ -107,12 +100,36 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     )
 
 
-def _accepted(plan: Plan, rejected: Mapping[str, str]) -> Plan:
-    """The plan without what some nodes reject."""
-    if not rejected:
-        return plan
-    # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
-    return _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
+def _accepted(checker: _Checker, rejected: dict[str, str]) -> Plan:
+    """The plan without what some nodes reject; adds those that reject their part without what ends for another's."""
+    plan = checker.plan
+    while rejected:
+        if plan.all_at_once:
+            return _nothing(plan)
+        # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
+        accepted = _whole_gangs(_without(plan, rejected))
+        short = checker.refusals_without_stops(accepted)
+        if not short:
+            return accepted
+        assert rejected.keys().isdisjoint(short), "what a node has rejected is not placed there"
+        rejected |= short
+    return plan
+
+
+def _within_limits_and_guarantees(
+    checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]
+) -> Plan:
+    """The accepted plan within both, asked in turn: a plan that loses parts for the one may free less for the other."""
+    region = region_of(limits) if checker.plan.preemptions else ""
+    is_limited = _is_limited(checker.snapshot, checker.plan, limits)
+    while True:
+        before = len(rejected)
+        if region:
+            accepted = _within_guarantees(checker, accepted, region, rejected)
+        if is_limited:
+            accepted = _within_limits(checker, accepted, limits, rejected)
+        if len(rejected) == before or not (region and is_limited):
+            return accepted
 
 
 def _is_limited(snapshot: Snapshot, plan: Plan, limits: LimitsOf) -> bool:
@@ -137,7 +154,7 @@ def _within_guarantees(checker: _Checker, accepted: Plan, region: str, rejected:
         nodes = {placement.node_id: placement.id for placement in accepted.placements if placement.id in refused}
         assert nodes, (refused, "a plan that is whole has the placement of each victim")
         rejected |= {node_id: refused[placement_id] for node_id, placement_id in nodes.items()}
-        accepted = _accepted(checker.plan, rejected)
+        accepted = _accepted(checker, rejected)
     return replace(accepted, guarantees_of=region) if accepted.preemptions else accepted
 
 
@@ -148,7 +165,7 @@ def _within_limits(checker: _Checker, accepted: Plan, limits: LimitsOf, rejected
     beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals()
     while beyond:
         rejected |= beyond
-        accepted = _accepted(checker.plan, rejected)
+        accepted = _accepted(checker, rejected)
         beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals(is_final=True)
     return accepted
 
@@ -238,6 +255,24 @@ class _Checker:
         if node.scheduling_eligibility != ELIGIBLE or not is_ready(node):
             return "node is not eligible"
         return self._overflow(node, part) or self._withdrawn(node, part)
+
+    def refusals_without_stops(self, accepted: Plan) -> dict[str, str]:
+        """The nodes that refuse their placements of the accepted plan since it stops less than the whole plan.
+
+        A gang ends on many nodes for one placement; without that, what counted on its capacity no longer fits.
+        """
+        stops = (*accepted.stops, *accepted.preemptions)
+        left = {stop.id for stop in stops}
+        short = {stop.node_id for stop in (*self.plan.stops, *self.plan.preemptions) if stop.id not in left}
+        parts = {node_id: _NodePart([], [], [], []) for node_id in short}
+        for placement in accepted.placements if parts else ():
+            if placement.node_id in parts:
+                parts[placement.node_id].placements.append(placement)
+        for stop in stops if parts else ():
+            if stop.node_id in parts:
+                parts[stop.node_id].leaving.append(stop)
+        refusals = ((node_id, self.refusal(node_id, part)) for node_id, part in parts.items() if part.placements)
+        return {node_id: reason for node_id, reason in refusals if reason}
 
     def _stale(self, part: _NodePart) -> str:
         """Updates of deleted allocations, and placements with a duplicate id or an unknown job version."""
