@@ -14,6 +14,7 @@ from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Placement, Plan
 from yurt.structs.policies import Gang
+from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.quotas import QUOTAS, guaranteed, quota
@@ -118,3 +119,18 @@ def test_a_node_on_which_a_dropped_placements_victim_goes_on_takes_nothing_in_it
         assert result.is_full and result.accepted.guarantees_of == "global"
     else:
         assert (result.accepted.placements, result.rejected_nodes[NODES[1].id]) == ((), "memory")
+
+
+@pytest.mark.parametrize("specs", [(), (quota("a"),), (guaranteed(quota("a"), memory_mb=1),)])
+def test_apply_builds_no_columnar_view_for_what_is_guaranteed_to_nobody(specs: tuple[QuotaSpec, ...]) -> None:
+    """A preemption by priority; the view of all allocations would block the server's loop."""
+    low, urgent = job_of("low", "default"), job_of("urgent", "default")
+    state = after(Snapshot.empty(), *(c.RegisterNode(node=node) for node in NODES), c.UpsertQuotas(quotas=specs))
+    victim = placed(low, 0, 0, 1000)
+    state = after(state, *(c.RegisterJob(job=job) for job in (low, urgent)), c.ApplyPlan(plan=plan_of(low, victim)))
+    by = placed(urgent, 0, 0, 1000)
+    preempted = replace(reclaims(victim, by), reclaimed_for="")
+    plan = plan_of(urgent, by, preemptions=(preempted,), guarantees_of="global")
+    bare = Snapshot(state.index, state._tables)
+    after(bare, c.ApplyPlan(plan=plan))
+    assert bare._columns is None

@@ -94,15 +94,19 @@ def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
     Between the plan check and this command a client may have told the end of an allocation, so that the next one of
     its quota is within the guarantee; or something is guaranteed only since then.
     """
+    if not (plan.guarantees_of and plan.preemptions):
+        return None
     is_reclaiming = any(stop.reclaimed_for for stop in plan.preemptions)
-    if not (plan.guarantees_of and plan.preemptions) or not (is_reclaiming or len(edit.tx.base.quotas)):
+    if not (is_reclaiming or len(edit.tx.base.quotas)):
+        return None
+    from yurt.state.quota_tree import has_guarantees, known_tree
+
+    # The sums below are those of the columnar view, which takes long to build: only for who needs them.
+    if not (is_reclaiming or has_guarantees(edit.tx.base, plan.guarantees_of)):
         return None
     from yurt.scheduler.capacity.guarantees import guarantee_refusals
-    from yurt.state.quota_tree import known_tree
 
     tree = known_tree(edit.tx.base, plan.guarantees_of)
-    if not (is_reclaiming or tree.has_guarantees):
-        return None
     refused = guarantee_refusals(edit.tx.base, plan, tree)
     return stale(refused[min(refused)]) if refused else None
 

@@ -66,7 +66,7 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
 
 def _whole_beyond_guarantees(edit: Edit, parts: Sequence[Plan]) -> Rejected | None:
     """The rejection of parts that together preempt what is guaranteed to others; each alone might not."""
-    if not any(part.preemptions for part in parts):
+    if not (parts[-1].guarantees_of and any(part.preemptions for part in parts)):
         return None
     try:
         bare = tuple(map(unpacked, parts))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from yurt.sdk.value import Duration
 from yurt.state.namespace_usage import MILLI, NamespaceUsage
@@ -99,24 +100,55 @@ class QuotaTree:
         return PROTECTION if share is None else share.protection
 
 
+class _Known:
+    """What was made of a table of quotas, by region."""
+
+    __slots__ = ("has_guarantees", "trees")
+
+    def __init__(self) -> None:
+        self.has_guarantees: dict[str, bool] = {}
+        self.trees: dict[str, tuple[object, QuotaTree]] = {}
+        """With the table of namespaces of which each was made."""
+
+
+_known: Final[WeakKeyDictionary[object, _Known]] = WeakKeyDictionary()
+"""By table of quotas. Not kept in the columns, which `apply` would have to build for it."""
+
+
 def tree_of(state: Snapshot, region: str) -> QuotaTree | None:
     """The tree of a region; None where no quota guarantees anything."""
+    return known_tree(state, region) if has_guarantees(state, region) else None
+
+
+def has_guarantees(state: Snapshot, region: str) -> bool:
+    """Whether a quota guarantees anything in a region; looked for once per change of quotas."""
     if not len(state.quotas):
-        return None
-    tree = known_tree(state, region)
-    return tree if tree.has_guarantees else None
+        return False
+    known = _known_of(state).has_guarantees
+    found = known.get(region)
+    if found is None:
+        found = known[region] = any(guaranteed_parts(row, region) for row in state.quotas.values())
+    return found
 
 
 def known_tree(state: Snapshot, region: str) -> QuotaTree:
     """The tree of a region, made once per change of quotas and namespaces."""
-    memo, quotas, namespaces = state.columns.nodes.lasting, state.quotas, state.namespaces
-    known: tuple[object, object, QuotaTree] | None = memo.get(("quota tree", region))
-    if known is not None and known[0] is quotas and known[1] is namespaces:
-        return known[2]
+    trees, namespaces = _known_of(state).trees, state.namespaces
+    known = trees.get(region)
+    if known is not None and known[0] is namespaces:
+        return known[1]
     named = {row.name: row.quota for row in namespaces.values() if row.quota}
-    tree = QuotaTree({row.name: row for row in quotas.values()}, named, region)
-    memo["quota tree", region] = (quotas, namespaces, tree)
+    tree = QuotaTree({row.name: row for row in state.quotas.values()}, named, region)
+    trees[region] = (namespaces, tree)
     return tree
+
+
+def _known_of(state: Snapshot) -> _Known:
+    found = _known.get(state.quotas)
+    if found is None:
+        # Attempts run in threads; of two that come at once, both go on with the same.
+        found = _known.setdefault(state.quotas, _Known())
+    return found
 
 
 def chain_of(name: str, quotas: Mapping[str, QuotaSpec]) -> tuple[str, ...]:
