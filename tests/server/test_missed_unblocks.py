@@ -12,7 +12,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.plan import Plan
+from yurt.structs.plan import AllocStop, Plan
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
 from yurt.testing.quotas import bound, guaranteed, quota
@@ -103,4 +103,31 @@ def test_a_guarantee_that_changed_before_the_term_wakes_its_namespaces_alone(
     state = replica.state
     queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns(), region="global")
     queue.restore(state)
+    assert (queue.broker.ready, len(queue.blocked)) == (woken, 1 - woken)
+
+
+STOPPED = c.ApplyPlan(plan=Plan(
+    eval_id="e2", namespace="default", job_id=JOB.id,
+    stops=(AllocStop(id=PLACEMENT.id, node_id=NODE.id, desired_status="stop"),),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(("amounts", "woken"), [({"memory_mb": 100}, 1), ({}, 0)], ids=["guaranteed", "limited"])
+@pytest.mark.parametrize("change", [ENDED, STOPPED], ids=["ended", "stopped"])
+@pytest.mark.parametrize("is_missed", [True, False])
+def test_what_goes_under_a_guarantee_wakes_what_may_be_within_it_now(
+    replica: Replica, change: c.AnyCommand, amounts: dict[str, int], woken: int, *, is_missed: bool
+) -> None:
+    """No node of the class that it needs has become free, but there it may reclaim what is lent."""
+    replica.apply(c.UpsertQuotas(quotas=(guaranteed(quota("small"), **amounts) if amounts else quota("small"),)))
+    replica.apply(c.UpsertEvaluations(evaluations=(blocked(replica, NEVER),)))
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: replica.state, turns=Turns(), region="global")
+    if not is_missed:
+        queue.restore(replica.state)
+    replica.apply(change)
+    if is_missed:
+        queue.restore(replica.state)
+    else:
+        queue.observe(replica.changes, index=replica.state.index)
+    queue.blocked.check()
     assert (queue.broker.ready, len(queue.blocked)) == (woken, 1 - woken)

@@ -8,7 +8,7 @@ since show nothing; garbage collection leaves ended allocations for longer than 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from yurt.broker import BlockedEvals
@@ -17,7 +17,7 @@ from yurt.state.claims import csi_requests
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.predicates import is_client_terminal, is_ready
+from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 from yurt.structs.quota import QuotaSpec
 
 
@@ -27,6 +27,8 @@ class _Ended(NamedTuple):
     by_node: dict[str, int]
     by_namespace: dict[str, int]
     with_csi: int
+    staying_no_more: dict[str, int]
+    """By namespace, also of those that were asked to end and have not."""
 
 
 def unblock_missed(
@@ -54,6 +56,27 @@ def unblock_missed(
     quotas_at = max(state.namespaces.index, state.quotas.index)
     if quotas_at > since:
         _unblock_guaranteed(blocked, state, region, index=quotas_at)
+    unblock_entitled(blocked, state, ended.staying_no_more, region=region)
+
+
+def unblock_entitled(blocked: BlockedEvals, state: Snapshot, shrunk: Mapping[str, int], *, region: str) -> None:
+    """Tell the members of guaranteed quotas under which less is used than before, by namespace since which index.
+
+    A job that was beyond the guarantee may be within it now, and reclaim what others borrow, on any node.
+    """
+    if not shrunk or not region or not len(state.quotas):
+        return
+    from yurt.state.quota_tree import tree_of
+
+    tree = tree_of(state, region)
+    if tree is None:
+        return
+    entitled: dict[str, int] = {}
+    for namespace, index in shrunk.items():
+        for name in {name for quota in tree.guaranteed(namespace) for name in tree.members[quota]}:
+            entitled[name] = max(index, entitled.get(name, 0))
+    for name, index in sorted(entitled.items()):
+        blocked.unblock_namespace(name, index=index)
 
 
 def unblock_reclaimers(blocked: BlockedEvals, state: Snapshot, changes: Changes, *, region: str, index: int) -> None:
@@ -97,14 +120,17 @@ def _guaranteed(spec: QuotaSpec | None) -> object:
 def _ended(state: Snapshot, since: int) -> _Ended:
     by_node: dict[str, int] = {}
     by_namespace: dict[str, int] = {}
+    staying_no_more: dict[str, int] = {}
     with_csi = 0
     for alloc in state.allocs.values() if state.allocs.index > since else ():
         index = alloc.modify_index
+        if index > since and is_terminal(alloc):
+            staying_no_more[alloc.namespace] = max(index, staying_no_more.get(alloc.namespace, 0))
         if index > since and is_client_terminal(alloc):
             by_node[alloc.node_id] = max(index, by_node.get(alloc.node_id, 0))
             by_namespace[alloc.namespace] = max(index, by_namespace.get(alloc.namespace, 0))
             with_csi = max(with_csi, index if uses_csi(alloc) else 0)
-    return _Ended(by_node, by_namespace, with_csi)
+    return _Ended(by_node, by_namespace, with_csi, staying_no_more)
 
 
 def uses_csi(alloc: Allocation) -> bool:

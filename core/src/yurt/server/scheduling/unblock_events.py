@@ -6,12 +6,17 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from yurt.broker import BlockedEvals
-from yurt.server.scheduling.missed_unblocks import unblock_missed, unblock_reclaimers, uses_csi
+from yurt.server.scheduling.missed_unblocks import (
+    unblock_entitled,
+    unblock_missed,
+    unblock_reclaimers,
+    uses_csi,
+)
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node
-from yurt.structs.predicates import is_client_terminal, is_ready
+from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
 PRUNED_AFTER: Final = 3
 
@@ -34,9 +39,12 @@ class UnblockEvents:
         """Tell of the changes of a command; returns the evaluations of nodes, which are unblocked at once."""
         freed: set[str] = set()
         limits: set[str] = set()
+        shrunk: set[str] = set()
         is_volume_free = False
         for change in changes:
             if change.table == "allocs":
+                if change.before is not None and frees_guarantee(change.before, change.after):
+                    shrunk.add(change.before.namespace)
                 if change.before is not None and freed_resources(change.before, change.after):
                     freed.add(change.before.node_id)
                     is_volume_free = is_volume_free or uses_csi(change.before)
@@ -59,6 +67,7 @@ class UnblockEvents:
         for name in sorted(limits - {""}):
             self._blocked.unblock_limit(name, index=index)
         unblock_reclaimers(self._blocked, self._current(), changes, region=self._region, index=index)
+        unblock_entitled(self._blocked, self._current(), dict.fromkeys(shrunk, index), region=self._region)
         return self._note_nodes(freed, index) if freed else ()
 
     def note_limit(self, namespace: str, *, index: int) -> bool:
@@ -102,6 +111,13 @@ def freed_resources(before: Allocation, after: Allocation | None) -> bool:
         return True
     resources = after.allocated_resources
     return resources is not before.allocated_resources and resources != before.allocated_resources
+
+
+def frees_guarantee(before: Allocation, after: Allocation | None) -> bool:
+    """Whether an allocation counts for less under guarantees: there it is gone once somebody has asked it to end."""
+    if is_terminal(before):
+        return False
+    return after is None or is_terminal(after) or freed_resources(before, after)
 
 
 def gained_capacity(before: Node | None, after: Node | None) -> bool:
