@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from yurt.server.queueing.report import places
 from yurt.state.quota_tree import weights_of_namespaces
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import UpsertNamespaces, UpsertNodePools, UpsertQuotas
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue, FifoQueue
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 from yurt.testing.quotas import guaranteed, quota
 from yurt.testing.replica import Replica
 
@@ -103,6 +106,28 @@ async def test_a_job_that_waits_reclaims_once_its_guarantee_comes(
     else:
         await propose(UpsertQuotas(quotas=(share("a", 1), share("b", 2))))
     await bench.until(lambda: staying(bench) == ["borrower", "borrower", "owner", "owner"])
+
+
+class ThreadEnv(FakeEnv):
+    """Notes the evaluations whose attempts are made in a thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempted: list[Evaluation] = []
+
+    async def in_thread(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(function, partial):
+            self.attempted += [each for each in function.args if isinstance(each, Evaluation)]
+        return await super().in_thread(function, *args, **kwargs)
+
+
+async def test_attempts_that_may_reclaim_are_made_beside_the_event_loop(run_server: Any) -> None:
+    env = ThreadEnv()
+    async with run_server(env=env) as bench:
+        await prepare(bench, None)
+        await register(bench, batch_job("plain", "default"), batch_job("owner", "b"))
+        await bench.until(lambda: staying(bench) == ["owner", "plain"])
+    assert {evaluation.job_id for evaluation in env.attempted} == {"owner"}
 
 
 def test_the_weights_of_namespaces_follow_from_the_tree() -> None:

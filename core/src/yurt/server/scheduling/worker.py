@@ -28,6 +28,7 @@ from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.server.scheduling.replay import ATTEMPTS_KEPT
 from yurt.server.scheduling.work_sources import Made, SchedulingView, Work, evaluation_size
+from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
 
@@ -254,11 +255,26 @@ class Worker:
         """Make an attempt, the last one of those recorded."""
         state = self._replica.state
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
-        is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
+        is_large = (
+            evaluation_size(state, evaluation) > THREAD_COUNT
+            or (job is not None and is_costly(job))
+            or self._may_reclaim(state, evaluation.namespace)
+        )
         started = self._env.monotonic()
         made = await self._env.in_thread(attempt) if is_large else attempt()
         self._since(f"worker.invoke_scheduler.{evaluation.type}", started)
         return _recorded(made, records[-ATTEMPTS_KEPT:])
+
+    def _may_reclaim(self, state: Snapshot, namespace: str) -> bool:
+        """Whether something is guaranteed to a namespace: a search for what to reclaim takes longer than a turn."""
+        limits = self._limits.get("limits")
+        if limits is None or not len(state.quotas):
+            return False
+        from yurt.scheduler.capacity.limits import region_of
+        from yurt.state.quota_tree import tree_of
+
+        tree = tree_of(state, region_of(limits))
+        return tree is not None and bool(tree.guaranteed(namespace))
 
     def _record(self, view: SchedulingView, seed: int, tries: int = 0) -> AttemptRecord:
         """The record of the inputs of an attempt that starts now."""
