@@ -134,3 +134,18 @@ def test_apply_builds_no_columnar_view_for_what_is_guaranteed_to_nobody(specs: t
     bare = Snapshot(state.index, state._tables)
     after(bare, c.ApplyPlan(plan=plan))
     assert bare._columns is None
+
+
+@pytest.mark.parametrize("cpu", [20, 100])
+def test_a_borrower_gives_nothing_back_that_takes_it_further_below_another_guarantee(cpu: int) -> None:
+    """It uses 30 MHz: above a guarantee of 20, below one of 100; of memory it uses three times its guarantee."""
+    borrower, owner = job_of("borrower", "a"), job_of("owner", "b")
+    spec = guaranteed(quota("a", parent="top"), cpu=cpu, memory_mb=2000)
+    state = after(cluster(), c.UpsertQuotas(quotas=(spec,)), *(c.RegisterJob(job=job) for job in (borrower, owner)))
+    lent = [placed(borrower, node, node, 2000) for node in range(3)]
+    state = after(state, c.ApplyPlan(plan=plan_of(borrower, *lent)))
+    first = placed(owner, 0, 0, 1000)
+    now = UnixNano(factories.NOW + seconds(600))
+    result = check_plan(state, plan_of(owner, first, preemptions=(reclaims(lent[0], first),), now=now), QUOTAS)
+    assert result.is_full == (cpu == 20)
+    assert cpu == 20 or "is within a guarantee" in result.rejected_nodes[NODES[0].id]
