@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.state.quota_totals import DEPTH_MAX
-from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec, amounts_of
+from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, amounts_of
 
 Amounts = dict[str, int]
 NAMES_SHOWN: Final = 5
@@ -42,7 +42,11 @@ def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[
     if height > DEPTH_MAX:
         yield f"parent: {height} quotas from the top to the lowest below this one, at most {DEPTH_MAX} are possible"
         return
-    bounds = {name: tuple(_bounds(quotas[name])) for name in path if name in children}
+    bounds = {
+        name: tuple(bound for limit in quotas[name].limits for bound in _bounds(limit))
+        for name in path
+        if name in children
+    }
     asked = {place for each in bounds.values() for place, _, _ in each}
     amounts = _guaranteed_amounts(path[-1], asked, quotas, children)
     for name, of_parent in bounds.items():
@@ -81,18 +85,17 @@ def _sum_problems(
             )
 
 
-def _bounds(spec: QuotaSpec) -> Iterator[tuple[GuaranteeKey, int, str]]:
+def _bounds(limit: QuotaLimit) -> Iterator[tuple[GuaranteeKey, int, str]]:
     """(dimension, amount, what it is) that the quotas below may be guaranteed together."""
-    for limit in spec.limits:
-        guaranteed, allowed = _by_pool(limit.guaranteed), _by_pool(limit.region_limit)
-        for pool in dict.fromkeys((*guaranteed, *allowed)):
-            own, most = guaranteed.get(pool, {}), allowed.get(pool, {})
-            for dimension in dict.fromkeys((*own, *most)):
-                place = GuaranteeKey(limit.region, pool, dimension)
-                if own.get(dimension, 0) > 0:
-                    yield place, own[dimension], "own guarantee"
-                elif dimension in most:
-                    yield place, max(0, most[dimension]), "limit"
+    guaranteed, allowed = _by_pool(limit.guaranteed), _by_pool(limit.region_limit)
+    for pool in dict.fromkeys((*guaranteed, *allowed)):
+        own, most = guaranteed.get(pool, {}), allowed.get(pool, {})
+        for dimension in dict.fromkeys((*own, *most)):
+            place = GuaranteeKey(limit.region, pool, dimension)
+            if own.get(dimension, 0) > 0:
+                yield place, own[dimension], "own guarantee"
+            elif dimension in most:
+                yield place, max(0, most[dimension]), "limit"
 
 
 def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
