@@ -273,7 +273,7 @@ async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
 def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
     silent = {
         "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteQuotas",
-        "DeleteRootKeys", "DropStagedPlans", "EndSession", "FinishRestore", "KeepAlive", "PutOneTimeToken",
+        "DeleteRootKeys", "DropStagedPlans", "EndSession", "FinishRestore", "FormGang", "KeepAlive", "PutOneTimeToken",
         "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent", "RekeyACLAuthMethods", "RekeyVariables",
         "SetAutopilotConfiguration", "SetJobStability", "SetJobVersionTag", "SetSchedulerConfiguration", "StagePlan",
         "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces", "UpsertQuotas",

@@ -72,6 +72,7 @@ _UNSETTABLE: Final = {
 """Fields of the API that no file sets, by the block."""
 _WITH_VALUE_ONLY: Final = {
     "DeviceTopology": "NVLink NUMA",
+    "Gang": "Elastic Rendezvous",
     "Job": "Checkpoint Requeue",
     "RequestedDevice": "Compute FirstAvailable MemoryMB Share Topology",
     "Task": "CSIPluginConfig",

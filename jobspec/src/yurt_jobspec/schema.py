@@ -378,6 +378,14 @@ TABLE = {
     """,
     "Gang": """
         min                                 Min                             int
+        elastic                             Elastic                         bool?
+        rendezvous                          Rendezvous                      block Rendezvous
+    """,
+    "Rendezvous": """
+        framework                           Framework                       string?
+        port                                Port                            string
+        interface                           Interface                       string?
+        barrier                             Barrier                         duration?
     """,
     "Requeue": """
         attempts                            Attempts                        int?

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from yurt.access.calls import CallerKind, allowed
 from yurt.structs.node import DrainSpec
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -99,6 +100,11 @@ class ServerPort(Protocol):
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation of the node; raises Unavailable while another one holds it."""
+        ...
+
+    @allowed(NODE, nodes=lambda call: (call.query.node_id,), allocs=lambda call: (call.query.alloc_id,))
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """Wait at the rendezvous of a gang, or for the end of its generation, for an allocation of the node."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))

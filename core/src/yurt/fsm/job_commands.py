@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from yurt.fsm.bookkeeping.gangs import form_gang
 from yurt.fsm.children import dispatch_job, launch_periodic_job
 from yurt.fsm.edit import Edit
 from yurt.fsm.jobs import (
@@ -20,6 +21,7 @@ from yurt.structs.commands import (
     DeregisterJob,
     DispatchJob,
     EvaluateJob,
+    FormGang,
     JobCommand,
     LaunchPeriodicJob,
     RecordScalingEvent,
@@ -52,6 +54,8 @@ def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
             return set_version_tag(edit, command)
         case RecordScalingEvent():
             return record_scaling(edit, command)
+        case FormGang():
+            return form_gang(edit, command)
         case DeleteJobs():
             delete_dead_jobs(edit, command)
             return None

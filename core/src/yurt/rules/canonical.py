@@ -137,6 +137,7 @@ _PERIODIC: Data = {"Enabled": True, "Spec": "", "Specs": [], "SpecType": "cron",
 _SERVICE: Data = {"AddressMode": "auto", "OnUpdate": "require_healthy", "Provider": "consul", "Cluster": "default"}
 _REQUEUE: Data = {"Attempts": -1, "Delay": 0, "DelayFunction": "exponential", "MaxDelay": _HOUR}
 _CHECKPOINT: Data = {"Signal": "SIGTERM", "Grace": _MINUTE, "Interval": 0, "Path": "checkpoint"}
+_RENDEZVOUS: Data = {"Framework": "none", "Barrier": 10 * _MINUTE}
 _DISCONNECT: Data = {"Replace": True, "Reconcile": "best_score"}
 
 
@@ -259,7 +260,7 @@ def _group(group: Data, job: Data) -> None:
     _preemption_policies(group, job)
     group["EphemeralDisk"] = _merged(_EPHEMERAL_DISK, group.get("EphemeralDisk"))
     _weights(group)
-    _present(group, "Gang", lambda gang: _fill(gang, {"Min": 0}))
+    _present(group, "Gang", _gang)
     _present(group, "Disconnect", lambda disconnect: _fill(disconnect, _DISCONNECT))
     _present(group, "Consul", _consul)
     _each(group, "Networks", _network)
@@ -267,6 +268,11 @@ def _group(group: Data, job: Data) -> None:
     for name, volume in (group.get("Volumes") or {}).items():
         volume["Name"] = volume.get("Name") or name
     _each(group, "Tasks", _task, group, job)
+
+
+def _gang(gang: Data) -> None:
+    _fill(gang, {"Min": 0})
+    _present(gang, "Rendezvous", lambda rendezvous: _fill(rendezvous, _RENDEZVOUS))
 
 
 def _group_policies(group: Data, job: Data, kind: str) -> None:

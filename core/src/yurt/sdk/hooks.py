@@ -59,7 +59,7 @@ CONFIGURATION: Final = "configuration"
 """The step that decodes the `config` block; hooks after it see the task's complete environment."""
 TASK_HOOKS: Final = (
     "devices", "identities", "task_api", "network", "csi_plugin", "csi_volumes", "logs", CONFIGURATION,
-    "volumes", "checkpoint", "artifacts", "templates",
+    "volumes", "checkpoint", "artifacts", "templates", "gang",
 )  # fmt: skip
 """Yurt's own hooks of a task, in their order."""
 ALLOC_HOOKS: Final = ("disk", "network", "services", "csi_plugins", "csi_volumes", "health")

@@ -48,6 +48,7 @@ from yurt.server.resources.allocs import Allocs
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.deployments import Deployments
 from yurt.server.resources.disk_migration import DiskMigration
+from yurt.server.resources.gangs import GangRendezvous
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
@@ -182,6 +183,7 @@ def make_resources(
         variables=Variables(replica, base.leader, region=config.region, root_keys=keys.root_keys, keyring=keys.keyring),
         host_volumes=HostVolumes(replica, node_ports.find, region=config.region),
         csi_volumes=CsiVolumes(replica),
+        gangs=GangRendezvous(replica, base.log.watches),
         acl_tokens=acl_tokens,
         acl_policies=acl_policies,
         system=system,
@@ -226,8 +228,7 @@ def make_clients(base: Foundation, keys: Keys, resources: ServerResources, node_
         node_service,
         NodeRegistrations(node_service, node_identities, AgentProcesses(replica, node_ports), nodes=resources.nodes),
         keys=keys,
-        services=resources.services,
-        csi_volumes=resources.csi_volumes,
+        resources=resources,
     )
     calls = ClientCalls(
         replica,

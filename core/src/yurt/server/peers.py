@@ -18,6 +18,7 @@ from yurt.storage.log import DatabaseSize
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import DrainSpec
 from yurt.structs.plan import Outcome, Plan
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     CallerRights,
     HeldIdentity,
@@ -180,6 +181,11 @@ class LeaderPort(Protocol):
     @allowed(CallerKind.SERVER)
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """Wait at the rendezvous of a gang for an allocation."""
         ...
 
     @allowed(CallerKind.SERVER)

@@ -50,6 +50,7 @@ from yurt.structs.predicates import (
     providers_on,
     runs_csi_plugin,
 )
+from yurt.structs.queueing.gang import GangKey, GangRoster
 from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
@@ -506,6 +507,14 @@ class Tables(TableSet):
         on_restore=OnRestore.MERGE,
     )
     """Sessions of browsers that were signed out of, by id, as long as one of their cookies could be shown."""
+
+    gang_rosters = TableSchema(
+        PlainRows(list[tuple[GangKey, GangRoster]]),
+        key_of=lambda roster: roster.key,
+        namespace_of=lambda key, _: key[0],
+        indexes={"job": lambda roster: roster.key[:2]},
+    )
+    """The present generations of gangs with a rendezvous, by (namespace, job, group)."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from yurt.sdk.value import Duration, Value
+from typing import Annotated
+
+from yurt.sdk.value import OWN, Duration, Value
 
 
 class RestartPolicy(Value):
@@ -49,13 +51,29 @@ class UpdateStrategy(Value):
     auto_promote: bool = False
 
 
+class Rendezvous(Value):
+    """How the members of a gang find each other: no main task starts before all members are set up.
+
+    `framework` adds the variables that its programs read. `port` is the label of the group's port on which rank 0
+    listens, `interface` the network interface for collective communication. Who waits longer than `barrier` fails.
+    """
+
+    framework: str = ""
+    port: str = ""
+    interface: str = ""
+    barrier: Duration = Duration(0)
+
+
 class Gang(Value):
     """Allocations that are placed together or not at all: at least `min` of the group run, or none is placed.
 
-    0 stands for all of the group's count.
+    0 stands for all of the group's count. An elastic gang goes on without lost members and takes new ones in; another
+    one waits until it has as many as before.
     """
 
     min: int = 0
+    elastic: Annotated[bool, OWN] = False
+    rendezvous: Annotated[Rendezvous | None, OWN] = None
 
 
 class Requeue(Value):

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import random
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import DrainSpec, Node
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -134,6 +135,12 @@ class FakeEnv:
         await settle()
 
 
+async def unanswered_gang(query: GangQuery) -> GangAnswer:
+    """No member of a gang is ever all set up."""
+    await asyncio.Event().wait()
+    raise AssertionError(query)
+
+
 async def settle() -> None:
     """Let the loop run until what was started has had its turns, work in threads included."""
     for _ in range(SETTLE_ROUNDS):
@@ -172,6 +179,7 @@ class FakeServerPort:
         self.registrations: list[RegisterNodeRequest] = []
         self.csi_volumes: dict[str, CSIClaimed] = {}
         self.disks: dict[str, tuple[bytes, ...]] = {}
+        self.gangs: Callable[[GangQuery], Awaitable[GangAnswer]] = unanswered_gang
         self.rights: dict[ShownCredential, CallerRights] = {}
         self.failure: YurtError | None = None
         self.keep_initializing = False
@@ -292,6 +300,11 @@ class FakeServerPort:
         if query.volume not in self.csi_volumes:
             raise NotFound(f"volume not found: {query.volume}")
         return self.csi_volumes[query.volume]
+
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """What `gangs` answers; nobody is waited for where it is not set."""
+        self._called("follow_gang")
+        return await self.gangs(query)
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
         """The rights that `rights` has for the caller; nobody's for another one."""

@@ -14,6 +14,7 @@ from yurt.client.hooks.configuration import ConfigurationHook
 from yurt.client.hooks.csi import AllocCsiVolumesHook, CsiPluginHook, CsiPluginsHook, TaskCsiVolumesHook
 from yurt.client.hooks.devices import DevicesHook
 from yurt.client.hooks.disk import CheckpointHook, DiskHook
+from yurt.client.hooks.gang import GangHook
 from yurt.client.hooks.health import HealthHook
 from yurt.client.hooks.identities import IdentitiesHook
 from yurt.client.hooks.logs import LogsHook
@@ -51,6 +52,7 @@ class ClientHooks:
             CheckpointHook(context.env),
             ArtifactsHook(context.config.artifact, added.getters, context.env),
             TemplatesHook(context.templates),
+            GangHook(context.server, context.env),
         ]
         of_allocs: list[AllocHookOf[ClientAlloc]] = [
             DiskHook(context.config.alloc_dir, context.server),

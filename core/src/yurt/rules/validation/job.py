@@ -15,6 +15,7 @@ from typing import NamedTuple
 from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
 from yurt.rules.problems import duplicates, multi_error, nested, one_of
+from yurt.rules.validation.gang import gang_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.rules.validation.service import network_problems, service_problems, volume_problems
 from yurt.rules.validation.task import task_problems, task_warnings
@@ -174,7 +175,7 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
 
 def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     """Problems inside one group."""
-    yield from _gang_problems(job, group)
+    yield from gang_problems(job, group)
     if group.requeue is not None or group.checkpoint is not None:
         from yurt.rules.validation.preemption import preemption_problems
 
@@ -210,18 +211,6 @@ def _missing_tasks(group: TaskGroup) -> str:
             "available in this version; add a task that runs a proxy"
         )
     return "Missing tasks for task group"
-
-
-def _gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
-    gang = group.gang
-    if gang is None:
-        return
-    if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
-        yield f"gang can only be used with service and batch jobs: a {job.type} job runs on every node that fits"
-    if gang.min < 0:
-        yield "gang min can't be negative"
-    elif gang.min > group.count:
-        yield f"gang min is {gang.min} and the group's count {group.count}: at most the count can run together"
 
 
 def _lifetime_problems(job: Job, group: TaskGroup) -> Iterator[str]:

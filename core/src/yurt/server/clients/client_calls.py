@@ -20,6 +20,7 @@ from yurt.server.log.replica import Replica
 from yurt.server.resources.disk_migration import DiskMigration
 from yurt.server.resources.template_queries import TemplateQueries
 from yurt.structs.node import DrainSpec
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -146,6 +147,10 @@ class ClientCalls:
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation of a node; only the leader knows all claims."""
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
+
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """Wait at the rendezvous of a gang; only the leader knows who waits."""
+        return await self._leader_calls.make(lambda leader: leader.follow_gang(query))
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
         """The rights of a caller on the node's agent; only the leader knows every revocation."""

@@ -19,9 +19,9 @@ from yurt.server.failures import LeaderMoved, is_passing, no_leader
 from yurt.server.keys.keys import Keys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.peers import LeaderPort, Peers
-from yurt.server.resources.csi_volumes import CsiVolumes
-from yurt.server.resources.services import Services
+from yurt.server.resources.resources import ServerResources
 from yurt.structs.node import DrainSpec
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     CallerRights,
     HeldIdentity,
@@ -58,16 +58,16 @@ class LocalCalls:
         registrations: NodeRegistrations,
         *,
         keys: Keys,
-        services: Services,
-        csi_volumes: CsiVolumes,
+        resources: ServerResources,
     ) -> None:
         self._leader = leader
         self._node_service = node_service
         self._registrations = registrations
         self._identities = keys.identities
         self._caller_rights = keys.caller_rights
-        self._services = services
-        self._csi_volumes = csi_volumes
+        self._services = resources.services
+        self._csi_volumes = resources.csi_volumes
+        self._gangs = resources.gangs
 
     def _lead(self) -> None:
         if not self._leader.is_local:
@@ -112,6 +112,11 @@ class LocalCalls:
         """Claim a CSI volume for an allocation."""
         self._lead()
         return self._csi_volumes.claim(query)
+
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """Wait at the rendezvous of a gang for an allocation."""
+        self._lead()
+        return await self._gangs.follow(query)
 
     async def caller_rights(self, shown: ShownCredential) -> CallerRights:
         """The rights of a caller on a node's agent."""

@@ -20,6 +20,7 @@ from yurt.sdk.value import replace
 from yurt.server.clients.client_calls import ClientCalls
 from yurt.server.clients.node_authentication import NodeAuthenticator, NodeCredentials, check_equal
 from yurt.structs.node import DrainSpec
+from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -165,6 +166,10 @@ class RemoteClient:
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for one of the node's allocations."""
         return await self._calls.claim_csi_volume(query)
+
+    async def follow_gang(self, query: GangQuery) -> GangAnswer:
+        """Wait at the rendezvous of a gang for one of the node's allocations."""
+        return await self._calls.follow_gang(query)
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
         """The rights of a caller on the node's agent."""

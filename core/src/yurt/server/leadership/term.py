@@ -121,6 +121,7 @@ class Term:
                     supervised(group, name, self._forever(name, loop))
         finally:
             self._node_service.end_term()
+            self._resources.gangs.end_term()
 
     async def _forever(self, name: str, loop: Loop) -> None:
         """Restart a failed duty after a moment, independently of others. Failures at the end of a term are silent."""

@@ -10,6 +10,7 @@ from yurt.server.resources.acl_tokens import AclTokens
 from yurt.server.resources.allocs import Allocs
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.deployments import Deployments
+from yurt.server.resources.gangs import GangRendezvous
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
@@ -33,6 +34,7 @@ class ServerResources:
     variables: Variables
     host_volumes: HostVolumes
     csi_volumes: CsiVolumes
+    gangs: GangRendezvous
     acl_tokens: AclTokens
     acl_policies: AclPolicies
     system: System

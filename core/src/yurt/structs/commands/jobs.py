@@ -135,6 +135,19 @@ class RecordScalingEvent(Command, tag=True):
     event: ScalingEvent
 
 
+class FormGang(Command, tag=True):
+    """Begin a generation of a gang with the allocations that wait for it, in the order of their ranks.
+
+    Rejected unless it follows the last generation, and these are all allocations of the group that are to run.
+    """
+
+    namespace: str
+    job_id: str
+    group: str
+    generation: int
+    members: tuple[str, ...]
+
+
 class DeleteJobs(Command, tag=True):
     """Garbage collection of dead jobs: (namespace, id) pairs."""
 
@@ -153,5 +166,6 @@ JobCommand = (
     | SetJobStability
     | SetJobVersionTag
     | RecordScalingEvent
+    | FormGang
     | DeleteJobs
 )

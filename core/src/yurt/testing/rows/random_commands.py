@@ -16,9 +16,11 @@ from yurt.fsm.restore import framed
 from yurt.fsm.snapshot import encode
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
+from yurt.state.gangs import candidates
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import (
+    AllocatedSharedResources,
     Allocation,
     AllocDeploymentStatus,
     DesiredTransition,
@@ -38,8 +40,10 @@ from yurt.structs.job import (
     PeriodicConfig,
     ScalingEvent,
 )
+from yurt.structs.network import PortMapping
 from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
+from yurt.structs.policies import Gang, Rendezvous
 from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec, QuotaStorageResources, with_hashes
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import ClientStatus, DeploymentStatus, Eligibility, EvalStatus, NodeStatus
@@ -56,6 +60,8 @@ JOBS = ("web", "db", "cron", "gone")
 NAMESPACES = ("default", "default", "ops")
 NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
 GROUPS = ("web", "cache")
+GANG = Gang(min=1, rendezvous=Rendezvous(framework="torch", port="meet"))
+WITH_PORT = AllocatedSharedResources(ports=(PortMapping(label="meet", value=20001, host_ip="10.0.0.1"),))
 VOLUME_NAME, VOLUME_IDS = "data", tuple(factories.number_id(number, kind=5) for number in range(3))
 WRITERS = HostVolumeCapability(access_mode="single-node-multi-writer", attachment_mode="file-system")
 PATHS = ("nomad/jobs", "nomad/jobs/web", "app/settings")
@@ -99,7 +105,7 @@ class CommandMaker:
         self._following: c.AnyCommand | None = None
         self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
-            self._tag, self._scaling, self._scale, self._dispatch, self._periodic_launch, self._evaluate,
+            self._tag, self._scaling, self._scale, self._dispatch, self._periodic_launch, self._evaluate, self._gang,
             self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluate_node,
             self._evaluations, self._evaluations, self._delete_evaluations,
@@ -196,7 +202,12 @@ class CommandMaker:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
         sticky = VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)
         groups = tuple(
-            factories.group(name, count=self._random.randrange(4), volumes=self._pick(({}, {"v": sticky})))
+            factories.group(
+                name,
+                count=self._random.randrange(4),
+                volumes=self._pick(({}, {"v": sticky})),
+                gang=self._pick((None, None, GANG)),
+            )
             for name in GROUPS[: self._pick((1, 2))]
         )
         return factories.job(
@@ -256,6 +267,13 @@ class CommandMaker:
     def _scaling(self, state: Snapshot) -> c.AnyCommand:
         event = ScalingEvent(time=self._now, count=self._pick((None, 3)), message="scaled")
         return c.RecordScalingEvent(namespace="default", job_id=self._pick(JOBS), group=self._pick(GROUPS), event=event)
+
+    def _gang(self, state: Snapshot) -> c.AnyCommand:
+        job_id, group = self._pick(JOBS), self._pick(GROUPS)
+        last = getattr(state.gang_rosters.get(("default", job_id, group)), "generation", 0)
+        found = candidates(state.allocs_of_job("default", job_id), group)[self._pick((0, 0, 0, 1)) :]
+        generation, members = last + self._pick((1, 1, 1, 0, 2)), tuple(alloc.id for alloc in found)
+        return c.FormGang(namespace="default", job_id=job_id, group=group, generation=generation, members=members)
 
     def _scale(self, state: Snapshot) -> c.AnyCommand:
         job_id = self._pick(JOBS)
@@ -428,7 +446,7 @@ class CommandMaker:
             task_group=group,
             node_id=self._pick(nodes) if self._random.randrange(20) else NODES[0],
             job_version=version if self._random.randrange(20) else 77,
-            resources=factories.allocated(factories.group(group)),
+            resources=replace(factories.allocated(factories.group(group)), shared=WITH_PORT),
             deployment_id=active if self._maybe() else "",
             deployment_status=health,
             previous_allocation=self._pick(mine) if mine and self._maybe() else "",

@@ -1,0 +1,67 @@
+"""Rules for the block `gang` of a group, and for its rendezvous."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from yurt.rules.problems import one_of, seconds_text
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs import status
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.policies import Rendezvous
+
+FRAMEWORKS: Final = ("none", "torch", "mpi", "jax", "ray")
+BARRIER_MIN: Final = NANOSECONDS
+BARRIER_MAX: Final = 7 * 24 * 3600 * NANOSECONDS
+INTERFACE: Final = re.compile(r"[^\s/\x00-\x1f]{1,15}(,[^\s/\x00-\x1f]{1,15})*")
+"""Names of network interfaces, or beginnings of them, as NCCL and Gloo read them."""
+
+
+def gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
+    """Problems of the block, each named with its key."""
+    gang = group.gang
+    if gang is None:
+        return
+    if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
+        yield f"gang can only be used with service and batch jobs: a {job.type} job runs on every node that fits"
+    if gang.min < 0:
+        yield "gang min can't be negative"
+    elif gang.min > group.count:
+        yield f"gang min is {gang.min} and the group's count {group.count}: at most the count can run together"
+    if gang.rendezvous is not None:
+        yield from _rendezvous_problems(group, gang.rendezvous)
+    elif gang.elastic:
+        yield "gang elastic needs a rendezvous block: without one no member is told of the others"
+
+
+def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[str]:
+    if rendezvous.framework not in FRAMEWORKS:
+        yield f'rendezvous framework "{rendezvous.framework[:64]}" is not valid: use {one_of(FRAMEWORKS)}'
+    if not BARRIER_MIN <= rendezvous.barrier <= BARRIER_MAX:
+        shown = seconds_text(rendezvous.barrier)
+        yield f"rendezvous barrier must be from 1s to {seconds_text(BARRIER_MAX)} (got {shown})"
+    if rendezvous.interface and not INTERFACE.fullmatch(rendezvous.interface):
+        yield f'rendezvous interface "{rendezvous.interface[:64]}" is not the name of a network interface, such as ib0'
+    yield from _port_problems(group, rendezvous.port)
+    main = [task.name for task in group.tasks if task.lifecycle is None]
+    if len(main) > 1:
+        yield (
+            f"a group with a rendezvous has one main task, this one has {len(main)} ({', '.join(main)[:128]}): "
+            "give the others a lifecycle block"
+        )
+
+
+def _port_problems(group: TaskGroup, label: str) -> Iterator[str]:
+    ports = {port.label for network in group.networks for port in (*network.dynamic_ports, *network.reserved_ports)}
+    if not label:
+        yield 'rendezvous needs a port: name one of the group\'s network block, such as port = "rendezvous"'
+    elif label not in ports:
+        known = f"; there are: {', '.join(sorted(ports))[:128]}" if ports else ""
+        yield f'rendezvous port "{label[:64]}" is not a port of the group\'s network block{known}'
+    elif modes := sorted({network.mode for network in group.networks} - {"", "host"}):
+        yield (
+            f'a rendezvous needs a network with mode = "host", not "{modes[0][:64]}": '
+            "members reach each other at the addresses and ports of their nodes"
+        )

@@ -1,0 +1,96 @@
+"""Who belongs to a gang with a rendezvous, whether its generation is over, and what the next one needs. Pure.
+
+Members that have completed are not missed: the others are about to. A member that is lost, or stopped, ends its
+generation, because programs that communicate cannot go on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.policies import Gang
+from yurt.structs.predicates import alloc_index
+from yurt.structs.queueing.gang import GangKey, GangMember, GangRoster
+
+FindAlloc = Callable[[str], Allocation | None]
+LIVE: Final = frozenset({status.CLIENT_PENDING, status.CLIENT_RUNNING})
+
+
+def gang_key(alloc: Allocation) -> GangKey:
+    """The gang that an allocation of a group is of."""
+    return alloc.namespace, alloc.job_id, alloc.task_group
+
+
+def gang_of(alloc: Allocation) -> Gang | None:
+    """The gang's block, where it has a rendezvous."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    gang = group.gang if group is not None else None
+    return gang if gang is not None and gang.rendezvous is not None else None
+
+
+def is_live(alloc: Allocation) -> bool:
+    """Whether an allocation is to run, has not ended, and its node is in contact."""
+    return alloc.desired_status == status.DESIRED_RUN and alloc.client_status in LIVE
+
+
+def candidates(allocs: Iterable[Allocation], group: str) -> list[Allocation]:
+    """The members of the next generation, in the order of their ranks: that of the indexes in their names.
+
+    A replacement has the index of the allocation that it replaces, so ranks are stable. While a new version rolls out,
+    only its allocations count.
+    """
+    live = [alloc for alloc in allocs if alloc.task_group == group and is_live(alloc)]
+    newest = max((_version(alloc) for alloc in live), default=0)
+    return sorted(
+        (alloc for alloc in live if _version(alloc) == newest), key=lambda alloc: (alloc_index(alloc.name), alloc.id)
+    )
+
+
+def loss(roster: GangRoster, find: FindAlloc) -> str:
+    """Why a generation is over; "" while it may go on."""
+    for member in roster.members:
+        alloc = find(member.alloc_id)
+        if alloc is None:
+            return f"{member.name} is gone"
+        if alloc.client_status == status.CLIENT_COMPLETE or is_live(alloc):
+            continue
+        return f"{member.name} {'stops' if alloc.client_status in LIVE else f'is {alloc.client_status}'}"
+    return ""
+
+
+def size_needed(gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc) -> int:
+    """How many members the next generation needs.
+
+    The first one needs the gang's minimum. Later ones need as many as before, or the minimum if the gang is elastic,
+    less those that have completed.
+    """
+    least = gang.min or count
+    if roster is None:
+        return least
+    found = [find(member.alloc_id) for member in roster.members]
+    completed = sum(alloc is not None and alloc.client_status == status.CLIENT_COMPLETE for alloc in found)
+    return max(1, (least if gang.elastic else len(found)) - completed)
+
+
+def member_of(alloc: Allocation, port: str) -> GangMember | None:
+    """A member as its roster shows it; None without the port of the rendezvous."""
+    resources = alloc.allocated_resources
+    found = next((mapping for mapping in resources.shared.ports if mapping.label == port), None)
+    if found is None:
+        return None
+    devices = (device for task in resources.tasks.values() for device in task.devices)
+    return GangMember(
+        alloc_id=alloc.id,
+        name=alloc.name,
+        node_id=alloc.node_id,
+        address=found.host_ip,
+        port=found.value,
+        devices=sum(len(device.device_ids) for device in devices),
+    )
+
+
+def _version(alloc: Allocation) -> int:
+    return alloc.job.version if alloc.job is not None else 0

@@ -1,0 +1,81 @@
+"""Gangs with a rendezvous: who belongs to one, and with which rank."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from yurt.sdk.value import Value
+
+GangKey = tuple[str, str, str]
+"""Namespace, job and group."""
+GangStatus = Literal["waiting", "formed", "over"]
+WAITING: Final = "waiting"
+FORMED: Final = "formed"
+OVER: Final = "over"
+LATEST: Final = -1
+"""Stands for the gang's last generation, for an allocation that has run before in one that its client does not know."""
+
+
+class GangMember(Value):
+    """A member; its rank is its position in the roster."""
+
+    alloc_id: str
+    name: str
+    """The allocation's name, `job.group[index]`."""
+    node_id: str
+    address: str
+    port: int
+    devices: int = 0
+    """How many device instances its tasks have."""
+
+
+class GangRoster(Value):
+    """The members of one generation of a gang, in the order of their ranks. Each change of members makes another."""
+
+    namespace: str
+    job_id: str
+    group: str
+    generation: int
+    members: tuple[GangMember, ...]
+    create_index: int = 0
+    modify_index: int = 0
+
+    @property
+    def key(self) -> GangKey:
+        """The gang that it is of."""
+        return self.namespace, self.job_id, self.group
+
+    def rank_of(self, alloc_id: str) -> int:
+        """The rank of a member; -1 for an allocation that is none."""
+        return next((rank for rank, member in enumerate(self.members) if member.alloc_id == alloc_id), -1)
+
+
+class GangQuery(Value):
+    """What a node asks for one of its allocations.
+
+    Before the start of a run: is there a generation above `generation`, the last one that the allocation ran in? While
+    it runs (`is_running`): is the generation over? The answer comes when it is so, or after `timeout_s`. Of a run that
+    an earlier agent started, `generation` is `LATEST`.
+    """
+
+    node_id: str
+    alloc_id: str
+    generation: int = 0
+    is_running: bool = False
+    timeout_s: float = 25.0
+
+
+class GangAnswer(Value):
+    """`formed` comes with the roster, `over` with the reason."""
+
+    status: GangStatus
+    roster: GangRoster | None = None
+    reason: str = ""
+    missing: tuple[str, ...] = ()
+    """Names of allocations that are placed and not set up yet."""
+    unplaced: int = 0
+    """How many further members the gang needs."""
+    generation: int = 0
+    """The generation to name in the next query, where that was `LATEST`."""
+    is_busy: bool = False
+    """Another generation runs, which the allocation joins when that is over."""
