@@ -352,6 +352,16 @@ unlimited         Replace for ever.
     "Gang": """
 min               How many must run together: an allocation is placed only if so many run afterwards; the group's
                   `count` where it is not set. `service` and `batch` only.
+elastic           The gang goes on without lost members, as long as `min` are left, and takes new ones in; each change
+                  restarts all. Otherwise it waits until it has as many members as before.
+rendezvous        How the members find each other; their main tasks start together.
+""",
+    "Rendezvous": """
+framework         Whose variables the main task gets: `torch`, `mpi`, `jax`, `ray`, or `none` (the default) for
+                  `YURT_GANG_*` alone.
+port              The label of the group's port on which rank 0 listens. Its network has the mode `host`.
+interface         The network interface of collective communication: `NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME`.
+barrier           How long a member waits for the others before it fails, 10 minutes by default.
 """,
     "Requeue": """
 attempts          How often a preempted allocation is placed again; negative: without end (the default). Then the

@@ -377,3 +377,31 @@ def test_null_leaves_out_what_need_not_have_a_value() -> None:
 
     assert job.get("Region") is None
     assert job["TaskGroups"][0]["Tasks"][0]["Config"] == {}
+
+
+RENDEZVOUS = """
+job "train" {
+  group "w" {
+    gang {
+      elastic = true
+      rendezvous {
+        framework = "torch"
+        port      = "meet"
+        barrier   = "5m"
+      }
+    }
+    task "t" {
+      driver = "exec"
+    }
+  }
+}
+"""
+
+
+def test_a_gang_has_a_rendezvous() -> None:
+    group = parse_job(RENDEZVOUS, filename="x.nomad.hcl")["TaskGroups"][0]
+    meet = {"Framework": "torch", "Port": "meet", "Interface": None, "Barrier": 300_000_000_000}
+    assert group["Gang"]["Elastic"] is True
+    assert {name: value for name, value in group["Gang"]["Rendezvous"].items() if value is not None} == {
+        name: value for name, value in meet.items() if value is not None
+    }

@@ -46,6 +46,7 @@ OWN = {
     "TaskState": {"CheckpointedAt"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang", "Requeue", "Checkpoint"},
+    "Gang": {"Elastic", "Rendezvous"},
     "NodeDevice": {"Attributes"},
 }
 """Fields of our own: written only when they are set."""

@@ -87,11 +87,11 @@ async def test_a_task_starts_when_its_gang_has_formed_and_again_when_a_member_is
         assert driver.host.tasks[second].request.env["YURT_GANG_GENERATION"] == "2"
         waited = [query.generation for query in gang.queries if not query.is_running]
         assert waited == [0, 1]
+        driver.finish(second, ExitResult(exit_code=0))
+        await eventually(lambda: server.status_of(alloc.id) == "complete")
         told = messages(server, alloc)
         assert "Gang generation 1 formed: rank 1 of 2" in told
         assert "Gang generation is over: job.web[0] is failed" in told
-        driver.finish(second, ExitResult(exit_code=0))
-        await eventually(lambda: server.status_of(alloc.id) == "complete")
 
 
 async def test_a_gang_that_does_not_meet_fails_its_tasks_and_names_the_missing(

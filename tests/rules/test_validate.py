@@ -270,3 +270,41 @@ def test_a_checkpoint_brings_a_requeue_and_a_disk_that_follows_unless_that_is_de
     mounted = copy.deepcopy(TASK) | {"VolumeMounts": [{"Volume": "v", "Destination": "/saved"}]}
     volume = {"v": {"Name": "v", "Type": "host", "Source": "s"}}
     assert problems(group(Type="batch", Checkpoint=SAVES, Tasks=[mounted], Volumes=volume)) == ()
+
+
+MEET: dict[str, Any] = {"Framework": "torch", "Port": "meet", "Barrier": 60 * SECOND}
+WITH_PORT: dict[str, Any] = {"Networks": [{"Mode": "host", "DynamicPorts": [{"Label": "meet"}]}]}
+SECOND_TASK = [TASK, TASK | {"Name": "other"}]
+
+
+def gang(changes: dict[str, Any], *, of_gang: dict[str, Any] | None = None, **of_group: Any) -> dict[str, Any]:
+    """A job with a rendezvous."""
+    return group(Count=2, Gang={"Rendezvous": MEET | changes} | (of_gang or {}), **{**WITH_PORT, **of_group})
+
+
+def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
+    assert problems(gang({})) == ()
+    assert problems(gang({"Framework": "none", "Interface": "ib0"}, of_gang={"Min": 1, "Elastic": True})) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        (gang({"Framework": "caffe"}), 'rendezvous framework "caffe" is not valid'),
+        (gang({"Barrier": 1}), "rendezvous barrier must be from 1s"),
+        (gang({"Interface": "a name with spaces"}), "is not the name of a network interface"),
+        (gang({"Port": ""}), "rendezvous needs a port"),
+        (gang({"Port": "met"}), 'rendezvous port "met" is not a port of the group\'s network block; there are: meet'),
+        (gang({}, Networks=[]), 'rendezvous port "meet" is not a port'),
+        (
+            gang({}, Networks=[{"Mode": "bridge", "DynamicPorts": [{"Label": "meet"}]}]),
+            'needs a network with mode = "host"',
+        ),
+        (gang({}, Tasks=SECOND_TASK), "has one main task, this one has 2 (main, other)"),
+        (group(Count=2, Gang={"Elastic": True}), "gang elastic needs a rendezvous block"),
+        (group(Count=2, Gang={"Min": 3}), "gang min is 3 and the group's count 2"),
+        (group(Type="system", Gang={}), "gang can only be used with service and batch jobs"),
+    ],
+)
+def test_gangs_name_what_is_wrong(document: dict[str, Any], text: str) -> None:
+    assert any(text in problem for problem in problems(document)), problems(document)

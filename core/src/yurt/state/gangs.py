@@ -55,7 +55,7 @@ def loss(roster: GangRoster, find: FindAlloc) -> str:
         alloc = find(member.alloc_id)
         if alloc is None:
             return f"{member.name} is gone"
-        if alloc.client_status == status.CLIENT_COMPLETE or is_live(alloc):
+        if _is_done(alloc) or is_live(alloc):
             continue
         return f"{member.name} {'stops' if alloc.client_status in LIVE else f'is {alloc.client_status}'}"
     return ""
@@ -71,7 +71,7 @@ def size_needed(gang: Gang, count: int, roster: GangRoster | None, find: FindAll
     if roster is None:
         return least
     found = [find(member.alloc_id) for member in roster.members]
-    completed = sum(alloc is not None and alloc.client_status == status.CLIENT_COMPLETE for alloc in found)
+    completed = sum(alloc is not None and _is_done(alloc) for alloc in found)
     return max(1, (least if gang.elastic else len(found)) - completed)
 
 
@@ -90,6 +90,11 @@ def member_of(alloc: Allocation, port: str) -> GangMember | None:
         port=found.value,
         devices=sum(len(device.device_ids) for device in devices),
     )
+
+
+def _is_done(alloc: Allocation) -> bool:
+    """Whether a member has done its work; one that was stopped has not, whatever its programs say."""
+    return alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status == status.DESIRED_RUN
 
 
 def _version(alloc: Allocation) -> int:

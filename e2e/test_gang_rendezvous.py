@@ -1,0 +1,99 @@
+"""Eight processes on two nodes find each other by the variables of torchrun, and start again together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from yurt.testing.agent import Agent, raw_exec_job, register, wait_for
+from yurt.testing.real_cluster import real_cluster
+
+SIZE = 8
+SECOND = 10**9
+PROGRAM = r"""
+import os, socket, time
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+generation = int(os.environ["YURT_GANG_GENERATION"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    store = socket.create_server(("", address[1]))
+    members = [store.accept()[0] for _ in range(size - 1)]
+    ranks = sorted(int(member.recv(8)) for member in members)
+    for member in members:
+        member.sendall(b"go")
+else:
+    while True:
+        try:
+            store = socket.create_connection(address)
+            break
+        except OSError:
+            time.sleep(0.05)
+    store.sendall(b"%d" % rank)
+    assert store.recv(2) == b"go"
+    ranks = []
+hosts = open(os.environ["YURT_GANG_HOSTFILE"]).read().split("\n")
+print(f"pid {os.getpid()}", flush=True)
+print(f"met: generation {generation} rank {rank} of {size} hosts {len(hosts) - 1} ranks {ranks}", flush=True)
+if generation == 1:
+    time.sleep(600)
+"""
+
+
+def gang_job() -> dict[str, Any]:
+    """A batch job of one gang, spread over the nodes."""
+    job = raw_exec_job("train", sys.executable, "-c", PROGRAM, kind="batch", count=SIZE)
+    job["TaskGroups"][0] |= {
+        "Gang": {"Rendezvous": {"Framework": "torch", "Port": "meet"}},
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+        "ReschedulePolicy": {
+            "Attempts": 3,
+            "Interval": 3600 * SECOND,
+            "Delay": 5 * SECOND,
+            "DelayFunction": "constant",
+        },
+        "Networks": [{"Mode": "host", "DynamicPorts": [{"Label": "meet"}]}],
+        "Spreads": [{"Attribute": "${node.unique.id}", "Weight": 100}],
+    }
+    return job
+
+
+def live(agent: Agent) -> list[dict[str, Any]]:
+    """The newest allocation of each name."""
+    newest = {each["Name"]: each for each in sorted(agent.allocs("train"), key=lambda each: each["CreateIndex"])}
+    return [newest[name] for name in sorted(newest)]
+
+
+def met(agent: Agent, generation: int) -> bool:
+    """Whether all members have said that they met in a generation."""
+    said = [agent.cli("alloc", "logs", each["ID"]).stdout for each in live(agent)]
+    return sum(f"met: generation {generation} " in text for text in said) == SIZE
+
+
+def texts(agent: Agent, alloc_id: str) -> list[str]:
+    states = agent.call("GET", f"/v1/allocation/{alloc_id}")["TaskStates"]
+    return [event["DisplayMessage"] for event in states["main"]["Events"]]
+
+
+def test_eight_processes_on_two_nodes_meet_and_meet_again_when_one_is_killed(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, servers=1, clients=2) as cluster:
+        agent = cluster.servers[0]
+        wait_for("two nodes", lambda: [n["Status"] for n in agent.get("/v1/nodes")] == ["ready", "ready"])
+        register(agent, gang_job())
+        wait_for("a first meeting", lambda: met(agent, 1))
+        members = live(agent)
+        assert len({each["NodeID"] for each in members}) == 2
+        (first,) = (each for each in members if each["Name"] == "train.g[0]")
+        pid = agent.cli("alloc", "logs", first["ID"]).stdout.split()[1]
+        os.kill(int(pid), signal.SIGKILL)
+        wait_for("all members to end well", lambda: [e["ClientStatus"] for e in live(agent)] == ["complete"] * SIZE)
+        assert met(agent, 2)
+        (replacement,) = (each for each in live(agent) if each["Name"] == "train.g[0]")
+        head = agent.cli("alloc", "logs", replacement["ID"]).stdout
+        assert f"rank 0 of {SIZE} hosts {SIZE} ranks {list(range(1, SIZE))}" in head
+        (other,) = (each for each in live(agent) if each["Name"] == "train.g[5]")
+        told = texts(agent, other["ID"])
+        assert f"Gang generation 2 formed: rank 5 of {SIZE}" in told
+        assert any(text.startswith("Gang generation is over: train.g[0]") for text in told)
