@@ -336,7 +336,15 @@ export const SCHEMA = {
   "unlimited": "bool"
  },
  "Gang": {
-  "min": "int"
+  "min": "int",
+  "elastic": "bool",
+  "rendezvous": "> Rendezvous"
+ },
+ "Rendezvous": {
+  "framework": "string",
+  "port": "string",
+  "interface": "string",
+  "barrier": "duration"
  },
  "Requeue": {
   "attempts": "int",
