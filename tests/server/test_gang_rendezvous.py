@@ -197,3 +197,27 @@ async def test_a_node_asks_for_its_own_members_only(gang: Members) -> None:
     (alone,) = await other.place(5)
     with pytest.raises(Invalid, match="no rendezvous"):
         await calls.follow_gang(GangQuery(node_id=gang.node.id, alloc_id=alone))
+
+
+async def test_a_new_version_of_a_job_begins_with_the_minimum_again(gang: Members) -> None:
+    allocs = await gang.place(0, 1, 2)
+    await gang.meet(allocs)
+    for alloc_id in allocs:
+        await gang.end(alloc_id, "complete")
+    group = replace(gang.job.task_groups[0], count=2)
+    gang.job = replace(gang.job, task_groups=(group,), priority=60)
+    await gang.bench.server.replica.propose(RegisterJob(job=gang.job))
+    first, second = await gang.place(0, 1)
+    early = gang.follow(first)
+    await asyncio.sleep(0.05)
+    assert not early.done()
+    (answer,) = await gang.meet([second])
+    assert answer.roster is not None and len(answer.roster.members) == 2 and (await early).roster == answer.roster
+
+
+async def test_many_members_that_wait_cost_one_command(bench: Any) -> None:
+    gang = Members(bench, await bench.add_node(), 40)
+    allocs = await gang.place(*range(40))
+    index = bench.server.state.index
+    await gang.meet(allocs)
+    assert bench.server.state.index == index + 1

@@ -61,14 +61,14 @@ def loss(roster: GangRoster, find: FindAlloc) -> str:
     return ""
 
 
-def size_needed(gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc) -> int:
-    """How many members the next generation needs.
+def size_needed(gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, version: int) -> int:
+    """How many members the next generation needs, of allocations at this version of the job.
 
-    The first one needs the gang's minimum. Later ones need as many as before, or the minimum if the gang is elastic,
-    less those that have completed.
+    The first one of a version needs the gang's minimum. Later ones need as many as before, or the minimum if the gang
+    is elastic, less those that have completed.
     """
     least = gang.min or count
-    if roster is None:
+    if roster is None or roster.job_version != version:
         return least
     found = [find(member.alloc_id) for member in roster.members]
     completed = sum(alloc is not None and _is_done(alloc) for alloc in found)
@@ -95,6 +95,11 @@ def member_of(alloc: Allocation, port: str) -> GangMember | None:
 def _is_done(alloc: Allocation) -> bool:
     """Whether a member has done its work; one that was stopped has not, whatever its programs say."""
     return alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status == status.DESIRED_RUN
+
+
+def version_of(allocs: Iterable[Allocation]) -> int:
+    """The job version of allocations that have the same."""
+    return max(map(_version, allocs), default=0)
 
 
 def _version(alloc: Allocation) -> int:

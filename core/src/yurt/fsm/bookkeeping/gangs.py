@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
-from yurt.state.gangs import candidates, gang_of, member_of, size_needed
+from yurt.state.gangs import candidates, gang_of, member_of, size_needed, version_of
 from yurt.state.tables import Tables
 from yurt.structs.commands import FormGang, Rejected
 from yurt.structs.queueing.gang import GangRoster
@@ -31,7 +31,11 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
     gang = gang_of(found[0])
     if gang is None or gang.rendezvous is None:
         return invalid(f'group "{command.group}" of job "{command.job_id}" has no rendezvous')
-    if len(found) < size_needed(gang, group.count, last, lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id)):
+    version = version_of(found)
+    needed = size_needed(
+        gang, group.count, last, lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id), version=version
+    )
+    if len(found) < needed:
         return conflict("the gang has too few members")
     port = gang.rendezvous.port
     members = [member_of(alloc, port) for alloc in found]
@@ -43,6 +47,7 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
         group=command.group,
         generation=command.generation,
         members=tuple(member for member in members if member is not None),
+        job_version=version,
         create_index=last.create_index if last is not None else edit.index,
         modify_index=edit.index,
     )

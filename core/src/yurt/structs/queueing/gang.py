@@ -37,6 +37,8 @@ class GangRoster(Value):
     group: str
     generation: int
     members: tuple[GangMember, ...]
+    job_version: int = 0
+    """The version of the job when it formed."""
     create_index: int = 0
     modify_index: int = 0
 
