@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ from yurt.testing.real_cluster import real_cluster
 SIZE = 8
 SECOND = 10**9
 PROGRAM = r"""
-import os, socket, time
+import os, pathlib, socket, sys, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-generation = int(os.environ["YURT_GANG_GENERATION"])
+generation = os.environ["YURT_GANG_GENERATION"]
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if rank == 0:
     store = socket.create_server(("", address[1]))
@@ -37,14 +38,14 @@ else:
 hosts = open(os.environ["YURT_GANG_HOSTFILE"]).read().split("\n")
 print(f"pid {os.getpid()}", flush=True)
 print(f"met: generation {generation} rank {rank} of {size} hosts {len(hosts) - 1} ranks {ranks}", flush=True)
-if generation == 1:
-    time.sleep(600)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
 """
 
 
-def gang_job() -> dict[str, Any]:
-    """A batch job of one gang, spread over the nodes."""
-    job = raw_exec_job("train", sys.executable, "-c", PROGRAM, kind="batch", count=SIZE)
+def gang_job(end: Path) -> dict[str, Any]:
+    """A batch job of one gang, spread over the nodes, that ends well once a file is there."""
+    job = raw_exec_job("train", sys.executable, "-c", PROGRAM, str(end), kind="batch", count=SIZE)
     job["TaskGroups"][0] |= {
         "Gang": {"Rendezvous": {"Framework": "torch", "Port": "meet"}},
         "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
@@ -66,10 +67,11 @@ def live(agent: Agent) -> list[dict[str, Any]]:
     return [newest[name] for name in sorted(newest)]
 
 
-def met(agent: Agent, generation: int) -> bool:
-    """Whether all members have said that they met in a generation."""
+def meetings(agent: Agent) -> set[str]:
+    """The generations in which all members have said that they met."""
     said = [agent.cli("alloc", "logs", each["ID"]).stdout for each in live(agent)]
-    return sum(f"met: generation {generation} " in text for text in said) == SIZE
+    generations = [set(re.findall(r"met: generation (\d+) ", text)) for text in said]
+    return set.intersection(*generations) if len(generations) == SIZE else set()
 
 
 def texts(agent: Agent, alloc_id: str) -> list[str]:
@@ -81,19 +83,21 @@ def test_eight_processes_on_two_nodes_meet_and_meet_again_when_one_is_killed(tmp
     with real_cluster(tmp_path, servers=1, clients=2) as cluster:
         agent = cluster.servers[0]
         wait_for("two nodes", lambda: [n["Status"] for n in agent.get("/v1/nodes")] == ["ready", "ready"])
-        register(agent, gang_job())
-        wait_for("a first meeting", lambda: met(agent, 1))
+        end = tmp_path / "end"
+        register(agent, gang_job(end))
+        (before,) = wait_for("a first meeting", lambda: meetings(agent))
         members = live(agent)
         assert len({each["NodeID"] for each in members}) == 2
         (first,) = (each for each in members if each["Name"] == "train.g[0]")
         pid = agent.cli("alloc", "logs", first["ID"]).stdout.split()[1]
         os.kill(int(pid), signal.SIGKILL)
+        (after,) = wait_for("a second meeting", lambda: meetings(agent) - {before})
+        end.touch()
         wait_for("all members to end well", lambda: [e["ClientStatus"] for e in live(agent)] == ["complete"] * SIZE)
-        assert met(agent, 2)
         (replacement,) = (each for each in live(agent) if each["Name"] == "train.g[0]")
         head = agent.cli("alloc", "logs", replacement["ID"]).stdout
         assert f"rank 0 of {SIZE} hosts {SIZE} ranks {list(range(1, SIZE))}" in head
         (other,) = (each for each in live(agent) if each["Name"] == "train.g[5]")
         told = texts(agent, other["ID"])
-        assert f"Gang generation 2 formed: rank 5 of {SIZE}" in told
+        assert f"Gang generation {after} formed: rank 5 of {SIZE}" in told
         assert any(text.startswith("Gang generation is over: train.g[0]") for text in told)

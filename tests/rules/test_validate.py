@@ -300,6 +300,8 @@ def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
             gang({}, Networks=[{"Mode": "bridge", "DynamicPorts": [{"Label": "meet"}]}]),
             'needs a network with mode = "host"',
         ),
+        (gang({}, Update={"MaxParallel": 1}), "update max_parallel is 1 and the group's count 2"),
+        (gang({}, Update={"MaxParallel": 2, "Canary": 1}), "can have no canaries"),
         (gang({}, Tasks=SECOND_TASK), "has one main task, this one has 2 (main, other)"),
         (group(Count=2, Gang={"Elastic": True}), "gang elastic needs a rendezvous block"),
         (group(Count=2, Gang={"Min": 3}), "gang min is 3 and the group's count 2"),

@@ -91,3 +91,14 @@ def test_a_share_of_the_traces_is_sampled() -> None:
     assert all(is_sampled(each, 1.0) for each in ids) and not any(is_sampled(each, 0.0) for each in ids)
     assert 400 < sum(is_sampled(each, 0.25) for each in ids) < 600
     assert {each for each in ids if is_sampled(each, 0.1)} < {each for each in ids if is_sampled(each, 0.25)}
+
+
+def test_what_has_started_before_starts_no_second_time() -> None:
+    runs = TaskState(state="running", started_at=UnixNano(90), events=(RECEIVED, STARTED))
+    running = replace(PENDING, client_status="running", task_states={"web": runs})
+    unknown = replace(running, client_status="unknown")
+    assert changed("allocs", unknown, running) == []
+    assert changed("allocs", unknown, replace(unknown, client_status="lost")) == []
+    waits = replace(running, task_states={"web": replace(runs, started_at=0)})
+    again = replace(running, task_states={"web": replace(runs, events=(RECEIVED, STARTED, STARTED))})
+    assert changed("allocs", waits, again) == []

@@ -61,18 +61,22 @@ def loss(roster: GangRoster, find: FindAlloc) -> str:
     return ""
 
 
-def size_needed(gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, version: int) -> int:
-    """How many members the next generation needs, of allocations at this version of the job.
+def size_needed(
+    gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, found: Iterable[Allocation]
+) -> int:
+    """How many members the next generation needs; `found` are its candidates.
 
-    The first one of a version needs the gang's minimum. Later ones need as many as before, or the minimum if the gang
-    is elastic, less those that have completed.
+    A first one needs the gang's minimum. One that goes on with a member of the last one, or with the replacement of
+    one, needs as many as that, or the minimum if the gang is elastic, less those that have completed.
     """
     least = gang.min or count
-    if roster is None or roster.job_version != version:
+    if roster is None:
         return least
-    found = [find(member.alloc_id) for member in roster.members]
-    completed = sum(alloc is not None and _is_done(alloc) for alloc in found)
-    return max(1, (least if gang.elastic else len(found)) - completed)
+    names = {alloc.name for alloc in found}
+    ends = [_is_done(alloc) if (alloc := find(member.alloc_id)) is not None else False for member in roster.members]
+    if not any(member.name in names for member, done in zip(roster.members, ends, strict=True) if not done):
+        return least
+    return max(1, (least if gang.elastic else min(len(ends), count)) - sum(ends))
 
 
 def member_of(alloc: Allocation, port: str) -> GangMember | None:
@@ -95,11 +99,6 @@ def member_of(alloc: Allocation, port: str) -> GangMember | None:
 def _is_done(alloc: Allocation) -> bool:
     """Whether a member has done its work; one that was stopped has not, whatever its programs say."""
     return alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status == status.DESIRED_RUN
-
-
-def version_of(allocs: Iterable[Allocation]) -> int:
-    """The job version of allocations that have the same."""
-    return max(map(_version, allocs), default=0)
 
 
 def _version(alloc: Allocation) -> int:

@@ -28,6 +28,7 @@ FOLLOWED_MAX: Final = 64
 """Evaluations that are followed back to the one that began a trace."""
 RANDOM_BITS: Final = 62
 """The bits at the end of a UUID that are random (RFC 9562, version 4)."""
+STARTED: Final = "Started"
 NOT_BEGUN: Final = frozenset({CLIENT_PENDING, CLIENT_UNKNOWN})
 
 Attributes = Mapping[str, str | int]
@@ -109,7 +110,8 @@ def _of_allocation(before: Allocation | None, after: Allocation, find: FindEvalu
         "yurt.node.id": after.node_id,
         "yurt.node.name": after.node_name,
     }
-    if (before is None or before.client_status in NOT_BEGUN) and after.client_status not in NOT_BEGUN:
+    had_begun = before is not None and (before.client_status not in NOT_BEGUN or started_at(before) > 0)
+    if not had_begun and after.client_status not in NOT_BEGUN:
         is_failure = after.client_status in {CLIENT_FAILED, CLIENT_LOST}
         yield Span(
             name="allocation start",
@@ -123,7 +125,8 @@ def _of_allocation(before: Allocation | None, after: Allocation, find: FindEvalu
         )
     for task, state in after.task_states.items():
         earlier = before.task_states.get(task) if before is not None else None
-        if state.events and _has_begun(state) and (earlier is None or not _has_begun(earlier)):
+        had_begun = earlier is not None and _has_begun(earlier)
+        if state.events and _has_begun(state) and not had_begun and not _is_restart(state):
             yield _of_task(task, state, trace_id, own_id, shared)
 
 
@@ -149,6 +152,11 @@ def _of_task(task: str, state: TaskState, trace_id: int, alloc_span_id: int, sha
 def _has_begun(state: TaskState) -> bool:
     """Whether a task has started, or never will."""
     return bool(state.started_at) or state.state == TASK_DEAD
+
+
+def _is_restart(state: TaskState) -> bool:
+    """Whether a task has started before, as one has that was restarted on request."""
+    return sum(event.type == STARTED for event in state.events) > 1
 
 
 def _begun_at(alloc: Allocation) -> UnixNano:

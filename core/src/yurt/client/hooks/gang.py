@@ -123,9 +123,9 @@ class GangHook(TaskHookOf[ClientTask]):
             text = _waiting_text(answer)
             if answer is not None:
                 generation = answer.generation
-                if answer.is_busy:
-                    began = self._env.monotonic()
-            if left_s <= 0:
+            if answer is None or answer.is_busy:
+                began = self._env.monotonic()  # Nobody is late: servers do not answer, or the others are at work.
+            elif left_s <= 0:
                 limit = duration_text(rendezvous.barrier)
                 raise SetupProblem(events.setup_failure(f"the gang did not meet within its barrier of {limit}: {text}"))
             if text != seen:

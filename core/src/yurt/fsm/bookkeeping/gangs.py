@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
-from yurt.state.gangs import candidates, gang_of, member_of, size_needed, version_of
+from yurt.state.gangs import candidates, gang_of, member_of, size_needed
 from yurt.state.tables import Tables
 from yurt.structs.commands import FormGang, Rejected
 from yurt.structs.queueing.gang import GangRoster
@@ -22,8 +22,8 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
     if job is None or group is None:
         return not_found(f'group "{command.group}" of job "{command.job_id}" not found')
     last = edit.tx.get(Tables.gang_rosters, key)
-    if command.generation != (last.generation if last is not None else 0) + 1:
-        return conflict(f"generation {command.generation} of the gang does not follow the last one")
+    if command.after != (last.generation if last is not None else 0):
+        return conflict("another generation of the gang has formed")
     allocs = edit.tx.rows(Tables.allocs, edit.tx.keys_where(Tables.allocs, "job", key[:2]))
     found = candidates(allocs, command.group)
     if tuple(alloc.id for alloc in found) != command.members or not found:
@@ -31,10 +31,7 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
     gang = gang_of(found[0])
     if gang is None or gang.rendezvous is None:
         return invalid(f'group "{command.group}" of job "{command.job_id}" has no rendezvous')
-    version = version_of(found)
-    needed = size_needed(
-        gang, group.count, last, lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id), version=version
-    )
+    needed = size_needed(gang, group.count, last, lambda alloc_id: edit.tx.get(Tables.allocs, alloc_id), found=found)
     if len(found) < needed:
         return conflict("the gang has too few members")
     port = gang.rendezvous.port
@@ -45,9 +42,8 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
         namespace=command.namespace,
         job_id=command.job_id,
         group=command.group,
-        generation=command.generation,
+        generation=edit.index,
         members=tuple(member for member in members if member is not None),
-        job_version=version,
         create_index=last.create_index if last is not None else edit.index,
         modify_index=edit.index,
     )

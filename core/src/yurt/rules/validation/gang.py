@@ -32,6 +32,7 @@ def gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
         yield f"gang min is {gang.min} and the group's count {group.count}: at most the count can run together"
     if gang.rendezvous is not None:
         yield from _rendezvous_problems(group, gang.rendezvous)
+        yield from _update_problems(group)
     elif gang.elastic:
         yield "gang elastic needs a rendezvous block: without one no member is told of the others"
 
@@ -50,6 +51,18 @@ def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[s
         yield (
             f"a group with a rendezvous has one main task, this one has {len(main)} ({', '.join(main)[:128]}): "
             "give the others a lifecycle block"
+        )
+
+
+def _update_problems(group: TaskGroup) -> Iterator[str]:
+    """A version that comes in parts never meets: each part waits for the rest."""
+    update = group.update
+    if update is not None and update.canary:
+        yield "a group with a rendezvous can have no canaries: they would wait for the other members"
+    if update is not None and 0 < update.max_parallel < group.count:
+        yield (
+            f"update max_parallel is {update.max_parallel} and the group's count {group.count}: members of a new "
+            f"version wait for each other, so all come at once; set max_parallel = {group.count}"
         )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from yurt.sdk.value import Duration, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource
+from yurt.structs.policies import Rendezvous
 from yurt.structs.task import Task
 
 
@@ -54,9 +56,16 @@ def _group_facts(group: TaskGroup) -> tuple[Any, ...]:
         group.consul,
         group.restart_policy.render_templates,
         group.checkpoint.path if group.checkpoint is not None else None,
+        _meeting(group),
         tuple(service.connect for service in group.services if service.connect is not None),
         tuple(sorted(task.name for task in group.tasks)),
     )
+
+
+def _meeting(group: TaskGroup) -> Rendezvous | None:
+    """How the members of a gang meet: those that run have met in the old way, or not at all."""
+    rendezvous = group.gang.rendezvous if group.gang is not None else None
+    return None if rendezvous is None else replace(rendezvous, barrier=Duration(0))
 
 
 def _task_facts(task: Task) -> tuple[Any, ...]:

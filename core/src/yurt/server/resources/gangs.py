@@ -7,7 +7,7 @@ call again after a change of leaders. What all members must agree on, the roster
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from yurt.sdk.value import replace
 from yurt.server.failures import no_leader
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
-from yurt.state.gangs import candidates, gang_key, gang_of, is_live, loss, size_needed, version_of
+from yurt.state.gangs import candidates, gang_key, gang_of, is_live, loss, size_needed
 from yurt.state.watch import Watches
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import FormGang
@@ -46,19 +46,20 @@ class _Call:
 
 
 class _View(NamedTuple):
-    """A gang as one state shows it, and who waits; all its members' calls are answered from it."""
+    """A gang as one state shows it."""
 
     state_index: int
-    calls: int
     roster: GangRoster | None
-    ranks: Mapping[str, int]
-    end: str
-    """Why the roster's generation is over."""
+    members: frozenset[str]
+    """The ids of the roster's allocations."""
+    loss: str
+    """Which member of it is lost."""
+    is_running: bool
+    """A member of it is live."""
     found: Sequence[Allocation]
     """The candidates for the next generation."""
-    missing: tuple[str, ...]
-    """The names of those that do not wait yet."""
     needed: int
+    is_elastic: bool
 
 
 class _Gang:
@@ -66,21 +67,43 @@ class _Gang:
 
     def __init__(self) -> None:
         self.calls: set[_Call] = set()
-        self.changes = 0
-        """How often a call came or ended."""
+        self.waiting: dict[str, int] = {}
+        """The allocations that wait for a generation, with the last one that they ran in."""
         self.view: _View | None = None
         self.is_forming = False
         """A command that forms the next generation is under way."""
 
-    def waiting(self) -> dict[str, int]:
-        """The allocations that wait for a generation, with the last one that they ran in."""
-        return {call.query.alloc_id: call.query.generation for call in self.calls if not call.query.is_running}
+    def add(self, call: _Call) -> None:
+        """A call begins."""
+        self.calls.add(call)
+        if not call.query.is_running:
+            self.waiting[call.query.alloc_id] = call.query.generation
+
+    def discard(self, call: _Call) -> None:
+        """A call ends; an allocation waits as long as one of its calls does."""
+        self.calls.discard(call)
+        query = call.query
+        if not query.is_running and not any(
+            each.query.alloc_id == query.alloc_id and not each.query.is_running for each in self.calls
+        ):
+            self.waiting.pop(query.alloc_id, None)
 
     def wake(self, *, only_running: bool = False) -> None:
         """Have calls look again."""
         for call in self.calls:
             if call.query.is_running or not only_running:
                 call.changed.set()
+
+    def end(self, view: _View) -> str:
+        """Why the generation is over: a member is lost or starts again, or an elastic gang gets another one."""
+        if view.loss or view.roster is None:
+            return view.loss
+        for member in view.roster.members:
+            if self.waiting.get(member.alloc_id, -1) >= view.roster.generation:
+                return f"{member.name} starts again"
+        joining = (each for each in view.found if each.id in self.waiting and each.id not in view.members)
+        name = next((alloc.name for alloc in joining), "") if view.is_elastic else ""
+        return f"{name} joins" if name else ""
 
 
 class GangRendezvous:
@@ -133,16 +156,14 @@ class GangRendezvous:
         """
         gang, call = self._gangs.setdefault(key, _Gang()), _Call(query)
         cancel = self._watches.add((("allocs", "job", key[:2]), ("gang_rosters", key)), call.changed.set)
-        gang.calls.add(call)
-        gang.changes += 1
+        gang.add(call)
         if not query.is_running:
             gang.wake(only_running=True)
         try:
             yield gang, call
         finally:
             cancel()
-            gang.calls.discard(call)
-            gang.changes += 1
+            gang.discard(call)
             if not gang.calls:
                 self._gangs.pop(key, None)
 
@@ -162,40 +183,41 @@ class GangRendezvous:
             # Its client stops it soon.
             return GangAnswer(status=WAITING, generation=query.generation)
         view = self._view(key, gang)
-        roster, is_member = view.roster, query.alloc_id in view.ranks
+        roster, is_member, end = view.roster, query.alloc_id in view.members, gang.end(view)
         if query.is_running:
-            end = view.end
-            if roster is not None and not (is_member and roster.generation == query.generation):
+            if query.generation and not (roster is not None and is_member and roster.generation == query.generation):
                 end = end or "another generation has formed"
             return GangAnswer(status=OVER if end else WAITING, reason=end, generation=query.generation)
-        if roster is not None and is_member and roster.generation > query.generation and not view.end:
+        if roster is not None and is_member and roster.generation > query.generation and not end:
             return GangAnswer(status=FORMED, roster=roster)
         return GangAnswer(
             status=WAITING,
-            missing=view.missing,
+            missing=tuple(alloc.name for alloc in view.found if alloc.id not in gang.waiting),
             unplaced=max(0, view.needed - len(view.found)),
             generation=query.generation,
-            is_busy=roster is not None and not view.end,
+            is_busy=view.is_running and not end,
         )
 
     def _view(self, key: GangKey, gang: _Gang) -> _View:
-        """The gang now; made once for each change, because all members ask after each."""
+        """The gang in the present state; made once for each, because all members ask after each change."""
         state = self._replica.state
-        if gang.view is None or (gang.view.state_index, gang.view.calls) != (state.index, gang.changes):
-            gang.view = _look(state, key, gang)
+        if gang.view is None or gang.view.state_index != state.index:
+            gang.view = _look(state, key)
         return gang.view
 
     async def _form(self, key: GangKey, gang: _Gang) -> bool:
         """Begin the next generation if all of its members wait; whether that was tried."""
         view = self._view(key, gang)
-        if gang.is_forming or not view.found or view.missing or len(view.found) < view.needed:
+        if gang.is_forming or len(view.found) < max(1, view.needed):
+            return False
+        if any(alloc.id not in gang.waiting for alloc in view.found):
             return False
         namespace, job_id, group = key
         command = FormGang(
             namespace=namespace,
             job_id=job_id,
             group=group,
-            generation=(view.roster.generation if view.roster is not None else 0) + 1,
+            after=view.roster.generation if view.roster is not None else 0,
             members=tuple(alloc.id for alloc in view.found),
         )
         gang.is_forming = True
@@ -208,36 +230,22 @@ class GangRendezvous:
         return True
 
 
-def _look(state: Snapshot, key: GangKey, calls: _Gang) -> _View:
-    roster, waiting = state.gang_rosters.get(key), calls.waiting()
+def _look(state: Snapshot, key: GangKey) -> _View:
+    roster, find = state.gang_rosters.get(key), state.allocs.get
     found = candidates(state.allocs_of_job(*key[:2]), key[2])
     job = state.jobs.get(key[:2])
     group = job.group(key[2]) if job is not None else None
     gang = gang_of(found[0]) if found else None
-    needed = 1
-    if gang is not None and group is not None:
-        needed = size_needed(gang, group.count, roster, state.allocs.get, version=version_of(found))
-    ranks = {member.alloc_id: rank for rank, member in enumerate(roster.members)} if roster is not None else {}
-    is_elastic = gang is not None and gang.elastic
+    members = [find(member.alloc_id) for member in roster.members] if roster is not None else []
     return _View(
         state_index=state.index,
-        calls=calls.changes,
         roster=roster,
-        ranks=ranks,
-        end=_end(state, roster, waiting, found if is_elastic else ()) if roster is not None else "",
+        members=frozenset(alloc.id for alloc in members if alloc is not None),
+        loss=loss(roster, find) if roster is not None else "",
+        is_running=any(alloc is not None and is_live(alloc) for alloc in members),
         found=found,
-        missing=tuple(alloc.name for alloc in found if alloc.id not in waiting),
-        needed=needed,
+        needed=size_needed(gang, group.count, roster, find, found=found)
+        if gang is not None and group is not None
+        else 1,
+        is_elastic=gang is not None and gang.elastic,
     )
-
-
-def _end(state: Snapshot, roster: GangRoster, waiting: Mapping[str, int], joining: Iterable[Allocation]) -> str:
-    """Why a generation is over: a member is lost or starts again, or an elastic gang gets another one."""
-    if reason := loss(roster, state.allocs.get):
-        return reason
-    members = {member.alloc_id for member in roster.members}
-    again = (member.name for member in roster.members if waiting.get(member.alloc_id, -1) >= roster.generation)
-    if name := next(again, ""):
-        return f"{name} starts again"
-    name = next((alloc.name for alloc in joining if alloc.id in waiting and alloc.id not in members), "")
-    return f"{name} joins" if name else ""

@@ -138,13 +138,14 @@ class RecordScalingEvent(Command, tag=True):
 class FormGang(Command, tag=True):
     """Begin a generation of a gang with the allocations that wait for it, in the order of their ranks.
 
-    Rejected unless it follows the last generation, and these are all allocations of the group that are to run.
+    Rejected unless `after` is the last generation (0: there is none), and these are all allocations of the group that
+    are to run.
     """
 
     namespace: str
     job_id: str
     group: str
-    generation: int
+    after: int
     members: tuple[str, ...]
 
 

@@ -36,9 +36,8 @@ class GangRoster(Value):
     job_id: str
     group: str
     generation: int
+    """The index of the command that formed it: it grows with each, and never comes again, whatever becomes of the job."""
     members: tuple[GangMember, ...]
-    job_version: int = 0
-    """The version of the job when it formed."""
     create_index: int = 0
     modify_index: int = 0
 

@@ -272,8 +272,8 @@ class CommandMaker:
         job_id, group = self._pick(JOBS), self._pick(GROUPS)
         last = getattr(state.gang_rosters.get(("default", job_id, group)), "generation", 0)
         found = candidates(state.allocs_of_job("default", job_id), group)[self._pick((0, 0, 0, 1)) :]
-        generation, members = last + self._pick((1, 1, 1, 0, 2)), tuple(alloc.id for alloc in found)
-        return c.FormGang(namespace="default", job_id=job_id, group=group, generation=generation, members=members)
+        after, members = last + self._pick((0, 0, 0, 1)), tuple(alloc.id for alloc in found)
+        return c.FormGang(namespace="default", job_id=job_id, group=group, after=after, members=members)
 
     def _scale(self, state: Snapshot) -> c.AnyCommand:
         job_id = self._pick(JOBS)
