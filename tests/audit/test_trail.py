@@ -126,6 +126,21 @@ async def test_an_enforced_line_that_is_not_written_fails_its_caller_until_the_d
     ]
 
 
+async def test_a_file_that_cannot_be_looked_at_is_a_failed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_gone(self: AuditFile) -> bool:
+        raise OSError(116, "Stale file handle")
+
+    counts = Counted()
+    async with running(sink(tmp_path), counts=counts) as trail:
+        with monkeypatch.context() as broken:
+            broken.setattr(AuditFile, "_is_gone", is_gone)
+            with pytest.raises(Unavailable):
+                await trail.write(b"{}\n")
+        assert counts["audit.failed"] == 1
+
+
 async def test_a_best_effort_sink_fails_nobody_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_writes(monkeypatch)
     counts = Counted()

@@ -279,7 +279,8 @@ SECOND_TASK = [TASK, TASK | {"Name": "other"}]
 
 def gang(changes: dict[str, Any], *, of_gang: dict[str, Any] | None = None, **of_group: Any) -> dict[str, Any]:
     """A job with a rendezvous."""
-    return group(Count=2, Gang={"Rendezvous": MEET | changes} | (of_gang or {}), **{**WITH_PORT, **of_group})
+    block = {"Rendezvous": MEET | changes} | (of_gang or {})
+    return group(Count=2, Gang=block, **{"Type": "batch", **WITH_PORT, **of_group})
 
 
 def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
@@ -300,8 +301,8 @@ def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
             gang({}, Networks=[{"Mode": "bridge", "DynamicPorts": [{"Label": "meet"}]}]),
             'needs a network with mode = "host"',
         ),
-        (gang({}, Update={"MaxParallel": 1}), "update max_parallel is 1 and the group's count 2"),
-        (gang({}, Update={"MaxParallel": 2, "Canary": 1}), "can have no canaries"),
+        (gang({}, Type="service", Update={"MaxParallel": 1}), "update max_parallel is 1 and the group's count 2"),
+        (gang({}, Type="service", Update={"MaxParallel": 2, "Canary": 1}), "can have no canaries"),
         (gang({}, Tasks=SECOND_TASK), "has one main task, this one has 2 (main, other)"),
         (group(Count=2, Gang={"Elastic": True}), "gang elastic needs a rendezvous block"),
         (group(Count=2, Gang={"Min": 3}), "gang min is 3 and the group's count 2"),

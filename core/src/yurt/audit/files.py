@@ -69,7 +69,10 @@ class AuditFile:
 
     def is_ready(self, more: int, now_ns: int) -> bool:
         """Whether `write` would only append: the file is open, whole and still there, and needs no rotation."""
-        return not (self._is_gone() or self._is_torn or self._is_due(more, now_ns))
+        try:
+            return not (self._is_gone() or self._is_torn or self._is_due(more, now_ns))
+        except OSError:
+            return False  # `write` reports it.
 
     def write(self, lines: bytes, now_ns: int) -> None:
         """Append lines, each with its line break; raises OSError, and then none of them is written."""

@@ -116,14 +116,16 @@ class AuditSink:
         return is_idle and now_s >= self._thread_until_s and self._file.is_ready(size, self._env.now())
 
     def _write_at_once(self, data: bytes) -> None:
-        began_s = self._env.monotonic()
-        error = self._write(data, False)
-        ended_s = self._env.monotonic()
-        if error or ended_s - began_s >= SLOW_WRITE_S:
-            self._thread_until_s = ended_s + THREAD_S
+        error, took_s = self._timed_write(data, False)
+        self._choose_thread(took_s, error)
         self._report_failure(error, 1)
         if error:
             raise Unavailable(NOT_WRITTEN)
+
+    def _choose_thread(self, took_s: float, error: str) -> None:
+        """Write in a thread for a while after a write that was slow or has failed."""
+        if error or took_s >= SLOW_WRITE_S:
+            self._thread_until_s = self._env.monotonic() + THREAD_S
 
     def post(self, data: bytes) -> None:
         """Hand in a line without waiting for it."""
@@ -152,16 +154,23 @@ class AuditSink:
         reopens, self._reopens = self._reopens, False
         if not lines and not reopens:
             return
-        error: str = "the agent is stopping"
+        error, took_s = "the agent is stopping", 0.0
         self._is_flushing = True
         try:
-            error = await self._env.in_thread(self._write, b"".join(line.data for line in lines), reopens)
+            error, took_s = await self._env.in_thread(self._timed_write, b"".join(line.data for line in lines), reopens)
         finally:
             self._is_flushing = False
+            self._choose_thread(took_s, error)
             for line in lines:
                 if line.written is not None and not line.written.done():
                     line.written.set_result(not error)
             self._report_failure(error, len(lines))
+
+    def _timed_write(self, data: bytes, reopens: bool) -> tuple[str, float]:
+        """As `_write`, and how long it took, without the wait for a thread."""
+        began_s = self._env.monotonic()
+        error = self._write(data, reopens)
+        return error, self._env.monotonic() - began_s
 
     def _write(self, data: bytes, reopens: bool) -> str:
         """Write now, in whatever thread; what went wrong, or ""."""

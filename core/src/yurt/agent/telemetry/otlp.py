@@ -15,8 +15,8 @@ from opentelemetry.trace import SpanContext, Status, StatusCode, TraceFlags
 from yurt.agent.telemetry.spans import Attributes, Span
 from yurt.sdk.errors import Unavailable
 
-SEND_LIMIT_S: Final = 10.0
-"""Seconds that one request and its repetitions may take."""
+SEND_LIMIT_S: Final = 4.0
+"""Seconds that one request and its repetitions may take: an agent that stops waits for as long at most."""
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -50,7 +50,11 @@ class OtlpExporter:
 
     def send(self, spans: Sequence[Span]) -> None:
         """Send spans in one request; transient failures are repeated for `SEND_LIMIT_S`. Raises Unavailable."""
-        if self._exporter.export([self._converted(span) for span in spans]) is not SpanExportResult.SUCCESS:
+        try:
+            outcome = self._exporter.export([self._converted(span) for span in spans])
+        except Exception as error:  # Whatever the package raises, these spans are lost.
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+        if outcome is not SpanExportResult.SUCCESS:
             raise Unavailable(self._complaint.text or "the collector refused the spans")
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ def tree_size(folder: str) -> tuple[int, int]:
     for place, _, names in os.walk(folder):
         files += len(names)
         for name in names:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 size += os.lstat(os.path.join(place, name)).st_size
     return files, size
 

@@ -237,6 +237,9 @@ def _look(state: Snapshot, key: GangKey) -> _View:
     group = job.group(key[2]) if job is not None else None
     gang = gang_of(found[0]) if found else None
     members = [find(member.alloc_id) for member in roster.members] if roster is not None else []
+    needed = 1
+    if gang is not None and group is not None:
+        needed = size_needed(gang, group.count, roster, find, found=found)
     return _View(
         state_index=state.index,
         roster=roster,
@@ -244,8 +247,6 @@ def _look(state: Snapshot, key: GangKey) -> _View:
         loss=loss(roster, find) if roster is not None else "",
         is_running=any(alloc is not None and is_live(alloc) for alloc in members),
         found=found,
-        needed=size_needed(gang, group.count, roster, find, found=found)
-        if gang is not None and group is not None
-        else 1,
+        needed=needed,
         is_elastic=gang is not None and gang.elastic,
     )

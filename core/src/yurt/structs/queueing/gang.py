@@ -36,7 +36,7 @@ class GangRoster(Value):
     job_id: str
     group: str
     generation: int
-    """The index of the command that formed it: it grows with each, and never comes again, whatever becomes of the job."""
+    """The index of the command that formed it: it grows, and never comes again, whatever becomes of the job."""
     members: tuple[GangMember, ...]
     create_index: int = 0
     modify_index: int = 0
