@@ -360,6 +360,13 @@ async def test_a_greeting_that_is_not_utf8_is_refused_with_a_reason() -> None:
         assert (answer.kind, "does not begin" in answer.problem) == ("Invalid", True)
 
 
+def send_all(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send bytes and their end; the far side may have refused the connection already."""
+    writer.write(data)
+    with contextlib.suppress(OSError):
+        writer.write_eof()
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_whatever_strangers_send_there_is_a_line_a_minute_and_no_traceback(
     caplog: pytest.LogCaptureFixture, seed: int
@@ -369,9 +376,7 @@ async def test_whatever_strangers_send_there_is_a_line_a_minute_and_no_traceback
         for _ in range(100):
             batch = [await found.stranger() for _ in range(20)]
             for each in batch:
-                each.writer.write(mutated(dice) + dice.randbytes(dice.randrange(0, 40)))
-                with contextlib.suppress(OSError):  # It was refused and closed already.
-                    each.writer.write_eof()
+                send_all(each.writer, mutated(dice) + dice.randbytes(dice.randrange(0, 40)))
             for each in batch:
                 await each.wait_ended()
         assert found.counters["rpc.fail_conn"] + found.counters["rpc.bad_message"] > 1_000

@@ -128,17 +128,21 @@ class GangRendezvous:
         with self._called(key, query) as (gang, call):
             try:
                 async with self._replica.env.timeout(min(query.timeout_s, WAIT_MAX_S)):
-                    while True:
-                        if call.is_sent_away:
-                            raise no_leader()
-                        call.changed.clear()
-                        answer = self._answer(key, gang, query)
-                        if answer.status != WAITING:
-                            return answer
-                        if not await self._form(key, gang):
-                            await call.changed.wait()
+                    return await self._settled(key, gang, call)
             except TimeoutError:
                 return self._answer(key, gang, query)
+
+    async def _settled(self, key: GangKey, gang: _Gang, call: _Call) -> GangAnswer:
+        """The answer that is not `waiting`."""
+        while True:
+            if call.is_sent_away:
+                raise no_leader()
+            call.changed.clear()
+            answer = self._answer(key, gang, call.query)
+            if answer.status != WAITING:
+                return answer
+            if not await self._form(key, gang):
+                await call.changed.wait()
 
     def end_term(self) -> None:
         """Send all who wait here to the next leader."""

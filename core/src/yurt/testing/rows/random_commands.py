@@ -200,15 +200,10 @@ class CommandMaker:
 
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
-        sticky = VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)
+        sticky = {"v": VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)}
+        more = self._pick(({}, {"volumes": sticky}, {"gang": GANG}))
         groups = tuple(
-            factories.group(
-                name,
-                count=self._random.randrange(4),
-                volumes=self._pick(({}, {"v": sticky})),
-                gang=self._pick((None, None, GANG)),
-            )
-            for name in GROUPS[: self._pick((1, 2))]
+            factories.group(name, count=self._random.randrange(4), **more) for name in GROUPS[: self._pick((1, 2))]
         )
         return factories.job(
             self._pick(JOBS),
