@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from yurt.fsm import ApplyResult, apply
 from yurt.fsm.basis import expectation
@@ -201,7 +201,7 @@ class CommandMaker:
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
         sticky = {"v": VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)}
-        more = self._pick(({}, {"volumes": sticky}, {"gang": GANG}))
+        more: dict[str, Any] = self._pick(({}, {"volumes": sticky}, {"gang": GANG}))
         groups = tuple(
             factories.group(name, count=self._random.randrange(4), **more) for name in GROUPS[: self._pick((1, 2))]
         )
