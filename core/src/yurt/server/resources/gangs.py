@@ -35,7 +35,7 @@ WAIT_MAX_S: Final = 60.0
 """The longest wait of one call."""
 
 
-class _Call:
+class _GangCall:
     """A member that waits for a generation, or for the end of one."""
 
     def __init__(self, query: GangQuery) -> None:
@@ -45,7 +45,7 @@ class _Call:
         """This server leads no more."""
 
 
-class _View(NamedTuple):
+class _GangView(NamedTuple):
     """A gang as one state shows it."""
 
     state_index: int
@@ -62,24 +62,24 @@ class _View(NamedTuple):
     is_elastic: bool
 
 
-class _Gang:
+class _GangCalls:
     """The calls of one gang's members."""
 
     def __init__(self) -> None:
-        self.calls: set[_Call] = set()
+        self.calls: set[_GangCall] = set()
         self.waiting: dict[str, int] = {}
         """The allocations that wait for a generation, with the last one that they ran in."""
-        self.view: _View | None = None
+        self.view: _GangView | None = None
         self.is_forming = False
         """A command that forms the next generation is under way."""
 
-    def add(self, call: _Call) -> None:
+    def add(self, call: _GangCall) -> None:
         """A call begins."""
         self.calls.add(call)
         if not call.query.is_running:
             self.waiting[call.query.alloc_id] = call.query.generation
 
-    def discard(self, call: _Call) -> None:
+    def discard(self, call: _GangCall) -> None:
         """A call ends; an allocation waits as long as one of its calls does."""
         self.calls.discard(call)
         query = call.query
@@ -94,7 +94,7 @@ class _Gang:
             if call.query.is_running or not only_running:
                 call.changed.set()
 
-    def end(self, view: _View) -> str:
+    def end(self, view: _GangView) -> str:
         """Why the generation is over: a member is lost or starts again, or an elastic gang gets another one."""
         if view.loss or view.roster is None:
             return view.loss
@@ -112,7 +112,7 @@ class GangRendezvous:
     def __init__(self, replica: Replica, watches: Watches) -> None:
         self._replica = replica
         self._watches = watches
-        self._gangs: dict[GangKey, _Gang] = {}
+        self._gangs: dict[GangKey, _GangCalls] = {}
 
     async def follow(self, query: GangQuery) -> GangAnswer:
         """Answer once a generation has formed with the allocation, or, while it runs, once that one is over.
@@ -132,7 +132,7 @@ class GangRendezvous:
             except TimeoutError:
                 return self._answer(key, gang, query)
 
-    async def _settled(self, key: GangKey, gang: _Gang, call: _Call) -> GangAnswer:
+    async def _settled(self, key: GangKey, gang: _GangCalls, call: _GangCall) -> GangAnswer:
         """The answer that is not `waiting`."""
         while True:
             if call.is_sent_away:
@@ -152,13 +152,13 @@ class GangRendezvous:
             gang.wake()
 
     @contextmanager
-    def _called(self, key: GangKey, query: GangQuery) -> Iterator[tuple[_Gang, _Call]]:
+    def _called(self, key: GangKey, query: GangQuery) -> Iterator[tuple[_GangCalls, _GangCall]]:
         """Count a call while it waits.
 
         Who waits as well need not hear of it, the last one who comes forms the generation; those that run may have to
         start again.
         """
-        gang, call = self._gangs.setdefault(key, _Gang()), _Call(query)
+        gang, call = self._gangs.setdefault(key, _GangCalls()), _GangCall(query)
         cancel = self._watches.add((("allocs", "job", key[:2]), ("gang_rosters", key)), call.changed.set)
         gang.add(call)
         if not query.is_running:
@@ -181,7 +181,7 @@ class GangRendezvous:
             raise Invalid(f"the group of allocation {alloc.id} has no rendezvous")
         return alloc
 
-    def _answer(self, key: GangKey, gang: _Gang, query: GangQuery) -> GangAnswer:
+    def _answer(self, key: GangKey, gang: _GangCalls, query: GangQuery) -> GangAnswer:
         alloc = self._replica.state.allocs.get(query.alloc_id)
         if alloc is None or not is_live(alloc):
             # Its client stops it soon.
@@ -202,14 +202,14 @@ class GangRendezvous:
             is_busy=view.is_running and not end,
         )
 
-    def _view(self, key: GangKey, gang: _Gang) -> _View:
+    def _view(self, key: GangKey, gang: _GangCalls) -> _GangView:
         """The gang in the present state; made once for each, because all members ask after each change."""
         state = self._replica.state
         if gang.view is None or gang.view.state_index != state.index:
             gang.view = _look(state, key)
         return gang.view
 
-    async def _form(self, key: GangKey, gang: _Gang) -> bool:
+    async def _form(self, key: GangKey, gang: _GangCalls) -> bool:
         """Begin the next generation if all of its members wait; whether that was tried."""
         view = self._view(key, gang)
         if gang.is_forming or len(view.found) < max(1, view.needed):
@@ -234,7 +234,7 @@ class GangRendezvous:
         return True
 
 
-def _look(state: Snapshot, key: GangKey) -> _View:
+def _look(state: Snapshot, key: GangKey) -> _GangView:
     roster, find = state.gang_rosters.get(key), state.allocs.get
     found = candidates(state.allocs_of_job(*key[:2]), key[2])
     job = state.jobs.get(key[:2])
@@ -244,7 +244,7 @@ def _look(state: Snapshot, key: GangKey) -> _View:
     needed = 1
     if gang is not None and group is not None:
         needed = size_needed(gang, group.count, roster, find, found=found)
-    return _View(
+    return _GangView(
         state_index=state.index,
         roster=roster,
         members=frozenset(alloc.id for alloc in members if alloc is not None),
