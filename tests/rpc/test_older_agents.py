@@ -100,7 +100,7 @@ def new_node(operations: Any) -> NodeCalls:
     none: Any = None
     return NodeCalls(
         files=none, operations=operations, garbage=none, usage=none, figures=none, metadata=none, token=none,
-        host_volumes=none, is_debug=False,
+        host_volumes=none, history=none, is_debug=False,
     )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ async def test_a_new_member_of_another_gang_waits_for_the_end_of_the_generation(
 
 async def test_a_server_that_leads_no_more_sends_its_callers_away(gang: Members) -> None:
     (first,) = await gang.place(0)
-    rendezvous = gang.bench.server.resources.gangs
+    rendezvous = gang.bench.server.resources.gangs.get()
     waiting = asyncio.ensure_future(rendezvous.follow(GangQuery(node_id=gang.node.id, alloc_id=first)))
     await asyncio.sleep(0.05)
     rendezvous.end_term()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from yurt.fsm.bookkeeping.gangs import form_gang
 from yurt.fsm.children import dispatch_job, launch_periodic_job
 from yurt.fsm.edit import Edit
 from yurt.fsm.jobs import (
@@ -55,6 +54,8 @@ def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
         case RecordScalingEvent():
             return record_scaling(edit, command)
         case FormGang():
+            from yurt.fsm.bookkeeping.gangs import form_gang
+
             return form_gang(edit, command)
         case DeleteJobs():
             delete_dead_jobs(edit, command)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.fsm.bookkeeping.gangs import drop_gangs
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
@@ -243,7 +242,8 @@ def _delete(edit: Edit, job: Job) -> None:
     edit.tx.delete(Tables.periodic_launches, job.key)
     edit.tx.delete(Tables.scaling_events, job.key)
     drop_claims(edit, job.key)
-    drop_gangs(edit, *job.key)
+    for gang in edit.tx.keys_where(Tables.gang_rosters, "job", job.key):
+        edit.tx.delete(Tables.gang_rosters, gang)
 
 
 def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:

@@ -48,11 +48,10 @@ from yurt.server.resources.allocs import Allocs
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.deployments import Deployments
 from yurt.server.resources.disk_migration import DiskMigration
-from yurt.server.resources.gangs import GangRendezvous
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
-from yurt.server.resources.resources import ServerResources
+from yurt.server.resources.resources import LazyGangs, ServerResources
 from yurt.server.resources.services import Services
 from yurt.server.resources.system import System
 from yurt.server.resources.template_queries import TemplateQueries
@@ -183,7 +182,7 @@ def make_resources(
         variables=Variables(replica, base.leader, region=config.region, root_keys=keys.root_keys, keyring=keys.keyring),
         host_volumes=HostVolumes(replica, node_ports.find, region=config.region),
         csi_volumes=CsiVolumes(replica),
-        gangs=GangRendezvous(replica, base.log.watches),
+        gangs=LazyGangs(replica, base.log.watches),
         acl_tokens=acl_tokens,
         acl_policies=acl_policies,
         system=system,

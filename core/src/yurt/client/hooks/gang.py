@@ -10,7 +10,6 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from yurt.client.hooks.gang_variables import HOSTFILE, hostfile_text, variables
 from yurt.client.ports import ServerPort
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.templates.files import write
@@ -52,6 +51,8 @@ class GangHook(TaskHookOf[ClientTask]):
         rendezvous = _rendezvous_of(task)
         if rendezvous is None:
             return None
+        from yurt.client.hooks.gang_variables import HOSTFILE, hostfile_text, variables
+
         found: list[GangRoster] = []
 
         async def meet() -> None:

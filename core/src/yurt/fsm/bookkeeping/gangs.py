@@ -49,9 +49,3 @@ def form_gang(edit: Edit, command: FormGang) -> Rejected | None:
     )
     edit.tx.put(Tables.gang_rosters, key, roster)
     return None
-
-
-def drop_gangs(edit: Edit, namespace: str, job_id: str) -> None:
-    """Delete the rosters of a deleted job."""
-    for key in edit.tx.keys_where(Tables.gang_rosters, "job", (namespace, job_id)):
-        edit.tx.delete(Tables.gang_rosters, key)

@@ -10,7 +10,7 @@ from yurt.rules.problems import one_of, seconds_text
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.policies import Rendezvous
+from yurt.structs.policies import Gang, Rendezvous
 
 FRAMEWORKS: Final = ("none", "torch", "mpi", "jax", "ray")
 BARRIER_MIN: Final = NANOSECONDS
@@ -19,11 +19,8 @@ INTERFACE: Final = re.compile(r"[^\s/\x00-\x1f]{1,15}(,[^\s/\x00-\x1f]{1,15})*")
 """Names of network interfaces, or beginnings of them, as NCCL and Gloo read them."""
 
 
-def gang_problems(job: Job, group: TaskGroup) -> Iterator[str]:
+def gang_problems(job: Job, group: TaskGroup, gang: Gang) -> Iterator[str]:
     """Problems of the block, each named with its key."""
-    gang = group.gang
-    if gang is None:
-        return
     if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
         yield f"gang can only be used with service and batch jobs: a {job.type} job runs on every node that fits"
     if gang.min < 0:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
 from yurt.rules.problems import duplicates, multi_error, nested, one_of
-from yurt.rules.validation.gang import gang_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.rules.validation.service import network_problems, service_problems, volume_problems
 from yurt.rules.validation.task import task_problems, task_warnings
@@ -175,7 +174,10 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
 
 def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
     """Problems inside one group."""
-    yield from gang_problems(job, group)
+    if group.gang is not None:
+        from yurt.rules.validation.gang import gang_problems
+
+        yield from gang_problems(job, group, group.gang)
     if group.requeue is not None or group.checkpoint is not None:
         from yurt.rules.validation.preemption import preemption_problems
 

@@ -116,7 +116,7 @@ class LocalCalls:
     async def follow_gang(self, query: GangQuery) -> GangAnswer:
         """Wait at the rendezvous of a gang for an allocation."""
         self._lead()
-        return await self._gangs.follow(query)
+        return await self._gangs.get().follow(query)
 
     async def caller_rights(self, shown: ShownCredential) -> CallerRights:
         """The rights of a caller on a node's agent."""

@@ -10,7 +10,6 @@ from yurt.server.resources.acl_tokens import AclTokens
 from yurt.server.resources.allocs import Allocs
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.deployments import Deployments
-from yurt.server.resources.gangs import GangRendezvous
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
@@ -19,7 +18,32 @@ from yurt.server.resources.system import System
 from yurt.server.resources.variables import Variables
 
 if TYPE_CHECKING:
+    from yurt.server.log.replica import Replica
+    from yurt.server.resources.gangs import GangRendezvous
     from yurt.server.resources.region_replication import Replication
+    from yurt.state.watch import Watches
+
+
+class LazyGangs:
+    """The rendezvous of gangs, imported with the first one: most servers never have one."""
+
+    def __init__(self, replica: Replica, watches: Watches) -> None:
+        self._replica = replica
+        self._watches = watches
+        self._made: GangRendezvous | None = None
+
+    def get(self) -> GangRendezvous:
+        """The rendezvous."""
+        if self._made is None:
+            from yurt.server.resources.gangs import GangRendezvous
+
+            self._made = GangRendezvous(self._replica, self._watches)
+        return self._made
+
+    def end_term(self) -> None:
+        """Send all who wait here to the next leader."""
+        if self._made is not None:
+            self._made.end_term()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +58,7 @@ class ServerResources:
     variables: Variables
     host_volumes: HostVolumes
     csi_volumes: CsiVolumes
-    gangs: GangRendezvous
+    gangs: LazyGangs
     acl_tokens: AclTokens
     acl_policies: AclPolicies
     system: System
