@@ -118,4 +118,5 @@ def test_plugins_are_listed_and_shown(api: Any, run: Any) -> None:
     for line in ("Version              = 1.2", "create delete", "Node  n2       no answer", "No allocations placed"):
         assert line in out, out
     api.answers["/v1/plugins"] = []
-    assert run("plugin", "status", "x")[2].strip().endswith('No plugin(s) with prefix or ID "x" found')
+    text = 'No plugin(s) with prefix or ID "x" found\n`yurt plugin status` lists them.\n'
+    assert run("plugin", "status", "x")[2].endswith(text)

@@ -37,7 +37,7 @@ def test_a_policy_is_found_by_the_beginning_of_its_id(run: Run, api: Any) -> Non
     assert '"cooldown": "1m"' in out
     assert run("scaling", "policy", "info", "bbbb")[0::2] == (
         1,
-        'No scaling policies with prefix or id "bbbb" found\n',
+        'No scaling policies with prefix or id "bbbb" found\n`yurt scaling policy list` lists them.\n',
     )
 
 
