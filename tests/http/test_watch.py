@@ -96,6 +96,7 @@ async def test_nothing_is_lost_between_a_list_and_its_stream(api: Api) -> None:
 
 async def test_a_reader_that_knows_too_little_reads_its_lists_again(api: Api) -> None:
     await api.register("old")
+    await api.register("older")
     await api.get("/v1/yurt/jobs")
     async with watching(api, JOBS, {"ID": "o", "Kind": "overview"}, index=1) as reader:
         assert (await reader.until(lambda line: "Resync" in line))["Resync"] == ["j", "o"]

@@ -18,6 +18,7 @@ from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import DrainSpec, Node, NodeEvent
+from yurt.structs.queueing.gang import GangQuery
 from yurt.structs.rpc import (
     HeldIdentity,
     IdentityQuery,
@@ -256,6 +257,7 @@ async def test_no_call_may_be_about_another_node(place: Place) -> None:
         "emit_events": (NodeEventsRequest(node_id=OTHER, events=()),),
         "ask_for_template": (TemplateQuery(node_id=OTHER, alloc_id="a", task="t", kind="services"),),
         "claim_csi_volume": (CSIClaimQuery(node_id=OTHER, alloc_id="a", volume="v"),),
+        "follow_gang": (GangQuery(node_id=OTHER, alloc_id="a"),),
         "sign_identity": (IdentityQuery(node_id=OTHER, alloc_id="a", task="t"),),
         "caller_rights": (OTHER, ShownCredential()),
     }
