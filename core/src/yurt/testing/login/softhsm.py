@@ -18,7 +18,7 @@ MAKE_KEYS: Final = """
 import json, sys
 import pkcs11
 spec = json.loads(sys.argv[1])
-token = pkcs11.lib(spec["lib"]).get_token(token_label=wanted["token"])
+token = pkcs11.lib(spec["lib"]).get_token(token_label=spec["token"])
 with token.open(rw=True, user_pin=spec["pin"]) as session:
     for key_id, (label, kind) in spec["keys"].items():
         make = session.generate_key if kind == "AES" else session.generate_keypair
