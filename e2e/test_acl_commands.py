@@ -127,6 +127,7 @@ queue accuracy -node-pool=default
 queue why svc
 whatif
 quota list
+quota plan quota.hcl
 quota apply quota.hcl
 quota status small
 quota inspect small
