@@ -37,15 +37,15 @@ class RowPosition(NamedTuple):
 
 
 class SeenRow(NamedTuple):
-    """Rows as a caller sees them: those that `is_filter_of` rejects do not exist; None: all exist."""
+    """Rows as a caller sees them: those that `is_selected` rejects do not exist; None: all exist."""
 
     index: int  # type: ignore[assignment]
     rows: Iterable[Any]
-    is_filter_of: Callable[[Any], bool] | None
+    is_selected: Callable[[Any], bool] | None
 
     def among(self, rows: Iterable[Any]) -> Iterable[Any]:
         """The wanted rows of a slice."""
-        return rows if self.is_filter_of is None else filter(self.is_filter_of, rows)
+        return rows if self.is_selected is None else filter(self.is_selected, rows)
 
 
 class Delta(NamedTuple):
@@ -84,20 +84,20 @@ class LiveRows:
     async def rows(self, place: RowPosition) -> SeenRow:
         """All rows of a place, now."""
         state = await self._models.refreshed()
-        is_filter_of = self._filter_of(place)
+        is_selected = self._filter_of(place)
         if place.kind == JOBS.name:
             if place.parent and place.namespace != ALL:
                 keys = state.jobs.keys_where("parent", (place.namespace, place.parent))
                 found = (self._models.jobs.get(key) for key in keys)
-                return SeenRow(state.index, [row for row in found if row is not None], is_filter_of)
-            return SeenRow(state.index, list(self._models.jobs.values()), is_filter_of)
+                return SeenRow(state.index, [row for row in found if row is not None], is_selected)
+            return SeenRow(state.index, list(self._models.jobs.values()), is_selected)
         if place.kind == NODES.name:
-            return SeenRow(state.index, list(self._models.nodes.values()), is_filter_of)
+            return SeenRow(state.index, list(self._models.nodes.values()), is_selected)
         if place.job and place.namespace != ALL:
-            return SeenRow(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_filter_of)
+            return SeenRow(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_selected)
         if place.node:
-            return SeenRow(state.index, state.allocs.each_where("node", place.node), is_filter_of)
-        return SeenRow(state.index, state.allocs.values(), is_filter_of)
+            return SeenRow(state.index, state.allocs.each_where("node", place.node), is_selected)
+        return SeenRow(state.index, state.allocs.values(), is_selected)
 
     async def card_lists(self, node_ids: Iterable[str]) -> list[list[dict[str, Any]]]:
         """The devices of nodes with their users."""
