@@ -136,14 +136,21 @@ def run(agent: Agent, step: Step, kept: dict[str, str]) -> None:
 
 
 def difference(done: subprocess.CompletedProcess[str], step: Step) -> str:
-    """What a command showed otherwise than its page, in words; nothing when it showed what it should."""
-    output = done.stdout + done.stderr
+    """What a command showed otherwise than its page, in words; nothing when it showed what it should.
+
+    Columns are as wide as what stands in them, so any number of spaces counts as one.
+    """
+    output = one_space(done.stdout + done.stderr)
     if done.returncode != step.code:
         return f"{shlex.join(step.command)} exited {done.returncode}:\n{output}"
     at = 0
-    for line in step.expected:
+    for line in map(one_space, step.expected):
         found = output.find(line, at)
         if found < 0:
             return f"{shlex.join(step.command)} did not show {line!r} in:\n{output}"
         at = found + len(line)
     return ""
+
+
+def one_space(text: str) -> str:
+    return re.sub(r" +", " ", text)

@@ -91,6 +91,7 @@ function Lines({ buffer, version, found, labels, times, wrap, jump }) {
     box.current.scrollTop = Math.max(0, jump * LINE - height / 2);
   }, [jump]);
   const scrolled = () => {
+    if (!box.current) return; // The page has been left.
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     atEnd.current = scrollHeight - scrollTop - clientHeight < LINE * 2;
     setTop(scrollTop);
