@@ -100,7 +100,7 @@ class QuotaTree:
         return PROTECTION if share is None else share.protection
 
 
-class _Known:
+class _KnownTree:
     """What was made of a table of quotas, by region."""
 
     __slots__ = ("has_guarantees", "trees")
@@ -111,7 +111,7 @@ class _Known:
         """With the table of namespaces of which each was made."""
 
 
-_known: Final[WeakKeyDictionary[object, _Known]] = WeakKeyDictionary()
+_known: Final[WeakKeyDictionary[object, _KnownTree]] = WeakKeyDictionary()
 """By table of quotas. Not kept in the columns, which `apply` would have to build for it."""
 
 
@@ -143,11 +143,11 @@ def known_tree(state: Snapshot, region: str) -> QuotaTree:
     return tree
 
 
-def _known_of(state: Snapshot) -> _Known:
+def _known_of(state: Snapshot) -> _KnownTree:
     found = _known.get(state.quotas)
     if found is None:
         # Attempts run in threads; of two that come at once, both go on with the same.
-        found = _known.setdefault(state.quotas, _Known())
+        found = _known.setdefault(state.quotas, _KnownTree())
     return found
 
 

@@ -107,7 +107,7 @@ class TaskHooks:
 
         async def notify() -> None:
             await asyncio.gather(
-                *(_noted(task, hook.name, called(hook.started, task, handle)) for hook in self._starting)
+                *(_noted(task, hook.name, partial(hook.started, task, handle)) for hook in self._starting)
             )
 
         await finish_unless(ended, notify())
@@ -119,7 +119,7 @@ class TaskHooks:
 
     async def _exit(self, task: ClientTask, result: ExitResult) -> None:
         for hook in self._exiting:
-            await _noted(task, hook.name, called(hook.exited, task, result))
+            await _noted(task, hook.name, partial(hook.exited, task, result))
 
     async def recover(self, task: ClientTask) -> None:
         """Have every hook take up a run that an earlier agent started.
@@ -184,7 +184,8 @@ async def additions_of(work: Awaitable[Additions | None]) -> Additions | None:
     return given
 
 
-async def _noted(task: ClientTask, name: str, work: Awaitable[None]) -> None:
-    error = await outcome_of(work)
+async def _noted(task: ClientTask, name: str, step: Callable[[], Awaitable[None]]) -> None:
+    """Take a step, and note its failure; one that is cancelled before its turn has made no coroutine."""
+    error = await outcome_of(called(step))
     if error is not None:
         task.note(events.hook_failed(failure_text(name, error)))

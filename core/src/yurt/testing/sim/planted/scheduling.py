@@ -174,8 +174,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.scheduler.plan_check",
-                "if _is_limited(snapshot, plan, limits):",
-                "if rejected and _is_limited(snapshot, plan, limits):",
+                "if is_limited:",
+                "if rejected and is_limited:",
             ),
         ),
         ("C6",),
