@@ -43,6 +43,7 @@ def test_a_line_that_swallowed_a_brace_or_is_one_of_several_ends_the_findings(sp
         ("region = /bin/x", "double quotes"),
         ("priority == 3", "Write one '='"),
         ("memory = 256M", "write memory = 256."),
+        ("memory = 32 GB", "write memory = 32768."),
         ("cpu = 500Mhz", "write cpu = 500"),
         ("kill_timeout = 30s", 'kill_timeout = "30s"'),
         ("meta { a = 1\n b = 2\n }", "new line behind the opening brace"),

@@ -138,10 +138,12 @@ class BodyParser(ExpressionParser):
         self.reject("Missing newline after argument", "An argument definition must end with a newline.", hint=hint)
 
     def unit_hint(self) -> str | None:
-        """What to write instead of `memory = 256M`, when a word stands right behind a number."""
+        """What to write instead of `memory = 256M` or `memory = 1 GB`, when a unit stands behind a number."""
         at = self.at
-        if (*self.kinds[at - 3 : at + 1],) != (IDENT, "=", NUMBER, IDENT) or self.ends[at - 1] != self.starts[at]:
+        if (*self.kinds[at - 3 : at + 1],) != (IDENT, "=", NUMBER, IDENT):
             return None
+        if self.ends[at - 1] != self.starts[at] and self.kinds[at + 1] in ("=", "{"):
+            return None  # The next argument or block, on the same line.
         return unit_hint(self.word(at - 3), self.word(at - 1) + self.word(at))
 
     def ends_item(self, kind: str) -> bool:
