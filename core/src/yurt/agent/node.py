@@ -357,11 +357,11 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         links=links,
         http=HttpEdge(runner, http_context(tls), http_limits(config), task_sockets, trail),
         plugins=AgentPlugins(plugins, binaries, [each for each in loaded.statuses if each.state == FAILED]),
-        beside={**_pushes(config, app), **_traces(config, app)},
+        beside={**_metric_tasks(config, app), **_trace_tasks(config, app)},
     )
 
 
-def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+def _metric_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
     """The tasks that push the agent's metrics, if a sink is configured."""
     settings = sink_settings(config)
     if not settings.is_used:
@@ -378,7 +378,7 @@ def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
     return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
 
 
-def _traces(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+def _trace_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
     """The task that exports traces, if a collector is configured."""
     settings, context = trace_settings(config), app[CONTEXT]
     if settings is None or context.server is None:

@@ -160,7 +160,7 @@ def _is_restart(state: TaskState) -> bool:
 
 
 def _begun_at(alloc: Allocation) -> UnixNano:
-    """When an allocation that is no longer pending began to run or ended: at the first start of a task, if any."""
+    """The first start of a task; if none has started, when the allocation changed last."""
     started = started_at(alloc)
     return UnixNano(max(started, alloc.create_time)) if started else alloc.modify_time
 

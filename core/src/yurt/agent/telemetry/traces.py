@@ -117,7 +117,7 @@ class TraceExport:
             self._source.metrics.count("agent.traces.dropped", excess)
 
     async def _send(self) -> None:
-        """Send what waits, a batch at a time."""
+        """Send the queued spans in batches, until the queue is empty or a batch fails."""
         while self._queue:
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
             try:

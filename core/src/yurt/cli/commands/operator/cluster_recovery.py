@@ -21,7 +21,7 @@ LOG_FOLDER, MEMBER_FOLDER = "log", "etcd"
 
 
 class RecoveredState(NamedTuple):
-    """The state, where its parts come from, and what is damaged ("": nothing that is known)."""
+    """The recovered state, the files it comes from, and the damage found ("" for none)."""
 
     state: Snapshot
     snapshot_index: int

@@ -276,7 +276,7 @@ COMMANDS = (
         "Show what the damaged log of a stopped server lost, and give it up",
         recover_log,
         (
-            switch("accept-loss", "Give the lost commands up and have the server start with what is sound."),
+            switch("accept-loss", "Start the server with the commands that can be read; the lost ones are gone."),
             text("output", "Save the sound state as a snapshot in this new file; change nothing else."),
         ),
         (1, 1),
