@@ -4,8 +4,9 @@
 
 Three servers hold the same nodes and jobs: one without access control, one with it and 1,000 policies, and one more
 without it, the control. A slice is a few requests to the first and to another one in turn, request by request, so that
-what else the machine does meets both; registrations go in blocks, each server first every other time. Rates are those
-of one connection, and of eight for registrations.
+what else the machine does meets both; registrations go in blocks, each server first every other time. Each caller has a
+connection of its own, as clients have, and the server without access control has as many. Rates are those of one
+request at a time, and of eight for registrations.
 
 The loss is the median of the slices' ratios, with its quartiles: by the clock, and by the processor time of the
 server, which other processes disturb less. The control's loss is the difference between two equal servers on this
@@ -24,7 +25,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
 from bench.server import BenchedServer, Connection, running, service_job
@@ -256,16 +257,20 @@ def measured(case: Case, off: Side, on: Side, rounds: int) -> list[Slice]:
 
 
 def alternated(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:
-    """Reads over one connection to each server, in turn; by the clock the median."""
+    """Reads in turn, over as many connections to each server as there are callers; by the clock the median."""
     took: tuple[list[float], list[float]] = ([], [])
-    with Connection(off.server.port) as first, Connection(on.server.port) as second:
+    callers = max(len(off.secrets), len(on.secrets))
+    with ExitStack() as stack:
+        first, second = (
+            [stack.enter_context(Connection(side.server.port)) for _ in range(callers)] for side in (off, on)
+        )
         servers = ((off, first, took[0]), (on, second, took[1]))
         before = [side.server.cpu_s for side in (off, on)]
         for number in asked:
-            for side, connection, of_side in servers if number % 2 else servers[::-1]:
+            for side, connections, of_side in servers if number % 2 else servers[::-1]:
                 request = case.request(number, side.secrets[number % len(side.secrets)])
                 begin = time.perf_counter()
-                checked(*connection.ask(request))
+                checked(*connections[number % callers].ask(request))
                 of_side.append(time.perf_counter() - begin)
         after = [side.server.cpu_s for side in (off, on)]
     cpu_s = [(late - early) / len(asked) for early, late in zip(before, after, strict=True)]

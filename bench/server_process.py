@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from pathlib import Path
 
 import uvloop
 from aiohttp import web
+from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.edge.client_errors import STRANGERS
+from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig, ServerConfig
@@ -72,11 +76,12 @@ async def serve(port: int, nodes: int, folder: str, *, has_acl: bool) -> None:
         await ready.wait()
         clients = SimulatedClients(server, [replace(node(number, 0), datacenter="dc1") for number in range(nodes)])
         await clients.register()
-        runner = web.AppRunner(
-            make_app(server.http, None, AgentInfo(name="bench")), access_log=None, shutdown_timeout=0.5
-        )
+        app = make_app(server.http, None, AgentInfo(name="bench"))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        connections = Connections(strangers=app[STRANGERS], options=HTTP_OPTIONS)
+        listening = socket.create_server(("127.0.0.1", port))
+        await ServedAddress(runner, listening, connections, tls=None, handshake_s=0).start()
         tasks = [group.create_task(clients.run())]
         print("ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -18,6 +18,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.answer_cache import AnswerCache
 from yurt.http.authentication import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
+from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease, OpenLeases
 from yurt.http.pieces import ZippedTexts
@@ -255,9 +256,15 @@ async def identified(context: Context, request: web.Request) -> Actor:
     if callers is None:
         return actor_of(request)
     token = token_text(request)
+    protocol = request.protocol
+    last = protocol.last_secret if isinstance(protocol, ApiProtocol) else None
+    if last is not None and callers.is_shown_again(last, token):
+        return Actor(caller=last.caller, origin=origin_of(request))
     caller = callers.secret(token)
     if caller is None:
         caller = await callers.shown(token)
+    elif isinstance(protocol, ApiProtocol):
+        protocol.last_secret = callers.last_secret(token, caller)
     return Actor(caller=caller, origin=origin_of(request))
 
 

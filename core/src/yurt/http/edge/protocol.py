@@ -12,7 +12,7 @@ defect (`yurt.http.edge.client_errors`).
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
@@ -21,6 +21,9 @@ from aiohttp.streams import StreamReader
 from yurt.access import Origin
 from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.sdk.value import Value
+
+if TYPE_CHECKING:
+    from yurt.server.keys.callers import LastSecret
 
 LOOK_S = 1.0
 """The interval at which an arriving body is checked."""
@@ -77,6 +80,8 @@ class ApiProtocol(web.RequestHandler):
         self.is_task_api = connections.is_task_api
         self.origin: Origin | None = None
         """Where the requests of the connection come from, once it was asked (`yurt.http.authentication`)."""
+        self.last_secret: LastSecret | None = None
+        """The stored secret that its last request showed, as long as the connection lasts."""
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False

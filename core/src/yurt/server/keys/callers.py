@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import sha256
-from typing import Final
+from hmac import compare_digest
+from typing import Final, NamedTuple
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.lru_cache import LruCache
@@ -50,6 +51,15 @@ class _Signed(Times):
     """A caller whose token a root key signed, with its times."""
 
     caller: ShownWorkload | ShownNode | InvalidToken = InvalidToken(problem=NO_ID)
+
+
+class LastSecret(NamedTuple):
+    """The stored secret that the last request of a connection showed."""
+
+    text: str
+    tokens: object
+    """The table of tokens in which it was found."""
+    caller: ShownToken
 
 
 class Callers:
@@ -94,6 +104,23 @@ class Callers:
         if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", caller.secret_hash):
             self._of_secrets[digest] = caller
         return caller
+
+    def last_secret(self, token: str, caller: Caller) -> LastSecret | None:
+        """What a connection may keep of a caller that `secret` returned; None where that is no stored secret."""
+        tokens = self._replica.writer.state.acl_tokens
+        if isinstance(caller, ShownToken) and tokens.count_where("secret", caller.secret_hash):
+            return LastSecret(token, tokens, caller)
+        return None
+
+    def is_shown_again(self, last: LastSecret, token: str) -> bool:
+        """Whether the token is the secret that the connection showed last, and no token has changed since.
+
+        Nearly all connections show one secret, and to compute its digest costs more than all else that is asked about
+        a caller. The comparison takes the same time wherever the texts differ, because a proxy may send requests of
+        several callers over one connection.
+        """
+        is_same_table = last.tokens is self._replica.writer.state.acl_tokens
+        return is_same_table and token.isascii() and compare_digest(last.text, token)
 
     async def shown(self, token: str) -> Caller:
         """The caller of this text; an invalid token has no rights, not even those of anonymous callers.
