@@ -1,11 +1,14 @@
 """Nothing decides by the text of an error: reasons are compared (`yurt.sdk.errors`), texts are for people.
 
+Log lines begin with fixed words, so that they can be searched.
+
 The edges that read what foreign programs say are listed with their reasons; they turn words into a class or a reason.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -199,3 +202,58 @@ def test_the_words_of_a_change_of_leaders_are_written_in_one_place_with_their_re
         if isinstance(node, ast.Constant) and node.value in words
     ]
     assert not found, found
+
+
+MAYBE = re.compile(r"""log\w*\.[a-z]+\([^"']{0,80}f?["'][^A-Za-z]""")
+"""Most files hold no such call, and to parse them all takes seconds."""
+LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+WHOLE_LINES: dict[str, str] = {
+    "core/src/yurt/client/allocations/runners.py": "a line of `lifecycle_line`, which begins with fixed words",
+    "core/src/yurt/server/log/job_log_lines.py": "the lines of `lifecycle_lines` begin with fixed words",
+}
+"""Files that log lines made elsewhere, and how those begin."""
+
+
+def _begins_with_value(text: ast.expr) -> bool:
+    """Whether the first word of a format depends on values."""
+    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return not first.value[:1].isalpha()
+    return isinstance(first, ast.FormattedValue)
+
+
+def log_lines_without_words(tree: ast.AST) -> Iterator[int]:
+    """The line numbers of log calls whose message begins with a value."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=level), args=[first, *others]) if level in LEVELS:
+                name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                text = others[0] if level == "log" and others else first
+                if "log" in name.lower() and _begins_with_value(text):
+                    yield node.lineno
+
+
+def test_log_lines_begin_with_fixed_words() -> None:
+    found = [
+        f"{name}:{line}"
+        for folder in SOURCES
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (name := path.relative_to(ROOT).as_posix()) not in WHOLE_LINES and ".venv" not in path.parts
+        if MAYBE.search(text := path.read_text())
+        for line in log_lines_without_words(ast.parse(text))
+    ]
+    assert not found, f"begin with words that can be searched, and end with key=value pairs: {found}"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_found"),
+    [
+        ('log.info("%s: name=%s", state, name)', True),
+        ('log.log(level, f"{name} is full")', True),
+        ("self._log.warning('\"%s\" is not valid', name)", True),
+        ('log.info("server joined: name=%s", name)', False),
+        ("progress.log(level, text)", False),
+    ],
+)
+def test_a_log_line_that_begins_with_a_value_is_seen(call: str, *, is_found: bool) -> None:
+    assert bool(list(log_lines_without_words(ast.parse(call)))) is is_found

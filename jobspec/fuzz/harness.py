@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the job file language by atheris: `make fuzz`, `python jobspec/fuzz/harness.py TARGET`.
+"""Coverage-guided fuzzing of the job file language with atheris: `make fuzz`, `python jobspec/fuzz/harness.py TARGET`.
 
 A target takes a text and does with it what the package promises to bear. Nothing but JobspecError may come out, no
 input may take longer than libFuzzer's -timeout, and what was read must survive being formatted and written. Further
@@ -60,7 +60,7 @@ _RANDOM = ("uuidv4", "bcrypt", "timestamp")
 
 
 def job(text: str) -> None:
-    """A job file: read, told, written and read again."""
+    """Parse a job file, render its findings, write the job and parse it again."""
     try:
         parsed = parse_job_with_findings(text, filename=NAME)
     except JobspecError as error:
@@ -74,7 +74,7 @@ def job(text: str) -> None:
 
 
 def variables(text: str) -> None:
-    """A job file, a variable's setting and the environment, divided by NUL."""
+    """Parse a job file with a variable's setting and environment, separated by NUL."""
     source, _, rest = text.partition("\0")
     setting, _, value = rest.partition("\0")
     inputs = Inputs([setting] if setting else [], environ={"NOMAD_VAR_a": value}, strict=False)
@@ -85,7 +85,7 @@ def variables(text: str) -> None:
 
 
 def body(text: str) -> None:
-    """A configuration file."""
+    """Parse a configuration file."""
     try:
         json.dumps(parse_body(text, filename=NAME))
     except JobspecError as error:
@@ -93,7 +93,7 @@ def body(text: str) -> None:
 
 
 def layout(text: str) -> None:
-    """The formatter: twice is once, and the content stays the same."""
+    """The formatter is idempotent and keeps the content."""
     try:
         once = format_source(text)
     except JobspecError as error:
@@ -104,7 +104,7 @@ def layout(text: str) -> None:
 
 
 def content(text: str) -> Any:
-    """What a file says; None when it says nothing. Line ends count as the formatter's."""
+    """The content of a file; None for a file with errors. Line ends are normalised as the formatter does."""
     try:
         return parse_body(text.replace("\r\n", "\n"), filename=NAME)
     except JobspecError:
@@ -112,7 +112,7 @@ def content(text: str) -> Any:
 
 
 def template(text: str) -> None:
-    """A bare template, as JSON strings are."""
+    """Parse a bare template, as in JSON strings."""
     tokens = tokenize_template(text)
     parser = ExpressionParser(text, tokens)
     try:
@@ -124,7 +124,7 @@ def template(text: str) -> None:
 
 
 def expression(text: str) -> None:
-    """An expression with something to refer to."""
+    """Evaluate an expression in a scope with a few names."""
     try:
         node = parse_expression(SourceText(NAME, text))
         Evaluator(text).evaluate(node, NameScope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
@@ -135,7 +135,7 @@ def expression(text: str) -> None:
 
 
 def lines_and_tokens(text: str) -> None:
-    """A body read by lines is the one that its tokens give."""
+    """The fast path and the token parser give the same body."""
     for is_lenient in (False, True):
         found = lines.read_body(text, is_lenient=is_lenient)
         try:
@@ -147,7 +147,7 @@ def lines_and_tokens(text: str) -> None:
 
 
 def told(error: JobspecError, text: str) -> None:
-    """Whatever is wrong can be shown."""
+    """Every finding can be rendered."""
     assert error.diagnostics
     assert render(error.diagnostics, {NAME: text})
     json.dumps(to_sarif(error.diagnostics))
@@ -167,13 +167,13 @@ TARGETS: dict[str, Callable[[str], None]] = {
 
 
 def seeds(target: str, folder: Path) -> None:
-    """The project's own examples as a first corpus."""
+    """The project's own examples as the initial corpus."""
     for number, path in enumerate(sorted((FOLDER / "seeds").glob(f"{target}-*")) or sorted(FOLDER.glob("seeds/job-*"))):
         (folder / f"seed{number}").write_bytes(path.read_bytes())
 
 
 def main() -> None:
-    """Fuzz one target until libFuzzer's own limits end it."""
+    """Fuzz one target until libFuzzer stops."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] not in TARGETS:
         sys.exit(f"usage: harness.py {'|'.join(TARGETS)} [libFuzzer arguments]")

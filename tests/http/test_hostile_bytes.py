@@ -150,7 +150,7 @@ def test_a_peer_has_one_line_a_minute_and_all_peers_a_hundred(caplog: pytest.Log
         lines.report("10.0.0.1:999", f"line {number}", now_s=number)
     assert len(caplog.records) == 1
     lines.report("10.0.0.1", "again", now_s=LINE_INTERVAL_S)
-    assert caplog.records[-1].getMessage() == "again: peer=10.0.0.1 left_out=49"
+    assert caplog.records[-1].getMessage() == "connection problem: peer=10.0.0.1 suppressed=49 problem=again"
     for number in range(1_000):
         lines.report(f"10.1.{number // 250}.{number % 250}", "x", now_s=LINE_INTERVAL_S)
     assert len(caplog.records) == 1 + PEERS_MAX

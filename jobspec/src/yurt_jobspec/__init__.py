@@ -1,4 +1,4 @@
-"""HCL2 job files to API-shaped jobs, with diagnostics that point at the file.
+"""Converts HCL2 job files to jobs in the API's shape, with diagnostics that name positions in the file.
 
 Names are loaded when they are first used, so that importing the package costs next to nothing.
 """

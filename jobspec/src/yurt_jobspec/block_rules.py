@@ -49,7 +49,7 @@ def _constraint(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> N
 
 
 def _warn_of_presence(decoder: Decoder, operator: str, block: BlockNode) -> None:
-    """The file format takes `is_set = true` and drops it: what is left compares with `value`, which is seldom meant."""
+    """Warn of `is_set = true`: the format drops it, so that the constraint compares with `value`."""
     found = next((each for each in block.body.attributes if each.name == operator), None)
     start, end = (found.start, found.end) if found is not None else (block.start, block.name_end)
     detail = f"{operator} is no short form: the constraint compares the attribute with `value`, or with nothing."

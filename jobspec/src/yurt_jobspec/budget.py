@@ -28,11 +28,11 @@ _CHARACTERS_PER_ELEMENT = 64
 
 
 class BudgetExhausted(EvaluationError):
-    """No `try` may catch this one."""
+    """The budget is exhausted; `try` does not catch this error."""
 
 
 class EvaluationBudget:
-    """What may still be spent. `node` is anything with a start and an end, the place to report."""
+    """The remaining budget. `node` is any object with a start and an end: the place to report."""
 
     __slots__ = ("_weights", "characters", "elements", "work")
 
@@ -43,29 +43,29 @@ class EvaluationBudget:
         self._weights: dict[int, tuple[int, Value]] = {}
 
     def charge(self, elements: int, node: Any) -> None:
-        """Elements are produced."""
+        """Charge for new elements."""
         self.elements -= elements
         if self.elements < 0:
             exhausted(node, f"The job's expressions may produce {MAX_ELEMENTS} elements altogether.")
 
     def charge_text(self, length: int, node: Any) -> None:
-        """Text is produced."""
+        """Charge for new text."""
         self.characters -= length
         if self.characters < 0:
             exhausted(node, f"The job's expressions may produce {MAX_CHARACTERS} characters of text altogether.")
 
     def charge_work(self, value: Value, node: Any) -> None:
-        """A value is looked at as a whole."""
+        """Charge for a traversal of a whole value."""
         self.charge_steps(self.weigh(value, node), node)
 
     def charge_steps(self, steps: int, node: Any) -> None:
-        """Work that is not proportional to the size of a value."""
+        """Charge for work that is not proportional to a value's size."""
         self.work -= steps
         if self.work < 0:
             exhausted(node, f"The job's functions may work on {MAX_WORK} elements altogether.")
 
     def weigh(self, value: Value, node: Any) -> int:
-        """The weight of a value; refuses one that is too heavy."""
+        """The weight of a value; raises for one above the limit."""
         if type(value) is str:
             return 1 + len(value) // _CHARACTERS_PER_ELEMENT
         items = items_of(value)
@@ -87,5 +87,5 @@ class EvaluationBudget:
 
 
 def exhausted(node: Any, detail: str) -> NoReturn:
-    """Raise for a value or a job that asks for too much."""
+    """Raise for a value or a job above its limit."""
     raise BudgetExhausted((OffsetDiagnostic("Expression result too large", detail, node.start, node.end),))

@@ -1,4 +1,4 @@
-"""Function calls: finding the function, converting the arguments, blaming the right one when the call fails.
+"""Function calls: look the function up, convert the arguments, and report a failure at the right argument.
 
 Three functions are not in the registry because they do not take plain values: `try` and `can` look at whether an
 argument has a value at all, and the second argument of `convert` is a type.
@@ -47,7 +47,7 @@ def call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
 
 
 def _work(name: str, arguments: list[Value]) -> int:
-    """The work of a function that takes long for little data."""
+    """The work of a function that is slow even for little data."""
     from .functions import hashing
 
     steps: int = getattr(hashing, f"{name}_work")(arguments)
@@ -55,7 +55,7 @@ def _work(name: str, arguments: list[Value]) -> int:
 
 
 def spread_arguments(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> tuple[list[Value], list[Expr]]:
-    """The values and the expression that each came from; a last argument with `...` is spread out."""
+    """The argument values, each with its expression; a last argument with `...` is expanded."""
     values = evaluator.every(node.arguments, scope)
     nodes = list(node.arguments)
     if not node.spread:
@@ -83,7 +83,7 @@ def check_count(node: FunctionCall, function: FunctionSpec, arguments: list[Valu
 
 
 def converted_arguments(function: FunctionSpec, arguments: list[Value], nodes: list[Expr]) -> list[Value]:
-    """The arguments in the types of their parameters: all of the wrong type are told, and then nulls."""
+    """The arguments as their parameters' types; reports all wrong types at once, then nulls."""
     converted: list[Value] = []
     problems: list[OffsetDiagnostic] = []
     for index, value in enumerate(arguments):
@@ -135,7 +135,7 @@ def charge_result(evaluator: Evaluator, result: Value, node: FunctionCall) -> No
 
 
 def try_all(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
-    """`try`: the first argument that has a value."""
+    """The function `try`: the first argument that evaluates without an error."""
     if not node.arguments:
         raise fail("Not enough function arguments", "try needs at least one argument.", node.close, node.close + 1)
     reasons: list[str] = []
@@ -151,7 +151,7 @@ def try_all(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value
 
 
 def can(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> bool:
-    """`can`: does the argument have a value?"""
+    """The function `can`: whether the argument evaluates without an error."""
     if len(node.arguments) != 1:
         raise fail("Not enough function arguments", "can needs exactly one argument.", node.close, node.close + 1)
     try:
@@ -164,7 +164,7 @@ def can(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> bool:
 
 
 def convert_call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
-    """`convert(value, type)`; the second argument is a type, not a value."""
+    """The function `convert(value, type)`; its second argument is a type expression."""
     if len(node.arguments) != 2:
         raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
     value, target = evaluator.evaluate(node.arguments[0], scope), read_type(node.arguments[1])

@@ -1,4 +1,4 @@
-"""Bodies to API objects, led by the tables of `schema`.
+"""Converts bodies to API objects, as the tables in `schema` prescribe.
 
 One method decodes any block: it starts from the zero values, converts each argument to its kind, decodes nested
 blocks into lists, single objects or maps, and lets `block_rules` apply the rules that a table cannot say. Findings are
@@ -41,16 +41,14 @@ _ONCE = _MAPS | {"block"}
 
 
 class Placed(NamedTuple):
-    """A block to decode, with the scope that its expressions see."""
+    """A block to decode, with the names in scope."""
 
     block: BlockNode
     scope: NameScope
 
 
 class Decoder:
-    """Decodes the bodies of one file. `marks` remembers where each object and field came from when `with_marks` is
-    set.
-    """
+    """Decodes the bodies of one file; with `with_marks`, `marks` records the position of each object and field."""
 
     def __init__(
         self, source: SourceText, evaluator: Evaluator, *, findings: Findings | None = None, with_marks: bool = False
@@ -66,7 +64,7 @@ class Decoder:
         self.findings.add(self.source, OffsetDiagnostic(summary, detail, start, end, hint))
 
     def record(self, error: EvaluationError) -> None:
-        """Keep the problems of a failed evaluation; running out of budget ends everything."""
+        """Record the problems of a failed evaluation; an exhausted budget ends the decoding."""
         self.findings.add_all(self.source, error.problems)
         if isinstance(error, BudgetExhausted):
             raise error
@@ -81,7 +79,7 @@ class Decoder:
     # Blocks.
 
     def decode(self, placed: Placed, schema: BlockSchema) -> dict[str, Any]:
-        """A block as the object that the API knows."""
+        """A block as an API object."""
         block = placed.block
         result: dict[str, Any] = dict(schema.zeros)
         for field, label in zip(schema.labels, block.labels, strict=False):
@@ -175,7 +173,7 @@ class Decoder:
     # Dynamic blocks.
 
     def expanded(self, blocks: tuple[BlockNode, ...], scope: NameScope) -> Iterator[Placed]:
-        """The blocks of a body with each dynamic block replaced by what it generates."""
+        """The blocks of a body, with each dynamic block replaced by the blocks it generates."""
         for block in blocks:
             if block.type != "dynamic":
                 yield Placed(block, scope)
@@ -274,7 +272,7 @@ class Decoder:
             self.mark(result, field.field, attribute.start, attribute.end)
 
     def warn_of_bare_word(self, node: RootVariable) -> None:
-        """`driver = docker`: allowed, as a reference to something that only the node knows, but hardly ever meant."""
+        """Warn of `driver = docker`: a reference that only the node resolves, usually a missing quote."""
         detail = f'There is no variable {node.name} here; the value is the text "${{{node.name}}}".'
         hint = f'Write "{node.name}" if the word itself is meant.'
         problem = OffsetDiagnostic("Word without quotes", detail, node.start, node.end, hint)
@@ -301,7 +299,7 @@ class Decoder:
     def map_argument(
         self, attribute: AttributeNode, child: ChildBlock, scope: NameScope, result: dict[str, Any]
     ) -> None:
-        """`meta = { ... }`, which means the same as the block."""
+        """The argument form of a block, as in `meta = { ... }`."""
         try:
             value = self.evaluator.evaluate(attribute.value, scope)
         except EvaluationError as error:
@@ -339,7 +337,7 @@ class Decoder:
         return target
 
     def free_block(self, target: dict[str, Any], placed: Placed) -> None:
-        """A block of a free-form block; labels become keys around its content."""
+        """A block inside a free-form block; its labels become nested keys."""
         block = placed.block
         content: dict[str, Any] = self.map_block(placed, "free")
         for label in reversed(block.labels):
@@ -353,7 +351,7 @@ class Decoder:
         known.append(content)
 
     def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
-        """One entry of a map, in the map's kind; nulls are left out where anything may stand."""
+        """One entry of a map, converted to the map's kind; null entries of untyped maps are dropped."""
         if is_null(value):
             if kind != "free":
                 self.report("Unsuitable value type", _NO_NULL, *place(attribute.value), hint=_NULL_HINT)
@@ -407,7 +405,7 @@ _SIZES = {"": 1, "MiB": 1, "GiB": 2**10, "TiB": 2**20, "MB": 10**6 / 2**20, "GB"
 
 
 def _size(value: Value) -> int:
-    """MiB of a number, or of a text with a unit: 512, "20GiB"."""
+    """A size in MiB, from a number or a text with a unit: 512, "20GiB"."""
     if type(value) is not str:
         return int(_whole("uint")(value))
     text = value.strip()

@@ -24,7 +24,7 @@ _SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding. `line` and the other places are None where the finding has no place in a file."""
+    """One finding; `line` and the other positions are None for a finding without a place in a file."""
 
     severity: Severity
     summary: str
@@ -42,7 +42,7 @@ class Diagnostic:
 
 
 class SourceRange(NamedTuple):
-    """A stretch of a file; lines and columns start at 1, the end is exclusive."""
+    """A range in a file; lines and columns count from 1, the end is exclusive."""
 
     filename: str
     line: int
@@ -60,14 +60,14 @@ class JobspecError(Exception):
 
 
 class Near(NamedTuple):
-    """A name that nobody knows, and the names that might have been meant; compared only when somebody reads it."""
+    """An unknown name and the possible ones; they are compared only when the hint is read."""
 
     name: str
     known: tuple[str, ...]
     otherwise: str | None = None
 
     def hint(self) -> str | None:
-        """ "Did you mean ...?", if a known name looks alike."""
+        """ "Did you mean ...?" for the most similar name, if any."""
         from difflib import get_close_matches
 
         close = get_close_matches(self.name, self.known, 1, 0.7)
@@ -75,7 +75,7 @@ class Near(NamedTuple):
 
 
 class OffsetDiagnostic(NamedTuple):
-    """A finding whose place is still a pair of offsets into the file at hand."""
+    """A finding whose place is a pair of offsets into the current file."""
 
     summary: str
     detail: str
@@ -85,7 +85,7 @@ class OffsetDiagnostic(NamedTuple):
 
 
 class EvaluationError(Exception):
-    """An expression has no value; raised inside the evaluator and turned into diagnostics by whoever knows the file."""
+    """An expression cannot be evaluated; the caller that knows the file converts it to diagnostics."""
 
     def __init__(self, problems: Sequence[OffsetDiagnostic]) -> None:
         self.problems = tuple(problems)
@@ -93,12 +93,12 @@ class EvaluationError(Exception):
 
 
 def fail(summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> EvaluationError:
-    """An EvaluationError with a single problem, to be raised."""
+    """An EvaluationError with one problem, for the caller to raise."""
     return EvaluationError((OffsetDiagnostic(summary, detail, start, end, hint),))
 
 
 class SourceText:
-    """The text of one file together with its name and, once somebody asks, its line table."""
+    """The text and name of one file, with a line table that is built on demand."""
 
     __slots__ = ("_starts", "filename", "text")
 
@@ -115,18 +115,18 @@ class SourceText:
         return line, character_count(self.text[self._starts[line - 1] : offset]) + 1
 
     def range(self, start: int, end: int) -> SourceRange:
-        """The stretch between two offsets."""
+        """The range between two offsets."""
         return SourceRange(self.filename, *self.position(start), *self.position(max(start, end)))
 
     def diagnostic(self, problem: OffsetDiagnostic, severity: Severity = "error") -> Diagnostic:
-        """The problem with its place spelled out."""
+        """The finding with its offsets converted to lines and columns."""
         place = self.range(problem.start, problem.end)
         hint = problem.hint.hint() if isinstance(problem.hint, Near) else problem.hint
         return Diagnostic(severity, problem.summary, problem.detail, *place, hint=hint)
 
 
 def line_starts(text: str) -> list[int]:
-    """Offsets at which the lines of a text begin."""
+    """The offsets of the beginnings of lines."""
     starts = [0]
     at = text.find("\n")
     while at >= 0:
@@ -136,16 +136,14 @@ def line_starts(text: str) -> list[int]:
 
 
 def character_count(text: str) -> int:
-    """How many characters a reader sees: combining marks, variation selectors and joined emoji belong to what
-    precedes them.
-    """
+    """The number of user-perceived characters; combining marks and joined emoji count with their base."""
     if text.isascii() or len(text) > _EXACT_COLUMNS:
         return len(text)
     return sum(1 for _ in characters(text))
 
 
 def characters(text: str) -> list[str]:
-    """The text cut into what a reader sees as single characters."""
+    """The text as a list of user-perceived characters."""
     clusters: list[str] = []
     joined = False
     for char in text:

@@ -1,4 +1,4 @@
-"""Files of plain values: native syntax and JSON as one tree, with the place of every part.
+"""Reads files of plain values, in native syntax or JSON, as one kind of tree with positions.
 
 Policies and similar files have no expressions. A block is a member whose value is an object, each label of the block an
 object around its content, so that `namespace "a" { policy = "read" }` and `{"namespace": {"a": {"policy": "read"}}}`
@@ -39,7 +39,7 @@ def read_document(source: SourceText) -> JsonObject:
 
 
 class _DocumentReader:
-    """Turns the nodes of native syntax into those of JSON; what is no plain value becomes a finding and null."""
+    """Converts native syntax to the nodes of JSON; reports anything that is not a plain value, as null."""
 
     def __init__(self, source: SourceText, findings: Findings) -> None:
         self._source = source

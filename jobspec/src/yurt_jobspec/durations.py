@@ -1,4 +1,4 @@
-"""Durations as Go writes them: "1h30m", "250ms"."""
+"""Durations in Go's syntax: "1h30m", "250ms"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_NANOSECONDS = 2**63 - 1
 
 @lru_cache(maxsize=256)
 def parse_duration(text: str) -> int:
-    """Nanoseconds. Raises ValueError."""
+    """A duration in nanoseconds; raises ValueError."""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f'"{text}" is not a duration; write for example "30s", "1h30m" or "250ms"')
     total = sum((Fraction(amount) * _UNITS[unit] for amount, unit in _PART.findall(text)), Fraction(0))

@@ -1,4 +1,4 @@
-"""Expressions to values.
+"""Evaluates expressions.
 
 The evaluator is pure: an expression, a scope and nothing else decide the result. It has two peculiarities that come
 from job files.
@@ -78,7 +78,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class RootObject:
-    """A root whose attributes are worked out when asked for, such as `local`."""
+    """A root object whose attributes are evaluated on demand, such as `local`."""
 
     def __init__(self, get: Callable[[str], Value], names: Callable[[], tuple[str, ...]]) -> None:
         self.get = get
@@ -89,7 +89,7 @@ class RootObject:
 
 
 class NameScope:
-    """Names and their values, looked up from the inside out."""
+    """Names and their values; inner scopes are searched first."""
 
     __slots__ = ("names", "parent")
 
@@ -107,7 +107,7 @@ class NameScope:
 
 
 class Evaluator:
-    """Evaluates the expressions of one file; `text` is that file's text, `functions` may add to the language's own."""
+    """Evaluates the expressions of one file; `text` is its text, `functions` adds to the built-in ones."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Evaluator:
             ) from None
 
     def as_type(self, node: Expr, scope: NameScope, target: str, summary: str, detail: str) -> Any:
-        """The expression's value, converted to a primitive type; null is refused."""
+        """The expression's value, converted to a primitive type; raises for null."""
         value = self.evaluate(node, scope)
         if is_null(value):
             raise fail(summary, f"{detail} The value is null.", node.start, node.end)
@@ -153,12 +153,12 @@ class Evaluator:
         return self.weighed(tuple(self.every(node.items, scope)), node)
 
     def weighed(self, value: Value, node: Any) -> Value:
-        """The value, refused if it is too heavy."""
+        """The value; raises when it exceeds the size limit."""
         self.budget.weigh(value, node)
         return value
 
     def every(self, nodes: tuple[Expr, ...], scope: NameScope) -> list[Value]:
-        """All values, or the problems of all expressions that have none."""
+        """The values of all expressions; raises with the problems of all that fail."""
         values: list[Value] = []
         problems: list[OffsetDiagnostic] = []
         for node in nodes:
@@ -200,7 +200,7 @@ class Evaluator:
         return key
 
     def embedded(self, node: Embedded, scope: NameScope) -> Value:
-        """An expression in a JSON string: it has a text of its own, and its problems are placed at the string."""
+        """Evaluate an expression in a JSON string; its problems are reported at the string."""
         try:
             return Evaluator(node.text, budget=self.budget, files=self.files, functions=self.functions).evaluate(
                 node.inner, scope
@@ -337,7 +337,7 @@ class Evaluator:
         )
 
     def binary(self, node: Binary, scope: NameScope) -> Value:
-        """A chain of operators is a tree that leans left; it is walked down without recursion."""
+        """Evaluate a left-leaning chain of operators without recursion."""
         chain = [node]
         while type(chain[-1].left) is Binary:
             chain.append(chain[-1].left)
@@ -445,7 +445,7 @@ class Evaluator:
         return result
 
     def loop(self, node: For | TemplateFor, collection: Expr, scope: NameScope) -> Any:
-        """The names that each round of a loop defines."""
+        """Yield the names defined in each iteration of a `for`."""
         value = self.evaluate(collection, scope)
         pairs = pairs_of(value)
         if pairs is None:
@@ -525,7 +525,7 @@ _HANDLERS: dict[type, Callable[..., Value]] = {
 
 
 def _constant_steps(steps: tuple[Step, ...]) -> int:
-    """How many leading steps need no evaluation."""
+    """The number of leading steps that need no evaluation."""
     for count, step in enumerate(steps):
         if type(step) is Splat or (type(step) is Index and type(step.key) is not LiteralValue):
             return count

@@ -1,4 +1,4 @@
-"""File access of the file functions: all that the user can read, one folder, or nothing; with size limits."""
+"""File access for the file functions: all files that the user can read, one folder, or none; with size limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 
 
 class FileAccessError(Exception):
-    """The file cannot or may not be read; the text says why."""
+    """The file cannot or must not be read; the text gives the reason."""
 
 
 class Files:
-    """The folder from which relative paths go; with no folder every access is refused.
+    """Resolves relative paths against a folder; without a folder every access is refused.
 
     `is_confined`: nothing outside of the folder is read. A command line reads for its own user, who may read them
     anyway, and passes False; a server reads for strangers and passes no folder.
@@ -28,7 +28,7 @@ class Files:
         self.is_confined = is_confined
 
     def resolve(self, path: str) -> Path:
-        """The real path of a name, of a confined reader only inside the folder. Raises FileAccessError."""
+        """The real path of a name; a confined reader allows paths in its folder only. Raises FileAccessError."""
         if self.base is None:
             raise FileAccessError("filesystem function disabled")
         if "\0" in path:
@@ -44,7 +44,7 @@ class Files:
         return resolved
 
     def read(self, path: str) -> bytes:
-        """The content of a file. Raises FileAccessError."""
+        """The content of a file; raises FileAccessError."""
         resolved = self.resolve(path)
         try:
             if not resolved.is_file():

@@ -1,4 +1,4 @@
-"""The findings of one reading, gathered from everything that takes part in it.
+"""Collects the findings of all parts that read one file.
 
 A hostile file can be wrong in a hundred thousand places. Each finding costs something to spell out (its line and
 column, names that look alike), so only MAX_FINDINGS are, and the others are counted. What is found twice at the same
@@ -25,7 +25,7 @@ _SHORT = 4
 
 
 class Findings:
-    """Errors and warnings, in the order in which they were found."""
+    """Errors and warnings, in the order of their discovery."""
 
     __slots__ = ("_seen", "_told", "more", "secrets")
 
@@ -36,7 +36,7 @@ class Findings:
         self.secrets: set[str] = set()
 
     def add(self, source: SourceText, problem: OffsetDiagnostic, severity: Severity = "error") -> None:
-        """A problem of a file."""
+        """Add a finding with a place in a file."""
         key = (source.filename, problem)
         if key in self._seen:
             return
@@ -47,12 +47,12 @@ class Findings:
         self._told[severity].append(source.diagnostic(problem, severity))
 
     def add_all(self, source: SourceText, problems: Iterable[OffsetDiagnostic]) -> None:
-        """Several problems of a file."""
+        """Add several findings of one file."""
         for problem in problems:
             self.add(source, problem)
 
     def add_told(self, diagnostic: Diagnostic) -> None:
-        """A finding that is spelled out already, or has no place."""
+        """Add a complete diagnostic, with or without a place."""
         told = self._told[diagnostic.severity]
         if len(told) < MAX_FINDINGS:
             told.append(diagnostic)
@@ -60,16 +60,16 @@ class Findings:
             self.more += diagnostic.severity == "error"
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Texts that no finding may show."""
+        """Redact these texts in all findings."""
         self.secrets.update(text for text in secrets if text.strip())
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What is no reason to refuse the file."""
+        """The warnings, which do not make the file invalid."""
         return tuple(self._masked(self._told["warning"]))
 
     def raise_errors(self, *, by_place: bool = False) -> None:
-        """Raise JobspecError if there is an error; the errors in the order in which they were found, or of the file."""
+        """Raise JobspecError if there are errors, in the order of discovery or of the file."""
         errors = self._told["error"]
         if not errors:
             return
@@ -97,7 +97,7 @@ class Findings:
 
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the secrets, the longest first."""
+    """A pattern that matches any of the secrets, longest first."""
     alternatives = [
         re.escape(text) if len(text) >= _SHORT else rf"(?<!\w){re.escape(text)}(?!\w)"
         for text in sorted(secrets, key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""The canonical layout of a file, for `yurt fmt`.
+"""Formats a file in the canonical layout, for `yurt fmt`.
 
 The formatter works on tokens, never on the tree, so it cannot lose anything: comments, blank lines and the text of
 strings and heredocs stay as they are. It decides three things only: indentation (two spaces for each bracket that was
@@ -50,9 +50,7 @@ class _Item(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A line to be written. `name` is what stands before an equals sign that may be aligned, `comment` what trails
-    the line.
-    """
+    """An output line; `name` stands before an equals sign to align, `comment` is the trailing comment."""
 
     depth: int
     name: str
@@ -63,7 +61,7 @@ class _Row(NamedTuple):
 
 
 def format_source(source: str) -> str:
-    """The source in its canonical layout. Raises JobspecError when it cannot be parsed."""
+    """The source in the canonical layout; raises JobspecError for a syntax error."""
     if source.lstrip("\ufeff \t\r\n").startswith("{"):
         return _format_json(source)
     text = source.replace("\r\n", "\n")
@@ -85,9 +83,7 @@ def _format_json(source: str) -> str:
 
 
 def _items(text: str) -> list[_Item]:
-    """Tokens and comments in the order of the file. Line ends that the lexer drops inside brackets come back as
-    NEWLINE.
-    """
+    """Tokens and comments in file order, with the line ends that the lexer drops inside brackets."""
     tokens = tokenize(text)
     items = [
         _Item(kind, text[start:end], start, end)
@@ -108,7 +104,7 @@ def _items(text: str) -> list[_Item]:
 
 
 class _Rows:
-    """Groups items into rows: what stood on one line stays on one line."""
+    """Groups items into rows: items on one line stay on one line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -131,7 +127,7 @@ class _Rows:
         return self.rows
 
     def line_end(self, items: list[_Item], at: int) -> int:
-        """The index behind the last item of the line that begins at `at`."""
+        """The index after the last item of the line that begins at `at`."""
         inside = 0
         for index in range(at, len(items)):
             kind = items[index].kind
@@ -161,7 +157,7 @@ class _Rows:
         self.rows.append(_Row(depth, name, rest, comment, balance > 0))
 
     def split(self, items: list[_Item], *, opens: bool) -> tuple[str, str]:
-        """(`name`, what follows) for `name = value` that can be aligned, otherwise ("", everything)."""
+        """(`name`, rest) of an alignable `name = value`, otherwise ("", everything)."""
         if not opens and len(items) > 2 and items[0].kind in (IDENT, STRING) and items[1].kind == "=":
             return items[0].text, self.join(items[1:])
         return "", self.join(items)
@@ -183,7 +179,7 @@ class _Rows:
 
 
 def _balance(items: list[_Item]) -> int:
-    """Brackets opened less brackets closed, those of templates aside."""
+    """The number of opening minus closing brackets, template markers excluded."""
     opened = closed = quoted = 0
     for item in items:
         if item.kind in (OPEN_QUOTE, OPEN_HEREDOC):
@@ -219,7 +215,7 @@ def _space_between(items: list[_Item], index: int) -> bool:
 
 
 def _is_postfix(items: list[_Item], index: int) -> bool:
-    """Does the bracket belong to the name or value before it?"""
+    """Whether the bracket belongs to the name or value before it."""
     before = items[index - 1]
     if before.kind == IDENT and before.text in ("in", "if") and index > 1:
         return False
@@ -227,7 +223,7 @@ def _is_postfix(items: list[_Item], index: int) -> bool:
 
 
 def _conditional_colon(items: list[_Item], index: int) -> bool:
-    """The colon of a conditional has a space before it, the one of an object or a for expression has none."""
+    """Whether the colon is a conditional's, which has a space before it."""
     depth = 0
     for item in reversed(items[:index]):
         if item.kind in (")", "]", "}"):
@@ -242,7 +238,7 @@ def _conditional_colon(items: list[_Item], index: int) -> bool:
 
 
 def _aligned(rows: list[_Row]) -> list[str]:
-    """The lines, with equals signs and trailing comments in columns within each run of rows."""
+    """The lines, with aligned equals signs and trailing comments within each run of rows."""
     texts = [row.rest if not row.name else "" for row in rows]
     for start, stop in _runs(rows):
         width = max(character_count(rows[index].name) for index in range(start, stop))
@@ -255,7 +251,7 @@ def _aligned(rows: list[_Row]) -> list[str]:
 
 
 def _runs(rows: list[_Row]) -> list[tuple[int, int]]:
-    """Stretches of neighbouring arguments of the same depth; one that leaves a bracket open stands alone."""
+    """Runs of adjacent arguments of the same depth; an argument that leaves a bracket open is a run of its own."""
     runs: list[tuple[int, int]] = []
     start: int | None = None
     for index, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Configuration files of any shape: attributes and blocks to plain data, for readers that check the names themselves.
+"""Reads configuration files without a schema: attributes and blocks as plain data, whose names the caller checks.
 
 A block becomes an entry of a list under its name, and each label a key around its content: `client { }` gives
 {"client": [{...}]} and `plugin "docker" { }` gives {"plugin": [{"docker": [{...}]}]}, in native syntax and in JSON
@@ -22,12 +22,12 @@ _NOWHERE = LiteralValue(None, 0, 0)
 
 
 def parse_body(source: str, *, filename: str) -> dict[str, Any]:
-    """The file as plain data. Raises JobspecError."""
+    """The file as plain data; raises JobspecError."""
     return parse_body_with_positions(source, filename=filename)[0]
 
 
 def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, Any], Positions]:
-    """The file as plain data, and where each part of it came from."""
+    """The file as plain data, and the position of each part."""
     file = SourceText(filename, source)
     reader = _BodyReader(file)
     data: dict[str, Any] = {}

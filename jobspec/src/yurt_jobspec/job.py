@@ -1,4 +1,4 @@
-"""A job file to a job: the public entry.
+"""The public entry: parses a job file to a job.
 
 The steps: read the text into a body, give the variables their values, work out the locals, decode the job block by
 its table, then apply the three conveniences that a job file has and a job has not: `vault` and `secret` above a task
@@ -29,7 +29,7 @@ Path_ = tuple[str | int, ...]
 
 
 class Positions(Mapping[Path_, SourceRange]):
-    """Where each part of a job came from: paths such as ("TaskGroups", 0, "Name") to stretches of the file.
+    """The positions of a job's parts: paths such as ("TaskGroups", 0, "Name") to ranges of the file.
 
     `nearest` also answers for paths that the file does not mention, with the innermost block around them.
     """
@@ -48,7 +48,7 @@ class Positions(Mapping[Path_, SourceRange]):
         return len(self._places)
 
     def nearest(self, path: Path_) -> SourceRange | None:
-        """The place of the path, or of the closest thing that contains it."""
+        """The range of the path, or of the innermost part that contains it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self._places:
                 return self[path[:length]]
@@ -65,7 +65,7 @@ def parse_job(
     strict: bool = True,
     base_dir: Path | None = None,
 ) -> dict[str, Any]:
-    """The job of a job file as plain JSON data in the API's spelling, before defaults. Raises JobspecError.
+    """The job of a job file as JSON data in the API's spelling, without defaults; raises JobspecError.
 
     `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that
     file functions may read.
@@ -75,7 +75,7 @@ def parse_job(
 
 
 class ParsedJob(NamedTuple):
-    """A job, the places that its parts came from, and what is odd about the file without being wrong."""
+    """A job, the positions of its parts, and the warnings."""
 
     job: dict[str, Any]
     positions: Positions
@@ -92,7 +92,7 @@ def parse_job_with_positions(
     strict: bool = True,
     base_dir: Path | None = None,
 ) -> tuple[dict[str, Any], Positions]:
-    """Like parse_job, and with the places in the file that the job's parts came from."""
+    """As `parse_job`, with the positions of the job's parts."""
     inputs = Inputs(variables, var_files, environ, strict)
     return parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)[:2]
 
@@ -100,7 +100,7 @@ def parse_job_with_positions(
 def parse_job_with_findings(
     source: str, *, filename: str, inputs: Inputs | None = None, base_dir: Path | None = None
 ) -> ParsedJob:
-    """Like parse_job_with_positions, and with the warnings."""
+    """As `parse_job_with_positions`, with the warnings."""
     file = SourceText(filename, source)
     job, marks, warnings = _guarded(file, inputs or Inputs(), base_dir, with_marks=True)
     places: dict[Path_, tuple[int, int]] = {}
@@ -178,7 +178,7 @@ def _read(source: SourceText) -> Body:
 
 
 def _top_level(body: Body) -> Iterator[OffsetDiagnostic]:
-    """What may not stand at the top of a job file."""
+    """Report blocks and arguments that are not allowed at the top of a job file."""
     for attribute in body.attributes:
         detail = f'An argument named "{attribute.name}" is not expected here.'
         hint = Near(attribute.name, _TOP_LEVEL)
@@ -205,7 +205,7 @@ def _job_block(source: SourceText, body: Body, findings: Findings) -> BlockNode 
 
 
 def _spread_job_level(job: dict[str, Any]) -> None:
-    """Hand what the file puts at the job's level to the tasks."""
+    """Copy job-level settings to the tasks."""
     alone = [{"Name": task["Name"], "Tasks": [task]} for task in job.pop("-tasks", [])]
     if alone:
         job["TaskGroups"] = [*alone, *job.get("TaskGroups", [])]

@@ -1,4 +1,4 @@
-"""Where the parts of a job in the API's JSON stand in their file, so that errors about such a job can be placed too."""
+"""Positions of the parts of a job in the API's JSON, so that errors about such a job name them too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values to the text of expressions: what a person would have typed, and what reads back as the same value.
+"""Values as the text of expressions, as a person would write them; the text evaluates to the same value.
 
 A text that holds what looks like a template sequence is escaped (`$${`), unless it is a reference that the client
 fills in later, such as `${attr.kernel.name}`: that one evaluates to its own text and is written as it is. Several
@@ -25,26 +25,26 @@ _INT64 = 2**63
 
 
 class Inexpressible(Exception):
-    """The language has no text for this value; the message says why."""
+    """The language has no expression for this value; the message gives the reason."""
 
 
 def is_identifier(text: str) -> bool:
-    """May the text stand as the name of an argument?"""
+    """Whether the text is a valid argument name."""
     return text.isascii() and _IDENTIFIER.fullmatch(text) is not None
 
 
 def string(text: str) -> str:
-    """A text between quotes."""
+    """A quoted text."""
     return '"' + _SPECIAL.sub(_escape, _guarded(text)) + '"'
 
 
 def label(text: str) -> str:
-    """A text between quotes in a place where no template may stand."""
+    """A quoted text where templates are not allowed."""
     return '"' + _SPECIAL.sub(_escape, re.sub(r"([$%])\{", r"\1\1{", text)) + '"'
 
 
 def heredoc(text: str) -> str | None:
-    """A text of several lines as a heredoc; None where it cannot be written as one."""
+    """A text of several lines as a heredoc; None when it has no such form."""
     if "\n" not in text[:-1] or not text.endswith("\n") or _UNPRINTABLE.search(text):
         return None
     lines = {line.strip() for line in text.split("\n")}
@@ -53,7 +53,7 @@ def heredoc(text: str) -> str | None:
 
 
 def expression(value: Any, *, depth: int = 0) -> str:
-    """Plain data as an expression over several lines. Raises Inexpressible."""
+    """Plain data as an expression of several lines; raises Inexpressible."""
     if isinstance(value, str):
         return string(value)
     if isinstance(value, Mapping):
@@ -64,7 +64,7 @@ def expression(value: Any, *, depth: int = 0) -> str:
 
 
 def scalar(value: Any) -> str:
-    """A number, a bool or null."""
+    """A number, a bool or null as an expression."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
@@ -75,7 +75,7 @@ def scalar(value: Any) -> str:
 
 
 def duration(nanoseconds: int) -> str:
-    """A duration as Go writes it, exact: 90000000000 is "1m30s"."""
+    """An exact duration in Go's syntax: 90000000000 is "1m30s"."""
     if not -_INT64 < nanoseconds < _INT64:
         return str(nanoseconds)
     rest, parts = abs(nanoseconds), []

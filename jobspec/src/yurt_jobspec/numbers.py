@@ -1,4 +1,4 @@
-"""Exact enough numbers: the arithmetic of 512-bit binary floating point, kept in decimal.
+"""Numbers with the precision of 512-bit binary floating point, as decimals.
 
 The language computes with binary floats of 512 bits of precision and prints the shortest decimal that reads back as
 the same float. That decimal identifies the float, so it is what we keep: whole numbers as int, everything else as
@@ -26,7 +26,7 @@ NEGATIVE_ZERO = Decimal("-0")
 
 
 def parse_number(text: str) -> Number:
-    """A number from its spelling. Raises ValueError when it is none, or out of bounds."""
+    """A number from its text; raises ValueError for an invalid or too large one."""
     if text.isdecimal() and text.isascii() and len(text) <= _SAFE_DIGITS:
         return int(text)
     try:
@@ -37,7 +37,7 @@ def parse_number(text: str) -> Number:
 
 
 def from_decimal(value: Decimal) -> Number:
-    """The number that a decimal denotes."""
+    """The number with a decimal's value."""
     if not value.is_finite():
         raise ValueError("A number must be finite.")
     if value and abs(value.adjusted()) > MAX_EXPONENT:
@@ -67,7 +67,7 @@ def from_fraction(value: Fraction) -> Number:
 
 
 def to_fraction(value: Number) -> Fraction:
-    """The exact value of the 512-bit float that a number stands for."""
+    """The exact value of the 512-bit float that a number represents."""
     if isinstance(value, int) and -_EXACT < value < _EXACT:
         return Fraction(value)
     exact = Fraction(value)
@@ -121,7 +121,7 @@ def _shortest(mantissa: int, exponent: int) -> Decimal:
 def _candidate(
     value: Fraction, low: Fraction, high: Fraction, closed: bool, magnitude: int, digits: int
 ) -> Decimal | None:
-    """The decimal of so many digits next to the value, when it lies within the float's interval."""
+    """The decimal with this number of digits nearest to the value, if it is within the float's interval."""
     place = magnitude - digits
     unit = Fraction(10) ** place
     down = value // unit
@@ -136,7 +136,7 @@ def _candidate(
 
 
 def to_text(value: Number) -> str:
-    """Plain digits without an exponent, the way a number looks inside a string."""
+    """The digits without an exponent, as in string interpolation."""
     return str(value) if isinstance(value, int) else format(value, "f")
 
 
@@ -159,14 +159,14 @@ def multiply(left: Number, right: Number) -> Number:
 
 
 def divide(left: Number, right: Number) -> Number:
-    """The quotient. Raises ZeroDivisionError."""
+    """The quotient; raises ZeroDivisionError."""
     if isinstance(left, int) and isinstance(right, int) and right and left % right == 0:
         return left // right
     return from_fraction(to_fraction(left) / to_fraction(right))
 
 
 def remainder(left: Number, right: Number) -> Number:
-    """What is left of a division that truncates towards zero. Raises ZeroDivisionError."""
+    """The remainder of a truncating division; raises ZeroDivisionError."""
     dividend, divisor = to_fraction(left), to_fraction(right)
     quotient = dividend / divisor
     whole = abs(quotient.numerator) // quotient.denominator
@@ -180,7 +180,7 @@ def negate(value: Number) -> Number:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """base ** exponent; whole exponents exactly, others in double precision."""
+    """base ** exponent; exact for integer exponents, otherwise in double precision."""
     if isinstance(exponent, int) and abs(exponent) <= MAX_EXPONENT:
         if not base and exponent < 0:
             raise ZeroDivisionError
@@ -191,7 +191,7 @@ def power(base: Number, exponent: Number) -> Number:
 
 
 def from_float(value: float) -> Number:
-    """A double as a number."""
+    """A number from a double."""
     return from_decimal(Decimal(repr(value)))
 
 

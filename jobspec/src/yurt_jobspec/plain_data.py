@@ -1,4 +1,4 @@
-"""Values to plain JSON data, and the fields that a job leaves unset.
+"""Converts values to JSON data, and adds the fields that a job leaves unset.
 
 Nomad's servers and command line write every field of a parsed job, as null where it has no value. The tables of
 `schema` say what a block may contain; here is what they cannot say: fields that no file sets, and fields that are
@@ -19,14 +19,14 @@ Charge = Callable[[int], None]
 
 
 def number_to_plain(value: Number) -> int | float:
-    """An int where the number is whole and fits into 64 bits, otherwise a float."""
+    """An int for a whole number of at most 64 bits, otherwise a float."""
     if isinstance(value, Decimal):
         return float(value) if value else 0
     return value if -(2**63) <= value < 2**64 else float(value)
 
 
 def to_plain(value: Value, charge: Charge) -> Any:
-    """JSON data: objects and maps as dict, sequences as list. `charge` is told how many elements are made."""
+    """JSON data: objects and maps as dict, sequences as list; `charge` receives the number of elements."""
     if is_null(value):
         return None
     if type(value) in (str, bool):
@@ -44,9 +44,7 @@ def to_plain(value: Value, charge: Charge) -> Any:
 
 
 def to_driver_config(value: Value, charge: Charge, *, nested: bool = False) -> Any:
-    """An argument of a free-form block. An object stands in a list of one, the way a block of that name would; nulls
-    are left out.
-    """
+    """An argument of a free-form block; an object becomes a list of one, like a block; nulls are dropped."""
     entries = entries_of(value)
     if entries is not None:
         charge(len(entries))
@@ -84,7 +82,7 @@ _MORE_BLOCKS: Final = {"Task": (ChildBlock("Identity", "block", "WorkloadIdentit
 
 
 def with_unset_fields(job: dict[str, Any]) -> dict[str, Any]:
-    """The job with a null for each field that has no value, at every level."""
+    """The job with null for each unset field, at every level."""
     return _filled(job, "Job")
 
 

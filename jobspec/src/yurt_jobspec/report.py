@@ -1,4 +1,4 @@
-"""Diagnostics for people and for tools."""
+"""Renders diagnostics for people and for tools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def render(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], *, color: bool = False) -> str:
-    """Each diagnostic with its place, the line of the file underlined, and what to do about it. `sources` maps file
-    names to texts.
-    """
+    """Diagnostics as text, each with its place, the underlined line and a hint. `sources` maps file names to texts."""
     lines = {name: text.split("\n") for name, text in sources.items()}
     return "\n".join(_one(item, lines, color) for item in diagnostics)
 
@@ -34,7 +32,7 @@ def _one(item: Diagnostic, lines: Mapping[str, list[str]], color: bool) -> str:
 
 
 def _excerpt(item: Diagnostic, lines: list[str], paint: str, color: bool) -> list[str]:
-    """The line and a row of carets under the part that is meant."""
+    """The line, and carets below the reported part."""
     if item.line is None or not 1 <= item.line <= len(lines):
         return []
     text = _printable(lines[item.line - 1].rstrip("\r"))
@@ -56,7 +54,7 @@ def _excerpt(item: Diagnostic, lines: list[str], paint: str, color: bool) -> lis
 
 
 def _printable(text: str) -> str:
-    """Control characters of a file must not reach a terminal."""
+    """The text with control characters escaped: they must not reach a terminal."""
     return "".join(char if char == "\t" or char.isprintable() else "\ufffd" for char in text)
 
 
@@ -65,13 +63,13 @@ def _painted(text: str, paint: str, color: bool) -> str:
 
 
 def to_json(diagnostics: Sequence[Diagnostic]) -> list[dict[str, Any]]:
-    """The diagnostics as JSON data, one object each; what is not known is left out."""
+    """The diagnostics as JSON objects; unknown fields are omitted."""
     fields = ("severity", "summary", "detail", "filename", "line", "column", "end_line", "end_column", "hint")
     return [{name: getattr(item, name) for name in fields if getattr(item, name) is not None} for item in diagnostics]
 
 
 def to_sarif(diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
-    """The diagnostics as a SARIF 2.1.0 log, which code hosts and editors show beside the file."""
+    """The diagnostics as a SARIF 2.1.0 log, which code hosts and editors display."""
     rules = sorted({_rule(item) for item in diagnostics})
     driver = {"name": "yurt-jobspec", "rules": [{"id": rule} for rule in rules]}
     return {

@@ -1,4 +1,4 @@
-"""What a job file may contain: one table of blocks.
+"""The schema of job files: one table of blocks.
 
 A line of a block's table holds the name in the file, the field of the API, and the kind. A kind that ends in `?`
 leaves the field out when it is not set, one that ends in `!` makes the argument required, any other starts from the
@@ -465,7 +465,7 @@ _LISTS = ("strings", "ints")
 
 
 class Field(NamedTuple):
-    """An argument: its field in the API and its kind. Null is no value for a field that always has one."""
+    """An argument: its API field and kind; None for a field that always has a value."""
 
     field: str
     kind: str
@@ -474,7 +474,7 @@ class Field(NamedTuple):
 
 
 class ChildBlock(NamedTuple):
-    """A nested block: its field in the API, how it is kept, and the name of its table (empty for maps)."""
+    """A nested block: its API field, how it is stored, and the name of its table ("" for maps)."""
 
     field: str
     kind: str
@@ -482,7 +482,7 @@ class ChildBlock(NamedTuple):
 
 
 class BlockSchema(NamedTuple):
-    """A block's table, read."""
+    """The parsed table of a block."""
 
     name: str
     labels: tuple[str, ...]
@@ -496,7 +496,7 @@ _READ: dict[str, BlockSchema] = {}
 
 
 def schema_of(name: str) -> BlockSchema:
-    """The schema of a block; tables are read when they are first needed."""
+    """The schema of a block; tables are parsed on demand."""
     schema = _READ.get(name)
     if schema is None:
         schema = _READ[name] = _read(name)
@@ -504,7 +504,7 @@ def schema_of(name: str) -> BlockSchema:
 
 
 def block_names() -> tuple[str, ...]:
-    """All blocks that have a table."""
+    """The names of all blocks with a table."""
     return (*TABLE, *schema_services.TABLE)
 
 

@@ -1,4 +1,4 @@
-"""The blocks of services and of Consul's service mesh; `schema` explains the table."""
+"""The tables of services and of Consul's service mesh; `schema` documents their format."""
 
 TABLE = {
     "Service": """

@@ -16,7 +16,7 @@ CONSTRUCTORS = "string, number, bool, any, list(TYPE), set(TYPE), map(TYPE), obj
 
 
 def value_hint(name: str, kind: str, value: Value) -> str | None:
-    """How to write the value of an argument of that kind; None where the message says it."""
+    """How to write an argument of that kind; None when the message already says it."""
     if kind in ("strings", "ints"):
         return _list_hint(name, value)
     if kind == "bool":
@@ -30,7 +30,7 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
 
 
 def unit_hint(name: str, text: str) -> str:
-    """How to write a number with a unit that stands without quotes, such as `256M` or `30s`."""
+    """How to write an unquoted number with a unit, such as `256M` or `30s`."""
     return _amount_hint(name, text) or f'Write a value with a unit between double quotes: {name} = "{text}".'
 
 
@@ -45,7 +45,7 @@ def entry_hint(key: str) -> str:
 
 
 def undeclared_hint(scope: str, name: str, names: tuple[str, ...]) -> str | Near | None:
-    """How to declare what `var.NAME` or `local.NAME` names; a declared name that looks alike first."""
+    """How to declare the name in `var.NAME` or `local.NAME`, or a similar declared name."""
     blocks = {
         "var": f'variable "{name}" {{ type = string }}',
         "local": f'locals {{ {name} = "..." }}',
@@ -56,7 +56,7 @@ def undeclared_hint(scope: str, name: str, names: tuple[str, ...]) -> str | Near
 
 
 def yaml_hint(text: str) -> str:
-    """What to write instead of `name: value`; a whole file in YAML gets another answer than one line."""
+    """How to write `name: value` in this language; a file that is YAML throughout gets a hint of its own."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     is_yaml = len(lines) > 1 and sum(line.rstrip().endswith(":") or ": " in line for line in lines) > len(lines) / 2
     if is_yaml and "job " not in text:
@@ -65,7 +65,7 @@ def yaml_hint(text: str) -> str:
 
 
 def _amount_hint(name: str, text: str) -> str | None:
-    """`memory = "32 GB"`: the number that is meant, in the unit of the argument."""
+    """The number meant by `memory = "32 GB"`, in the argument's unit."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         return None

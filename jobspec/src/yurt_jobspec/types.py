@@ -13,7 +13,7 @@ SUMMARY = "Invalid type specification"
 
 
 def read_type(node: Expr, *, exact: bool = False) -> Type:
-    """The type that an expression spells. With `exact`, `any` is refused. Raises EvaluationError."""
+    """The type that an expression denotes; `exact` refuses `any`. Raises EvaluationError."""
     if isinstance(node, RootVariable):
         return _keyword(node, exact)
     if isinstance(node, LiteralValue) and node.quoted and node.value in PRIMITIVES:

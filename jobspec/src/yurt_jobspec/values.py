@@ -26,7 +26,7 @@ PRIMITIVES = ("string", "number", "bool")
 
 
 class Null(NamedTuple):
-    """A null that knows what it would be."""
+    """A null with its type."""
 
     type: Type
 
@@ -39,7 +39,7 @@ class ListValue(NamedTuple):
 
 
 class SetValue(NamedTuple):
-    """Distinct values of one type, kept in sorted order."""
+    """Distinct values of one type, sorted."""
 
     element: Type
     items: tuple[Value, ...]
@@ -53,11 +53,11 @@ class MapValue(NamedTuple):
 
 
 class ConversionError(Exception):
-    """A value cannot become what is asked for; the text says why."""
+    """A value cannot be converted; the text gives the reason."""
 
 
 class TooLarge(Exception):
-    """A value is larger than any job needs."""
+    """A value exceeds the size limit."""
 
 
 _MAX_TYPE_STEPS = 200_000
@@ -69,7 +69,7 @@ def is_null(value: Value) -> bool:
 
 
 def type_of(value: Value) -> Type:
-    """The type of a value. Raises TooLarge for a value that shares parts so often that its type explodes."""
+    """The type of a value; raises TooLarge when shared parts make the type itself too large."""
     return _type_of(value, [_MAX_TYPE_STEPS])
 
 
@@ -101,7 +101,7 @@ def _type_of(value: Value, steps: list[int]) -> Type:
 
 
 def type_name(target: Type) -> str:
-    """The type the way messages call it."""
+    """The type's name in messages."""
     if isinstance(target, str):
         return "any type" if target == "any" else target
     kind, inner = target
@@ -111,21 +111,21 @@ def type_name(target: Type) -> str:
 
 
 def items_of(value: Value) -> tuple[Value, ...] | None:
-    """The elements of a sequence, or None for anything else."""
+    """The elements of a sequence; None for other values."""
     if type(value) is tuple:
         return value
     return value.items if type(value) in _SEQUENCES else None
 
 
 def entries_of(value: Value) -> dict[str, Value] | None:
-    """The entries of an object or map, or None for anything else."""
+    """The entries of an object or map; None for other values."""
     if type(value) is dict:
         return value
     return value.items if type(value) is MapValue else None
 
 
 def pairs_of(value: Value) -> Iterator[tuple[Value, Value]] | None:
-    """Key and value of each element of a collection, in order; a set's keys are its values. None for anything else."""
+    """The ordered (key, value) pairs of a collection; a set's keys are its values. None for other values."""
     if type(value) is SetValue:
         return ((item, item) for item in value.items)
     items = items_of(value)
@@ -139,7 +139,7 @@ def pairs_of(value: Value) -> Iterator[tuple[Value, Value]] | None:
 
 
 def convert(value: Value, target: Type) -> Value:
-    """The value as the wanted type. Raises ConversionError."""
+    """The value converted to the type; raises ConversionError."""
     if target == "any":
         return value
     if is_null(value):
@@ -206,7 +206,7 @@ def _to_set(value: Value, inner: Type) -> SetValue:
 
 
 def make_set(element: Type, items: Iterable[Value]) -> SetValue:
-    """A set of values that are already of the element type."""
+    """A set of values that already have the element type."""
     distinct: list[Value] = []
     seen: set[Any] = set()
     for item in items:
@@ -218,7 +218,7 @@ def make_set(element: Type, items: Iterable[Value]) -> SetValue:
 
 
 def sort_key(value: Value) -> Any:
-    """A hashable key that orders values of one type, nulls last, and is equal exactly for equal values."""
+    """A hashable key that sorts values of one type, nulls last; equal exactly for equal values."""
     if is_null(value):
         return (4,)
     if type(value) in (str, bool, int, Decimal):
@@ -271,7 +271,7 @@ _COMPOUND_CONVERSIONS = {"list": _to_list, "set": _to_set, "map": _to_map, "tupl
 
 
 def unify(types: list[Type]) -> Type | None:
-    """The one type that all of these convert to, or None."""
+    """The common type to which all of these convert; None without one."""
     distinct = list(dict.fromkeys(item for item in types if item != "any"))
     if len(distinct) < 2:
         return distinct[0] if distinct else "any"
@@ -306,7 +306,7 @@ def _unify_compound(types: list[Type]) -> Type | None:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Equality: values of different types are never equal, but all nulls are."""
+    """Whether two values are equal: never for different types, always for two nulls."""
     if is_null(left) or is_null(right):
         return is_null(left) and is_null(right)
     left_number, right_number = type(left) in (int, Decimal), type(right) in (int, Decimal)

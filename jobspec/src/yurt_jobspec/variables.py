@@ -38,7 +38,7 @@ class Validation(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """A variable as the job file declares it."""
+    """A variable's declaration in the job file."""
 
     name: str
     type: Type | None
@@ -50,7 +50,7 @@ class Declaration(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Where values come from, besides defaults; `leaves_folder`: file functions may read outside of its folder."""
+    """The sources of values besides defaults; `leaves_folder`: file functions may read outside the job's folder."""
 
     variables: Sequence[str] = ()
     var_files: Sequence[Path] = ()
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
 
 
 class VariableReader:
-    """Reads the declarations of one file and gives each variable its value; findings go to `findings`."""
+    """Reads the declarations of one file and determines each variable's value; problems go to `findings`."""
 
     def __init__(self, source: SourceText, evaluator: Evaluator, findings: Findings) -> None:
         self.source = source
@@ -73,7 +73,7 @@ class VariableReader:
         self.findings.add(source or self.source, problem)
 
     def general(self, summary: str, detail: str, *, severity: Severity = "error", hint: str | None = None) -> None:
-        """A finding without a place."""
+        """Add a finding without a place."""
         self.findings.add_told(Diagnostic(severity, summary, detail, hint=hint))
 
     # Declarations.
@@ -208,7 +208,7 @@ class VariableReader:
         return values
 
     def hide(self, declaration: Declaration, value: Value) -> None:
-        """Keep the value of a sensitive variable out of all findings."""
+        """Redact a sensitive variable's value in all findings."""
         if declaration.sensitive:
             self.findings.hide(texts_of(value))
 
@@ -270,7 +270,7 @@ class VariableReader:
             self.broken.add(declaration.name)
 
     def in_source(self, source: SourceText) -> Evaluator:
-        """An evaluator for the text of another file, on the same budget."""
+        """An evaluator for another file's text with the same budget."""
         return Evaluator(source.text, budget=self.evaluator.budget)
 
     # Variable files.
@@ -321,7 +321,7 @@ class VariableReader:
 
 
 def texts_of(value: Value) -> Iterator[str]:
-    """The strings and numbers in a value, as text."""
+    """All strings and numbers in a value, as text."""
     if is_null(value) or type(value) is bool:
         return
     parts = items_of(value)
@@ -333,7 +333,7 @@ def texts_of(value: Value) -> Iterator[str]:
 
 
 def read_source(path: Path) -> SourceText:
-    """A file's text. Raises JobspecError when it cannot be read."""
+    """The text of a file; raises JobspecError."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             text = file.read(MAX_SOURCE_CHARACTERS + 1)
@@ -351,7 +351,7 @@ def _parse_var_file(source: SourceText) -> Body:
 
 
 class Locals:
-    """The `local` namespace: values are worked out when asked for and kept."""
+    """The `local` namespace: values are evaluated on demand and cached."""
 
     def __init__(self, decoder: Decoder, body: Body, scope: NameScope) -> None:
         self.source = decoder.source
@@ -407,7 +407,7 @@ class Locals:
         return self.known[name]
 
     def check_all(self) -> None:
-        """Work out every local and report those that fail, each once."""
+        """Evaluate every local and report each failure once."""
         for name in self.expressions:
             try:
                 self.get(name)

@@ -1,4 +1,4 @@
-"""A job in the API's JSON shape to a job file: the tables of `schema`, read backwards.
+"""Writes a job in the API's JSON shape as a job file, by the tables of `schema`.
 
 Every field goes back to the argument or block that it comes from, in the order of the tables, and the layout is
 that of `yurt fmt`. What the reader fills in by itself (zero values, the defaults of templates) is left out. A job
@@ -40,14 +40,14 @@ _IMPLIED: dict[str, dict[str, Any]] = {
 
 
 class WrittenJob(NamedTuple):
-    """A job file, and the paths of what it could not say."""
+    """A job file, and the paths of the fields that it cannot express."""
 
     text: str
     lost: tuple[str, ...]
 
 
 def write_job(job: Json) -> WrittenJob:
-    """The job file of a job. Raises JobspecError when the job is nested deeper than a file can be."""
+    """The job file of a job; raises JobspecError when the job is nested too deeply for a file."""
     writer = _Writer()
     rows = list(writer.block("job", "Job", {key: value for key, value in job.items() if key not in BOOKKEEPING}, "Job"))
     return WrittenJob(format_source("\n".join(rows) + "\n"), tuple(writer.lost))
@@ -58,7 +58,7 @@ class _Writer:
         self.lost: list[str] = []
 
     def block(self, name: str, table: str, value: Json, path: str) -> Iterator[str]:
-        """A block with a table, as lines."""
+        """The lines of a block with a table."""
         schema = schema_of(table)
         value = _REWRITES.get(table, _as_is)(value)
         labels = "".join(f" {literals.label(str(value.get(field) or ''))}" for field in schema.labels)
@@ -92,7 +92,7 @@ class _Writer:
         yield from self.value(name, value, path)
 
     def value(self, name: str, value: Any, path: str) -> Iterator[str]:
-        """`name = value`, where the language has a text for it."""
+        """`name = value`, if the value can be expressed."""
         try:
             text = literals.heredoc(value) if isinstance(value, str) else None
             yield f"{name} = {literals.expression(value) if text is None else text}"
@@ -102,7 +102,7 @@ class _Writer:
     # Nested blocks.
 
     def child(self, name: str, child: ChildBlock, value: Any, path: str) -> Iterator[Iterator[str]]:
-        """The blocks that a field of the schema becomes."""
+        """The blocks of a schema field."""
         if value is None:
             return
         if child.kind in ("blocks", "keyed") and isinstance(value, (Mapping, list)):
@@ -124,7 +124,7 @@ class _Writer:
                 self.lost.append(f"{path}[{key}]")
 
     def map(self, name: str, value: Any, path: str) -> Iterator[str]:
-        """A map of strings: a block, or an argument when a key could not stand in one."""
+        """A map of strings: a block, or an argument when a key is not an identifier."""
         present = {str(key): item for key, item in value.items() if item is not None}
         self.lost.extend(f"{path}.{key}" for key in value if value[key] is None)
         if not all(literals.is_identifier(key) for key in present):
@@ -134,7 +134,7 @@ class _Writer:
         yield from _wrapped(name, rows)
 
     def free(self, name: str, value: Any, path: str) -> Iterator[str]:
-        """A block of a driver's own, whose objects stand in lists of one."""
+        """A free-form block of a driver, whose objects are lists of one."""
         present = {str(key): item for key, item in value.items() if item is not None}
         if not all(literals.is_identifier(key) for key in present):
             yield from self.value(name, {key: _unlisted(item) for key, item in present.items()}, path)
@@ -160,13 +160,13 @@ def _wrapped(head: str, rows: list[str]) -> Iterator[str]:
 
 
 def _unlisted(value: Any) -> Any:
-    """A list of one object is what an object becomes."""
+    """The object in a list of one."""
     is_single = isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping)
     return value[0] if is_single else value
 
 
 def _is_block(value: Any) -> bool:
-    """Would the object come back the same from a block? In a block an object becomes a list of one."""
+    """Whether the object can be written as a block, which would read back as a list of one."""
     return isinstance(value, Mapping) and all(
         literals.is_identifier(str(key)) and item is not None and not isinstance(item, Mapping)
         for key, item in value.items()
@@ -195,7 +195,7 @@ def _constraint(value: Json) -> Json:
 
 
 def _network(value: Json) -> Json:
-    """Both kinds of ports are `port` blocks; a reserved one is known by its number."""
+    """A network's reserved and dynamic ports as `port` blocks; reserved ones have a number."""
     reserved, dynamic = _objects(value.get("ReservedPorts")), _objects(value.get("DynamicPorts"))
     if reserved and all(port.get("Value") for port in reserved):
         return {**value, "ReservedPorts": None, "DynamicPorts": [*reserved, *dynamic]}

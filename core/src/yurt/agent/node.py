@@ -398,7 +398,7 @@ def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
         *map(loaded.unused_text, loaded.unused),
         *choice.warnings(FINGERPRINTS.union(loaded.fingerprints)),
     ):
-        log.warning("%s", text)
+        log.warning("configuration without effect: %s", text)
 
 
 def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server: Server | None) -> AuditTrail | None:

@@ -75,7 +75,7 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
 
 
 def is_told(mount: Mount, request: TaskRequest) -> bool:
-    """A resolver file of which the plugin is told in words, and makes one of its own."""
+    """Whether a mount is the resolver file of a group: the plugin gets its settings and writes its own file."""
     return mount.task_path == RESOLVER and request.name_servers is not None
 
 

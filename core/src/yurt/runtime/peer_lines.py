@@ -22,14 +22,14 @@ class PeerLines:
         self._log = log
         self._reported_s: dict[str, float] = {}
         """By peer, oldest first: when its last line was written."""
-        self._left_out: Counter[str] = Counter()
-        """By peer: how many lines were left out since."""
+        self._suppressed: Counter[str] = Counter()
+        """By peer: the number of lines suppressed since."""
 
     def report(self, address: str, text: str, *, now_s: float) -> None:
         """Write a line, or count it. `text` may hold what the peer sent."""
         peer = peer_of(address)
         if now_s - self._reported_s.get(peer, -LINE_INTERVAL_S) < LINE_INTERVAL_S:
-            self._left_out[peer] += 1
+            self._suppressed[peer] += 1
             return
         self._reported_s.pop(peer, None)
         while len(self._reported_s) >= PEERS_MAX:
@@ -37,9 +37,11 @@ class PeerLines:
             if now_s - self._reported_s[oldest] < LINE_INTERVAL_S:
                 return
             del self._reported_s[oldest]
-            self._left_out.pop(oldest, None)
+            self._suppressed.pop(oldest, None)
         self._reported_s[peer] = now_s
-        self._log.warning("%s: peer=%s left_out=%d", one_line(text), peer, self._left_out.pop(peer, 0))
+        self._log.warning(
+            "connection problem: peer=%s suppressed=%d problem=%s", peer, self._suppressed.pop(peer, 0), one_line(text)
+        )
 
 
 def peer_of(address: str) -> str:

@@ -153,7 +153,9 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
         choice = CopyChoice(f"{told}: the node looks for the tasks that run here", is_incomplete=True)
     _remade(path, copy)
     if choice.damage:
-        log.log(logging.ERROR if choice.is_incomplete else logging.WARNING, "%s", choice.damage)
+        log.log(
+            logging.ERROR if choice.is_incomplete else logging.WARNING, "client database damaged: %s", choice.damage
+        )
     return choice
 
 

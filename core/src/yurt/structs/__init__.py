@@ -1,1 +1,1 @@
-"""Domain values, plans and commands: frozen structs, no behaviour beyond questions about themselves."""
+"""Domain values, plans and commands as frozen structs; their methods only answer questions about themselves."""

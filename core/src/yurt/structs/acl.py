@@ -42,7 +42,7 @@ class JobACL(Value):
 
 
 class ACLPolicy(Value):
-    """A policy as it was written; `rules` is its text."""
+    """A policy; `rules` is its text as written."""
 
     name: str = ""
     description: str = ""
@@ -59,7 +59,7 @@ class ACLRolePolicyLink(Value):
 
 
 class ACLRole(Value):
-    """Policies under one name."""
+    """A named set of policies."""
 
     id: str = ""
     name: str = ""
@@ -77,7 +77,7 @@ class ACLTokenRoleLink(Value):
 
 
 class ACLToken(Value, rename=spelled(is_global="Global")):
-    """A token as it is stored: without its secret. Times are unix ns; an expiration of 0 is none."""
+    """A token as stored, without its secret. Times are unix ns; an expiration of 0 means never."""
 
     accessor_id: str = ""
     secret_hash: Annotated[str, INTERNAL] = ""
@@ -113,7 +113,7 @@ class OneTimeToken(Value):
 
 
 class ACLBootstrap(Value):
-    """The record of the ACL bootstrap; a reset has to name its `modify_index`."""
+    """The record of the ACL bootstrap; a reset must name its `modify_index`."""
 
     accessor_id: str = ""
     create_index: int = 0
@@ -121,7 +121,7 @@ class ACLBootstrap(Value):
 
 
 class ACLRevocation(Value):
-    """A token that was deleted: no restored snapshot brings it back.
+    """A revoked token, remembered so that a restored snapshot does not bring it back.
 
     The row without an accessor id stands for all that were forgotten to bound the table: of a snapshot that is older
     than its `modify_index` only tokens that are still there are restored.
@@ -136,7 +136,7 @@ class ACLRevocation(Value):
 
 
 class EndedSession(Value):
-    """A browser session that was signed out of; its cookies are no longer accepted."""
+    """A signed-out browser session, whose cookies are refused."""
 
     id: str = ""
     secret_hash: Annotated[str, INTERNAL] = ""
@@ -204,7 +204,7 @@ class ACLAuthMethodConfig(Value, rename=_CONFIG_SPELLING):
 
 
 class ACLAuthMethod(Value):
-    """A way to log in; where it has secrets, they are in `sealed_secrets` alone, and `config` says `redacted`."""
+    """A login method; its secrets are stored only in `sealed_secrets`, and `config` shows `redacted` for them."""
 
     name: str = ""
     type: str = ""
@@ -242,7 +242,7 @@ REDACTED: Final = "redacted"
 
 
 def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:
-    """The method without the secrets that only its own logins use."""
+    """The method with its secrets redacted."""
     config = method.config
     if config is None:
         return replace(method, key_id="", sealed_secrets=b"")
@@ -256,7 +256,7 @@ def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:
 
 
 def with_method_secrets(method: ACLAuthMethod, client_secret: str, pem_key: str) -> ACLAuthMethod:
-    """The method with these texts in the fields of its secrets, as far as it has the fields."""
+    """The method with these secrets in the corresponding fields of its configuration."""
     config = method.config
     if config is None:
         return method

@@ -19,7 +19,7 @@ class NamespaceCapabilities(Value):
 
 
 class NamespaceNodePoolConfiguration(Value):
-    """The node pools of a namespace's jobs; names may hold `*`."""
+    """The node pools that a namespace's jobs may use; names may contain `*`."""
 
     default: str = ""
     """The pool of jobs that name none."""
@@ -29,7 +29,7 @@ class NamespaceNodePoolConfiguration(Value):
 
 
 class Namespace(Value):
-    """A scope for job names and permissions."""
+    """A scope for jobs, variables, volumes and permissions."""
 
     name: str = ""
     description: str = ""

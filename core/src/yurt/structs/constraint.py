@@ -23,7 +23,7 @@ class Affinity(Value):
 
 
 class SpreadTarget(Value):
-    """The wanted share of one attribute value, in percent of the group's count."""
+    """The desired share of one attribute value, in percent of the group's count."""
 
     value: str = ""
     percent: int = 0

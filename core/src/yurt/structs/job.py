@@ -56,7 +56,7 @@ class TaskGroup(Value):
 
     @property
     def least(self) -> int:
-        """How many allocations must run before any is placed: more than 1 for gangs alone."""
+        """The minimum of running allocations for any to be placed; above 1 for gangs only."""
         if self.gang is None:
             return 0
         return min(self.gang.min or self.count, self.count)
@@ -78,7 +78,7 @@ class PeriodicConfig(Value):
 
 
 class ParameterizedJobConfig(Value):
-    """What a dispatch of this job may and must carry."""
+    """The payload and metadata that a dispatch of this job may and must provide."""
 
     payload: str = ""
     meta_required: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class ParameterizedJobConfig(Value):
 
 
 class MultiregionStrategy(Value):
-    """How a job rolls over regions."""
+    """How a job is rolled out over regions."""
 
     max_parallel: int = 0
     on_failure: str = ""
@@ -110,21 +110,21 @@ class Multiregion(Value):
 
 
 class JobUILink(Value):
-    """A link shown beside the job."""
+    """A link shown with the job."""
 
     label: str = ""
     url: str = ""
 
 
 class JobUIConfig(Value):
-    """Text and links shown beside the job."""
+    """Text and links shown with the job."""
 
     description: str = ""
     links: tuple[JobUILink, ...] = ()
 
 
 class JobVersionTag(Value):
-    """A name given to a job version, which keeps it from garbage collection."""
+    """A name for a job version, which protects it from garbage collection."""
 
     name: str = ""
     description: str = ""
@@ -132,7 +132,7 @@ class JobVersionTag(Value):
 
 
 class Job(Value):
-    """What the user wants to run; every field is filled in once it was canonicalised."""
+    """The user's declaration of work; after canonicalisation every field is set."""
 
     region: str = "global"
     namespace: str = "default"
@@ -182,7 +182,7 @@ class Job(Value):
 
     @property
     def is_template(self) -> bool:
-        """Periodic and parameterized parents are never evaluated themselves; what was dispatched of one is."""
+        """Whether the job is a periodic or parameterized parent, which is never evaluated itself."""
         return self.periodic is not None or (self.parameterized_job is not None and not self.dispatched)
 
     def group(self, name: str) -> TaskGroup | None:
@@ -194,7 +194,7 @@ class Job(Value):
 
 
 class JobSubmission(Value):
-    """The text that a job was submitted as."""
+    """The source text with which a job was submitted."""
 
     source: str = ""
     format: str = ""

@@ -1,4 +1,4 @@
-"""Networks and ports, asked and offered."""
+"""Networks and ports, as requested and as allocated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class DNSConfig(Value):
 
 
 class CNIConfig(Value):
-    """Arguments handed to CNI plugins."""
+    """Arguments passed to CNI plugins."""
 
     args: Mapping[str, str] = no_entries()
 
 
 class Port(Value):
-    """A port that is asked for: static when `value` is set, dynamic otherwise; `to` is the port inside a namespace."""
+    """A requested port: static when `value` is set, otherwise dynamic; `to` is the port inside a namespace."""
 
     label: str = ""
     value: int = 0
@@ -32,7 +32,7 @@ class Port(Value):
 
 
 class PortMapping(Value):
-    """A port that was given: host address and port, and the port inside a namespace."""
+    """An allocated port: host address and port, and the port inside a namespace."""
 
     label: str = ""
     value: int = 0
@@ -41,7 +41,7 @@ class PortMapping(Value):
 
 
 class NetworkResource(Value):
-    """A network, as asked by a job, as offered by a node, or as given to an allocation."""
+    """A network as requested by a job, offered by a node, or allocated to an allocation."""
 
     mode: str = ""
     device: str = ""

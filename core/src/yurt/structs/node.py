@@ -14,7 +14,7 @@ SHUTDOWN_META: Final = "yurt.shutdown"
 
 
 class DriverInfo(Value):
-    """A driver on a node: found, healthy, and why not."""
+    """A driver on a node: whether it is detected and healthy, and the reason."""
 
     attributes: Mapping[str, str] = no_entries()
     detected: bool = False
@@ -34,7 +34,7 @@ class NodeEvent(Value):
 
 
 class DrainSpec(Value):
-    """How a drain was asked for; a deadline below 0 forces, 0 waits for ever."""
+    """A requested drain; a deadline below 0 forces it, 0 waits without limit."""
 
     deadline: Duration = Duration(0)
     ignore_system_jobs: bool = False
@@ -113,13 +113,13 @@ class Attribute(Value, rename=spelled(float_val="Float", int_val="Int", string_v
 
 
 class NodeDeviceLocality(Value):
-    """Where a device sits on the bus."""
+    """The bus address of a device."""
 
     pci_bus_id: str = ""
 
 
 class NodeDevice(Value):
-    """One device instance; `attributes` tells it from the others of its group."""
+    """One device instance; `attributes` are those that differ within its group."""
 
     id: str = ""
     healthy: bool = False
@@ -139,7 +139,7 @@ class NodeDeviceResource(Value):
 
 
 class NodeNetworkAddress(Value):
-    """An address of a node, by the name of the network that it answers for: `default`, or that of a host network."""
+    """An address of a node and the alias of its network: `default`, or the name of a host network."""
 
     family: str = ""
     alias: str = ""
@@ -149,7 +149,7 @@ class NodeNetworkAddress(Value):
 
 
 class NodeNetworkResource(Value):
-    """An interface of a node whose addresses have names, or a mode of group networks; speed in Mbit/s."""
+    """An interface with named addresses, or a mode of group networks; speed in Mbit/s."""
 
     mode: str = ""
     device: str = ""
@@ -159,7 +159,7 @@ class NodeNetworkResource(Value):
 
 
 class ProcessorCore(Value):
-    """A core; speeds in MHz, 0 where the kernel does not say. `grade`: a core for performance, not for efficiency."""
+    """A core; speeds in MHz, 0 when unknown. `grade`: performance or efficiency core."""
 
     socket_id: int = 0
     node_id: int = 0
@@ -182,13 +182,13 @@ class ProcessorTopology(Value):
 
 
 class NodeProcessorResources(Value):
-    """The processors of a node; unknown for agents of versions that did not tell them."""
+    """The processors of a node; unknown for older agents, which did not report them."""
 
     topology: ProcessorTopology | None = None
 
 
 class NodeResources(Value, rename=spelled(cpu="Cpu")):
-    """All that a node has."""
+    """All resources of a node."""
 
     cpu: NodeCpuResources = NodeCpuResources()
     memory: NodeMemoryResources = NodeMemoryResources()
@@ -202,31 +202,31 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
 
 
 class NodeReservedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):
-    """Compute kept from allocations."""
+    """CPU reserved for the system."""
 
     cpu_shares: int = 0
 
 
 class NodeReservedMemoryResources(Value):
-    """Memory kept from allocations."""
+    """Memory reserved for the system."""
 
     memory_mb: int = 0
 
 
 class NodeReservedDiskResources(Value):
-    """Disk kept from allocations."""
+    """Disk space reserved for the system."""
 
     disk_mb: int = 0
 
 
 class NodeReservedNetworkResources(Value):
-    """Ports kept from allocations, as ranges: "22,80,8500-8600"."""
+    """Ports reserved for the system, as ranges: "22,80,8500-8600"."""
 
     reserved_host_ports: str = ""
 
 
 class NodeReservedResources(Value, rename=spelled(cpu="Cpu")):
-    """What a node keeps for itself."""
+    """The resources of a node that allocations cannot use."""
 
     cpu: NodeReservedCpuResources = NodeReservedCpuResources()
     memory: NodeReservedMemoryResources = NodeReservedMemoryResources()
@@ -235,7 +235,7 @@ class NodeReservedResources(Value, rename=spelled(cpu="Cpu")):
 
 
 class CSINodeInfo(Value):
-    """What a CSI node plugin can do."""
+    """The capabilities of a CSI node plugin."""
 
     id: str = ""
     max_volumes: int = 0
@@ -247,7 +247,7 @@ class CSINodeInfo(Value):
 
 
 class CSIControllerInfo(Value):
-    """What a CSI controller plugin can do."""
+    """The capabilities of a CSI controller plugin."""
 
     supports_create_delete: bool = False
     supports_attach_detach: bool = False
@@ -264,7 +264,7 @@ class CSIControllerInfo(Value):
 
 
 class CSITopology(Value):
-    """Segments that a CSI volume is reachable from."""
+    """Topology segments from which a CSI volume is reachable."""
 
     segments: Mapping[str, str] = no_entries()
 

@@ -39,7 +39,7 @@ _shared = attrgetter(*(set(AllocationMetric.__struct_fields__) - {*_EXHAUSTED, "
 
 
 def packed(plan: Plan) -> Plan:
-    """The plan with its placements in blocks, or as it is when they do not fit into any."""
+    """The plan with its placements in blocks; the plan itself when blocks cannot hold it or would save nothing."""
     if len(plan.placements) < BLOCK_MIN:
         return plan
     blocks: list[PlacementBlock] = []
@@ -55,7 +55,7 @@ def packed(plan: Plan) -> Plan:
 
 
 def unpacked(plan: Plan) -> Plan:
-    """The plan with its placements one by one; raises Invalid for blocks that no version of ours wrote."""
+    """The plan with single placements; raises Invalid for blocks that no version of Yurt has written."""
     if not plan.blocks:
         return plan
     try:
@@ -66,7 +66,7 @@ def unpacked(plan: Plan) -> Plan:
 
 
 def _runs(placements: Sequence[Placement]) -> Iterator[list[Placement]]:
-    """Consecutive placements that share their group, version, resources and deployment."""
+    """Runs of consecutive placements with the same group, version, resources and deployment."""
     run: list[Placement] = []
     for placement in placements:
         if run:
@@ -86,7 +86,7 @@ def _runs(placements: Sequence[Placement]) -> Iterator[list[Placement]]:
 
 
 def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
-    """The block of a run; None when some placement has more to say than a block can hold."""
+    """The block of a run; None when a placement has fields that a block cannot hold."""
     first = run[0]
     if any(any(map(more, run)) for more in _MORE):
         return None
@@ -136,7 +136,7 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
 
 
 def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
-    """The indexes of the names; None when some name has another form."""
+    """The indexes in the names; None when a name has another form."""
     names, opening = list(map(_name, run)), alloc_name(job_id, run[0].task_group, 0).removesuffix("0]")
     start = len(opening)
     try:
@@ -151,7 +151,7 @@ def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
 
 
 def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta, ...]], list[ExhaustedFrom]] | None:
-    """The score tables, equally long, and the steps of what is exhausted; None when metrics differ in more."""
+    """The score tables, of equal length, and the exhausted steps; None when metrics differ in other fields."""
     metrics = list(map(_metrics, run))
     first = metrics[0]
     if first is None:
@@ -170,7 +170,7 @@ def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta,
 
 
 class _ScoreParts:
-    """Distinct parts of scores; `is_odd` when some have other names than the first."""
+    """Distinct score parts; `is_odd` when some have other scorer names than the first."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ class _ScoreParts:
         self._known: dict[int, int] = {}
 
     def number(self, score: NodeScoreMeta) -> int:
-        """The number of a score's parts."""
+        """The number of a score's parts in the table."""
         known = self._known.get(id(score.scores))
         if known is not None:
             return known
@@ -196,7 +196,7 @@ class _ScoreParts:
 
 
 def packed_ids(ids: Sequence[str]) -> bytes | None:
-    """UUIDs in 16 bytes each; None when some text is not one as we write them."""
+    """UUIDs in 16 bytes each; None when a text is not a UUID in Yurt's spelling."""
     text, count = "".join(ids), len(ids)
     dashes = "-" * count
     if set(map(len, ids)) != {ID_LENGTH} or any(text[at::ID_LENGTH] != dashes for at in DASHES) or text != text.lower():
@@ -268,7 +268,7 @@ def _unpacked_metrics(block: PlacementBlock, node_ids: Sequence[str]) -> list[Al
 
 
 def _stretches(first: AllocationMetric, block: PlacementBlock) -> Iterator[tuple[int, int, AllocationMetric]]:
-    """The metrics of a block without tables, each from one placement to another."""
+    """The metrics of a block without tables, each with the range of its placements."""
     start, metric = 0, first
     for step in block.exhausted:
         if not start < step.at < block.count:

@@ -40,7 +40,7 @@ class Placement(Value):
 
 
 class ExhaustedFrom(Value, array_like=True):
-    """How many nodes had no room from the placement with that number on, as its metrics show it."""
+    """The number of exhausted nodes in the metrics of the placements from this one on."""
 
     at: int
     nodes: int = 0
@@ -49,7 +49,7 @@ class ExhaustedFrom(Value, array_like=True):
 
 
 class PlacementBlock(Value):
-    """Placements as the log holds them: see `structs.packed`. A node's number is its place in `nodes`."""
+    """Placements in the form of the log (`structs.packed`); a node's number is its position in `nodes`."""
 
     task_group: str
     job_version: int
@@ -81,7 +81,7 @@ class PlacementBlock(Value):
 
 
 class InPlaceUpdate(Value):
-    """A live allocation that moves to another job version where it runs; None leaves a field as it is."""
+    """A live allocation that moves to another job version without a restart; None leaves a field unchanged."""
 
     id: str
     node_id: str
@@ -93,7 +93,7 @@ class InPlaceUpdate(Value):
 
 
 class AttributeUpdate(Value):
-    """A change of an allocation's bookkeeping that its node need not agree to; None leaves a field as it is."""
+    """A change of an allocation's bookkeeping that does not concern its node; None leaves a field unchanged."""
 
     id: str
     node_id: str
@@ -107,7 +107,7 @@ class AttributeUpdate(Value):
 
 
 class AllocStop(Value):
-    """An allocation to stop; a client status marks one whose client can no longer tell (lost, unknown)."""
+    """An allocation to stop; a client status is set for one whose client cannot report any more (lost, unknown)."""
 
     id: str
     node_id: str
@@ -156,12 +156,12 @@ class Plan(Value):
 
     @property
     def is_indivisible(self) -> bool:
-        """True when no part of the plan may be seen without the rest."""
+        """Whether readers must see the whole plan at once or nothing of it."""
         return self.all_at_once or bool(self.gangs) or any(stop.reclaimed_for for stop in self.preemptions)
 
     @property
     def is_empty(self) -> bool:
-        """True when applying the plan would change nothing."""
+        """Whether applying the plan would change nothing."""
         return not (
             self.placements
             or self.blocks
@@ -175,7 +175,7 @@ class Plan(Value):
 
 
 class StagedPlan(Value):
-    """A part of a plan that waits for the rest."""
+    """A stored part of a plan whose other parts are still to come."""
 
     plan: Plan
 
@@ -190,12 +190,12 @@ class PlanResult(Value):
 
     @property
     def is_full(self) -> bool:
-        """True when nothing was dropped."""
+        """Whether the whole plan was accepted."""
         return not self.rejected_nodes
 
 
 class Outcome(Value):
-    """What a scheduler answers: the evaluation as it ended, follow-ups to create, the blocked evaluation put back."""
+    """The result of a scheduler: the ended evaluation, follow-ups to create, and an evaluation to block."""
 
     evaluation: Evaluation
     created: tuple[Evaluation, ...] = ()

@@ -6,7 +6,7 @@ from yurt.sdk.value import Value
 
 
 class PluginReloaded(Value):
-    """A plugin whose code was read again: its drivers, and how many tasks they have taken up."""
+    """A plugin whose code was reloaded: its drivers, and the number of tasks they recovered."""
 
     name: str
     version: str = ""

@@ -38,7 +38,7 @@ class MigrateStrategy(Value):
 
 
 class UpdateStrategy(Value):
-    """How a new job version rolls out."""
+    """How a new job version is rolled out."""
 
     stagger: Duration = Duration(0)
     max_parallel: int = 0
@@ -77,7 +77,7 @@ class Gang(Value):
 
 
 class Requeue(Value):
-    """What becomes of a group's allocations when they are preempted: they wait in the queue again, after a back-off.
+    """How preempted allocations of a group are requeued: they wait again, after a back-off.
 
     `attempts` bounds how often; negative: without end.
     """
@@ -89,7 +89,7 @@ class Requeue(Value):
 
 
 class Checkpoint(Value):
-    """How a group's tasks save their work, so that one that was preempted goes on where it was.
+    """How a group's tasks save their work, so that a preempted one continues from there.
 
     Before a preemption the tasks get `signal` and `grace` to save and end. `path` is the directory that they save to:
     relative to `alloc/data`, or absolute as they see it. `interval` is how often they save by themselves; 0: unknown.

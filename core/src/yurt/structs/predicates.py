@@ -21,7 +21,7 @@ POOL_ALL = "all"
 
 
 def has_same_specification(job: Job, other: Job) -> bool:
-    """Whether two jobs differ only in fields that the servers write, so that both are one version."""
+    """Whether two jobs differ only in fields that the servers write, so that they are one version."""
     return _specification(job) == _specification(other)
 
 
@@ -46,7 +46,7 @@ def eval_type(job: Job) -> EvalType:
 
 
 def total_count_problem(job: Job, count_max: int) -> str:
-    """Why the job's groups ask for too many allocations together, or ''; 0: there is no bound."""
+    """The refusal of a job whose groups ask for more than the allowed total; "" for none. A limit of 0 allows any."""
     count = sum(group.count for group in job.task_groups)
     if not count_max or count <= count_max:
         return ""
@@ -69,12 +69,12 @@ def is_client_terminal(alloc: Allocation) -> bool:
 
 
 def is_server_terminal(alloc: Allocation) -> bool:
-    """Whether the servers want the allocation to stop."""
+    """Whether the servers have asked the allocation to stop."""
     return alloc.desired_status in status.SERVER_TERMINAL
 
 
 def is_stopping(alloc: Allocation) -> bool:
-    """Whether the servers want the allocation to stop, and its client has not told its end."""
+    """Whether the servers have asked the allocation to stop and its client has not reported the end."""
     return alloc.desired_status in status.SERVER_TERMINAL and alloc.client_status not in status.CLIENT_TERMINAL
 
 
@@ -84,7 +84,7 @@ def is_terminal(alloc: Allocation) -> bool:
 
 
 def unknown_since(alloc: Allocation) -> int:
-    """The start of the latest run of unknown entries in its log, by the servers' clock; 0 without one."""
+    """The start of the allocation's present unknown period by the servers' clock; 0 without one."""
     since = 0
     for entry in alloc.alloc_states:
         if entry.field == "ClientStatus":
@@ -122,7 +122,7 @@ def is_ready(node: Node) -> bool:
 
 
 def holds_up_drain(alloc: Allocation, spec: DrainSpec) -> bool:
-    """Whether a drain with this specification waits for the end of the allocation."""
+    """Whether a drain with this specification waits for the allocation to end."""
     if is_client_terminal(alloc) or alloc.job is None:
         return False
     return not (spec.ignore_system_jobs and alloc.job.type == status.JOB_SYSTEM)
@@ -139,7 +139,7 @@ def is_deployment_active(deployment: Deployment) -> bool:
 
 
 def is_of_version(deployment: Deployment, job: Job) -> bool:
-    """Whether a deployment rolls out this version of this job; a purged job of the same name does not count."""
+    """Whether a deployment rolls out this version of this job, and not one of a purged job of the same name."""
     return deployment.job_version == job.version and deployment.job_create_index == job.create_index
 
 
@@ -168,6 +168,6 @@ def is_match(text: str, glob: str) -> bool:
 
 
 def providers_on(node: Node) -> tuple[str, ...]:
-    """The service providers that packages bring to a node, sorted; Yurt's own is not among them."""
+    """The service providers from packages on a node, sorted; the built-in one is not included."""
     found = [name for name in node.attributes if name.startswith(NODE_ATTRIBUTE)]
     return tuple(sorted(name.removeprefix(NODE_ATTRIBUTE) for name in found)) if found else ()

@@ -43,7 +43,7 @@ class NodePoolLimit(Value):
 
 
 class QuotaResources(Value):
-    """Amounts: the limits of a region, or what is used of them. CPU in MHz, memory in MiB."""
+    """Amounts: limits of a region, or usage. CPU in MHz, memory in MiB."""
 
     cpu: int | None = None
     cores: int | None = None
@@ -69,7 +69,7 @@ class QuotaLimit(Value):
 
     @property
     def variables_mb(self) -> int:
-        """The limit on variables, whichever way it was spelled."""
+        """The limit on variables, from either spelling."""
         storage = self.region_limit.storage if self.region_limit is not None else None
         return (storage.variables_mb if storage is not None else 0) or self.variables_limit or 0
 
@@ -81,7 +81,7 @@ class QuotaLimit(Value):
 
 
 class QuotaSpec(Value):
-    """A quota as an operator wrote it."""
+    """A quota as its operator wrote it."""
 
     name: str = ""
     description: str = ""
@@ -101,7 +101,7 @@ class QuotaSpec(Value):
 
 
 class QuotaUsage(Value):
-    """What is used of a quota: amounts by the base64 text of a limit's hash."""
+    """The usage of a quota: amounts by the base64 hash of a limit."""
 
     name: str = ""
     used: Mapping[str, QuotaLimit] = no_entries()
@@ -118,7 +118,7 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def with_hash(limit: QuotaLimit) -> QuotaLimit:
-    """The limit with its hash, which follows from its content alone."""
+    """The limit with its hash, computed from its content only."""
     content = _encoder.encode(replace(limit, hash=b""))
     return replace(limit, hash=hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
 

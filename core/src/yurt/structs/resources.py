@@ -1,4 +1,4 @@
-"""Resources that a task asks for."""
+"""Resources that a task requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yurt.structs.network import NetworkResource
 
 
 class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
-    """How near to each other a task's devices are chosen: `prefer` (which "" stands for), `require` or `ignore`."""
+    """How close a task's devices must be to each other: `prefer` (the default, ""), `require` or `ignore`."""
 
     nvlink: str = ""
     numa: str = ""

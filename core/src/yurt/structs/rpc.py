@@ -15,7 +15,7 @@ from yurt.structs.node import Node, NodeEvent
 
 
 class HeldIdentity(Value):
-    """Which identity a node holds: the key that signed it ("" for none), and its times in unix seconds.
+    """The identity that a node holds: its signing key ("": none), and its times in unix seconds.
 
     `must_renew`: the node wants another one whatever the times say. `process` names the agent's process, another one
     after each start ("" for an agent that does not say), and `address` is where the server sees it.
@@ -30,7 +30,7 @@ class HeldIdentity(Value):
 
 
 class RegisterNodeRequest(Value):
-    """A client introduces its node, with the schemas of its drivers by digest.
+    """A node's registration, with the schemas of its drivers by digest.
 
     `identity` is not set by an agent that knows no identities of nodes; `token` is the one that the node holds.
     """
@@ -122,7 +122,7 @@ class CpuStats(Value):
 
 
 class StatValue(Value):
-    """A figure of a device, of one kind; a part has the whole as its denominator."""
+    """One value of a device; for a fraction, the whole is the denominator."""
 
     float_numerator_val: Annotated[float | None, WHEN_SET] = None
     float_denominator_val: Annotated[float | None, WHEN_SET] = None
@@ -135,14 +135,14 @@ class StatValue(Value):
 
 
 class StatObject(Value):
-    """Figures of a device by name."""
+    """Values of a device by name."""
 
     nested: Mapping[str, StatObject] = no_entries()
     attributes: Mapping[str, StatValue] = no_entries()
 
 
 class DeviceStats(Value):
-    """Use of one device."""
+    """Usage of one device."""
 
     summary: StatValue = StatValue()
     stats: StatObject = StatObject()
@@ -150,7 +150,7 @@ class DeviceStats(Value):
 
 
 class DeviceGroupStats(Value):
-    """Use of devices of one kind, by instance."""
+    """Usage of the devices of one group, by instance."""
 
     vendor: str = ""
     type: str = ""
@@ -159,7 +159,7 @@ class DeviceGroupStats(Value):
 
 
 class ResourceUsage(Value, rename=spelled(cpu_stats="CpuStats")):
-    """Use of one task or one allocation."""
+    """Usage of one task or one allocation."""
 
     memory_stats: MemoryStats = MemoryStats()
     cpu_stats: CpuStats = CpuStats()
@@ -167,7 +167,7 @@ class ResourceUsage(Value, rename=spelled(cpu_stats="CpuStats")):
 
 
 class TaskResourceUsage(Value):
-    """Use of one task at a time (unix ns)."""
+    """Usage of one task at a time (unix ns)."""
 
     resource_usage: ResourceUsage = ResourceUsage()
     timestamp: int = 0
@@ -175,7 +175,7 @@ class TaskResourceUsage(Value):
 
 
 class AllocResourceUsage(Value):
-    """Use of an allocation and of each of its tasks."""
+    """Usage of an allocation and of each of its tasks."""
 
     resource_usage: ResourceUsage = ResourceUsage()
     tasks: Mapping[str, TaskResourceUsage] = no_entries()
@@ -183,7 +183,7 @@ class AllocResourceUsage(Value):
 
 
 class DeviceUsageSeries(Value):
-    """What one device was used in the last minutes, oldest first; None where its plugin does not say."""
+    """Usage of one device in the last minutes, oldest first; None where its plugin reports nothing."""
 
     name: str = ""
     at: tuple[int, ...] = ()
@@ -193,7 +193,7 @@ class DeviceUsageSeries(Value):
 
 
 class UsageSeries(Value):
-    """What a task or a host used in the last minutes, oldest first."""
+    """Usage of a task or a host in the last minutes, oldest first."""
 
     at: tuple[int, ...] = ()
     """Unix ns."""
@@ -205,14 +205,14 @@ class UsageSeries(Value):
 
 
 class AllocUsageHistory(Value):
-    """What the running tasks of an allocation used; a sample each `interval` ns."""
+    """Usage of the running tasks of an allocation; one sample each `interval` ns."""
 
     interval: int = 0
     tasks: Mapping[str, UsageSeries] = no_entries()
 
 
 class HostUsageHistory(Value):
-    """What a host used; a sample each `interval` ns."""
+    """Usage of a host; one sample each `interval` ns."""
 
     interval: int = 0
     host: UsageSeries = UsageSeries()
@@ -234,7 +234,7 @@ class AllocCheckStatus(Value):
 
 
 class NodeMeta(Value):
-    """A node's metadata: what holds, what was changed while it ran (None hides), what its configuration says."""
+    """A node's metadata: the effective values, the changes made at run time (None: hidden), and the configured ones."""
 
     meta: Mapping[str, str] = no_entries()
     dynamic: Mapping[str, str | None] = no_entries()
@@ -242,7 +242,7 @@ class NodeMeta(Value):
 
 
 class HostStats(Value):
-    """Use of a host, in the shape of the API."""
+    """Usage of a host, in the shape of the API."""
 
     memory: Mapping[str, int] = no_entries()
     cpu: tuple[Mapping[str, Any], ...] = ()
@@ -255,7 +255,7 @@ class HostStats(Value):
 
 
 class TemplateQuery(Value):
-    """What a template of a task asks: a `variable` or all under a prefix (`variables`), a `service` or all `services`.
+    """A template's query: a `variable`, all `variables` below a prefix, a `service`, or all `services`.
 
     The answer comes once what is asked has changed past `min_index`, or when the time is over.
     """
@@ -280,14 +280,14 @@ class IdentityQuery(Value):
 
 
 class SignedIdentity(Value):
-    """A token and when it expires, unix ns; 0: never."""
+    """A token and its expiry in unix ns (0: never)."""
 
     token: str
     expires_at: int = 0
 
 
 class TemplateQueryAnswer(Value):
-    """The data for a template query, in the shape of the API; `exists` is false for a variable that is not there."""
+    """The data for a template query in the shape of the API; `exists` is false for a missing variable."""
 
     index: int
     exists: bool = True
@@ -302,7 +302,7 @@ class ShownCredential(Value):
 
 
 class NamespaceRights(Value):
-    """The capabilities that the caller's policies grant in the namespaces of a label, which may be a glob."""
+    """The capabilities granted in the namespaces that a label, possibly a glob, matches."""
 
     label: str
     capabilities: tuple[str, ...] = ()

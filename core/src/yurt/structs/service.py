@@ -17,7 +17,7 @@ class CheckRestart(Value):
 
 
 class WorkloadIdentity(Value):
-    """A signed identity handed to a task."""
+    """A signed identity given to a task."""
 
     name: str = ""
     audience: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class ServiceCheck(Value):
 
 
 class ServiceRegistration(Value):
-    """A service instance that runs: where it is reached, and the allocation that it lives and ends with."""
+    """A registered service instance: its address, and the allocation with which it ends."""
 
     id: str = ""
     service_name: str = ""
@@ -92,7 +92,7 @@ class ServiceRegistration(Value):
 
 
 def registration_prefix(alloc_id: str) -> str:
-    """The prefix of the ids of an allocation's registrations; an id belongs to one allocation and so to one node."""
+    """The id prefix of an allocation's registrations, which makes every id belong to one allocation and node."""
     return f"_nomad-task-{alloc_id}-"
 
 

@@ -1,4 +1,4 @@
-"""The form in which one region shows another the rows that all regions share.
+"""The form in which the authoritative region sends rows that all regions share.
 
 A region compares digests, so that an answer is short and indexes of two logs never meet. Secrets of tokens are in no
 row: only their hashes.
@@ -24,21 +24,21 @@ encode_rows = msgspec.msgpack.Encoder().encode
 
 
 class SharedDigests(Value, forbid_unknown_fields=True):
-    """The digests of all shared rows of a table by key, and the index of the table: 0 where it was never written."""
+    """The digests of a table's shared rows by key, and the table's index (0: never written)."""
 
     index: int = msgspec.field(name="Index")
     digests: dict[str, str] = msgspec.field(name="Digests")
 
 
 class SharedRows(Value, forbid_unknown_fields=True):
-    """Rows that were asked for, encoded one by one, and the keys of those that did not fit into the answer."""
+    """The requested rows, encoded one by one, and the keys of those that exceeded the answer's size."""
 
     rows: tuple[msgspec.Raw, ...] = msgspec.field(name="Rows")
     left: tuple[str, ...] = msgspec.field(name="Left")
 
 
 def row_digest(row: Any) -> str:
-    """The digest of a row without its indexes, and without what a region's own root key has sealed.
+    """The digest of a row without its indexes and without data sealed by a region's own root key.
 
     Both differ between regions. New secrets of a login method come with another modify time, which counts.
     """

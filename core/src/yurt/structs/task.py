@@ -1,4 +1,4 @@
-"""One task of a group and what surrounds it."""
+"""One task of a group, and the blocks in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.structs.volumes.request import VolumeMount
 
 
 class TaskLifecycle(Value):
-    """When a task runs relative to the main tasks; a sidecar keeps running beside them."""
+    """When a task runs relative to the main tasks; a sidecar runs alongside them."""
 
     hook: str = ""
     sidecar: bool = False
@@ -39,7 +39,7 @@ class ChangeScript(Value):
 
 
 class WaitConfig(Value):
-    """How long a template waits for its inputs to settle."""
+    """How long a template waits for its inputs to stop changing."""
 
     min: Duration = Duration(0)
     max: Duration = Duration(0)
@@ -68,7 +68,7 @@ class Template(Value):
 
 
 class TaskArtifact(Value):
-    """Something to download before the task starts."""
+    """A file to download before the task starts."""
 
     getter_source: str = ""
     getter_options: Mapping[str, str] = no_entries()
@@ -102,7 +102,7 @@ class Consul(Value):
 
 
 class Secret(Value):
-    """A secret made available to the task by a provider."""
+    """A secret that a provider makes available to the task."""
 
     name: str = ""
     provider: str = ""
@@ -144,7 +144,7 @@ class TaskCSIPluginConfig(Value):
 
 
 class ScalingPolicy(Value):
-    """Bounds and policy for changing a group's count."""
+    """The bounds and the autoscaler policy of a group's count."""
 
     min: int = 0
     max: int = 0

@@ -1,4 +1,4 @@
-"""Variables, their locks, and the root keys that they are encrypted with.
+"""Variables, their locks, and the root keys that encrypt them.
 
 State, log and snapshots hold `EncryptedVariable` alone: items in the clear exist in the memory of a server while it
 answers, and nowhere else.
@@ -19,7 +19,7 @@ KEY_PREPUBLISHED: Final = "prepublished"
 
 
 class VariableLock(Value):
-    """An exclusive lock: it expires `ttl` after its last renewal, and none is granted for `lock_delay` after that."""
+    """An exclusive lock: it expires `ttl` after its last renewal; for `lock_delay` after that none is granted."""
 
     id: str = ""
     ttl: Duration = Duration(0)
@@ -27,7 +27,7 @@ class VariableLock(Value):
 
 
 class EncryptedVariable(Value):
-    """A variable as it is stored; `data` can be opened with the root key `key_id` only."""
+    """A variable as stored; only the root key `key_id` decrypts `data`."""
 
     namespace: str = "default"
     path: str = ""
@@ -46,7 +46,7 @@ class EncryptedVariable(Value):
 
 
 class LockView(Value):
-    """A lock on the API; its id is told to its holder only."""
+    """A lock as the API shows it; only its holder sees its id."""
 
     id: str = ""
     ttl: str = ""
@@ -66,7 +66,7 @@ class VariableMetadata(Value):
 
 
 class Variable(Value):
-    """A variable in the clear."""
+    """A decrypted variable."""
 
     namespace: str = "default"
     path: str = ""

@@ -1,4 +1,4 @@
-"""Starts real agents for the tests, waits for what they promise, and ends only what it started."""
+"""Starts real agents for tests, waits for their state, and stops only the processes it started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT_LIMIT_S = 150.0
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = WAIT_LIMIT_S) -> T:
-    """Poll until the probe answers something true, often at first; fail with `what` when the time is over."""
+    """Poll until the probe returns a true value; fails with `what` after the time limit."""
     begin = time.monotonic()
     while (passed_s := time.monotonic() - begin) < timeout_s:
         found = probe()
@@ -76,7 +76,7 @@ class Agent:
 
     @property
     def address(self) -> str:
-        """Its HTTP API."""
+        """The URL of its HTTP API."""
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class Agent:
         wait_for("a ready node", self.is_ready)
 
     def spawn(self) -> None:
-        """Start it."""
+        """Start it without waiting."""
         arguments = [
             *self.command,
             "agent",
@@ -100,7 +100,7 @@ class Agent:
             )
 
     def is_ready(self) -> bool:
-        """The one node says that it is ready."""
+        """Whether its only node is ready."""
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         try:
@@ -110,20 +110,20 @@ class Agent:
         return [node["Status"] for node in nodes] == ["ready"]
 
     def kill(self) -> None:
-        """End it without any chance to clean up."""
+        """Kill it with SIGKILL."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=WAIT_LIMIT_S)
 
     def interrupt(self, timeout_s: float = WAIT_LIMIT_S) -> int:
-        """Ctrl-C; the exit code."""
+        """Send SIGINT and return the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=timeout_s)
 
     def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
-        """One request; the decoded answer, or ApiFailure. `token` is shown instead of the agent's."""
+        """Send one request and return the decoded answer; raises ApiFailure. `token` replaces the agent's own."""
         shown = self.token if token is None else token
         headers = {"X-Nomad-Token": shown} if shown else {}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=WAIT_LIMIT_S)
@@ -138,7 +138,7 @@ class Agent:
         return json.loads(data) if data else None
 
     def get(self, path: str, *, token: str | None = None) -> Any:
-        """A read."""
+        """Send a GET."""
         return self.call("GET", path, token=token)
 
     def cli(self, *arguments: str, timeout_s: float = WAIT_LIMIT_S) -> subprocess.CompletedProcess[str]:
@@ -165,7 +165,7 @@ class Agent:
         return found
 
     def running(self, job_id: str, count: int) -> list[dict[str, Any]]:
-        """Wait until the job has exactly that many running allocations; those."""
+        """Wait until the job has exactly `count` running allocations, and return them."""
 
         def probe() -> tuple[list[dict[str, Any]]] | None:
             live = [alloc for alloc in self.allocs(job_id) if alloc["ClientStatus"] == "running"]
@@ -175,7 +175,7 @@ class Agent:
 
 
 class ApiFailure(Exception):
-    """An answer of 400 or above."""
+    """An answer with a status of 400 or above."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
@@ -185,7 +185,7 @@ class ApiFailure(Exception):
 
 @contextmanager
 def running_agent(folder: Path, *, data_dir: Path | None = None, **options: Any) -> Iterator[Agent]:
-    """An agent that is ready; afterwards it and its tasks are gone."""
+    """Run an agent during the block, which begins when it is ready; afterwards it and its tasks are gone."""
     agent = Agent(folder, data_dir=data_dir, **options)
     try:
         agent.start()

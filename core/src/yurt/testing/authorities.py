@@ -1,4 +1,4 @@
-"""An authority with a few rights, to show what views, operations and the dispatcher leave out."""
+"""An authority with a few fixed grants, for tests of what views, operations and the dispatcher filter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from yurt.access.needs import AnyInNamespace, InNamespace, Leaf, OnVariable, Var
 
 
 class Grants:
-    """Everybody has some capabilities in one namespace, and what `elsewhere` names, and nothing else."""
+    """Grants every actor some capabilities in one namespace, the needs in `elsewhere`, and nothing else."""
 
     def __init__(self, namespace: str, *capabilities: Capability | VariableCapability) -> None:
         self.namespace = namespace
@@ -22,11 +22,11 @@ class Grants:
         return Decision(is_allowed=self.allows(actor, need, scope), reason="the only grant")
 
     def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """No decision is remembered."""
+        """Always False: decisions are not cached."""
         return False
 
     def preparation(self, actor: Actor) -> None:
-        """Nothing takes long."""
+        """None: decisions need no preparation."""
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the need is one of the capabilities, in the namespace."""
@@ -45,19 +45,19 @@ class Grants:
         return not self.is_on or satisfied(need, holds, has_row=scope != ANYWHERE)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Only while it is off."""
+        """True only while the authority is off."""
         return not self.is_on
 
     def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> None:
-        """Unknown."""
+        """None: not known in advance."""
 
     def standing(self, actor: Actor) -> None:
-        """Unknown."""
+        """None: not known."""
 
     def identify(self, actor: Actor) -> Identity:
-        """Nobody in particular."""
+        """An anonymous identity."""
         return Identity(resolved_by="a test")
 
     def is_secret(self, text: str) -> bool:
-        """There are no tokens."""
+        """Always False: there are no tokens."""
         return False

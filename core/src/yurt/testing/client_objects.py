@@ -1,4 +1,4 @@
-"""Allocations for the fake driver."""
+"""Factories for allocations whose tasks the fake driver runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_task(alloc: Allocation, **changes: object) -> Allocation:
 
 
 def messages(server: FakeServerPort, alloc: Allocation, task: str = "web") -> list[str]:
-    """The messages of a task's events, oldest first, as the servers have them."""
+    """The messages of a task's events as the servers store them, oldest first."""
     return [event.display_message for event in server.last_update(alloc.id).task_states[task].events]
 
 

@@ -1,4 +1,4 @@
-"""What every device plugin must do, ours or anybody's: subclass `DeviceSuite` and give a plugin and its cases.
+"""Conformance suite for device plugins: subclass `DeviceSuite` and provide a plugin and its cases.
 
     class TestMine(DeviceSuite):
         @pytest.fixture
@@ -47,7 +47,7 @@ DeviceFactory = Callable[[PluginContext], DevicePlugin]
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCases:
-    """How the tests make the plugin's devices do what they need.
+    """Callbacks with which the tests put the plugin's devices into a state.
 
     `breaks` and `mends` get the id of a device; `config` is the plugin's configuration block.
     """
@@ -59,7 +59,7 @@ class DeviceCases:
 
 
 class DeviceBench:
-    """A plugin that is followed, and what it said last."""
+    """A plugin whose fingerprints are collected."""
 
     def __init__(self, plugin: DevicePlugin) -> None:
         self.plugin = plugin
@@ -67,20 +67,20 @@ class DeviceBench:
         self._changed = asyncio.Condition()
 
     async def follow(self) -> None:
-        """Take every fingerprint."""
+        """Collect every fingerprint of the plugin."""
         async for found in self.plugin.fingerprint():
             async with self._changed:
                 self.found.append(found)
                 self._changed.notify_all()
 
     async def wait_for(self, holds: Callable[[DeviceFingerprint], bool]) -> DeviceFingerprint:
-        """The first fingerprint, of those seen last or to come, for which it holds."""
+        """Wait until the latest fingerprint satisfies the condition, and return it."""
         async with asyncio.timeout(WAIT_S), self._changed:
             await self._changed.wait_for(lambda: bool(self.found) and holds(self.found[-1]))
             return self.found[-1]
 
     async def first(self) -> DeviceFingerprint:
-        """What it offers."""
+        """The first fingerprint with devices."""
         return await self.wait_for(lambda found: True)
 
     async def device(self) -> tuple[DeviceGroup, DeviceInstance]:
@@ -92,18 +92,18 @@ class DeviceBench:
 
 
 def claim(group: DeviceGroup, *ids: str) -> DeviceClaim:
-    """A task that holds these devices, whole."""
+    """A claim of a task for whole devices."""
     devices = ClaimedDevices(vendor=group.vendor, type=group.type, name=group.name, ids=ids)
     return DeviceClaim(alloc_id="11111111-2222-4333-8444-555555555555", task_name="task", devices=(devices,))
 
 
 def instance(found: DeviceFingerprint, device: str) -> DeviceInstance | None:
-    """A device in a fingerprint."""
+    """The device with this id in a fingerprint."""
     return next((each for group in found.groups for each in group.instances if each.id == device), None)
 
 
 class DeviceSuite:
-    """The tests."""
+    """The tests of the contract."""
 
     @pytest.fixture
     def make_plugin(self) -> DeviceFactory:
@@ -112,12 +112,12 @@ class DeviceSuite:
 
     @pytest.fixture
     def cases(self) -> DeviceCases:
-        """What the plugin's devices can be made to do."""
+        """How to put the plugin's devices into a state; a subclass overrides this."""
         return DeviceCases()
 
     @pytest.fixture
     async def bench(self, make_plugin: DeviceFactory, cases: DeviceCases, tmp_path: Path) -> AsyncIterator[DeviceBench]:
-        """The plugin, followed as a client does, and closed afterwards."""
+        """A plugin that is followed as a client follows it, and closed afterwards."""
         clock = asyncio.get_running_loop().time
         context = PluginContext(
             dev=True,
@@ -235,6 +235,6 @@ class DeviceSuite:
 
 
 def is_healthy(found: DeviceFingerprint, device: str) -> bool:
-    """Whether a device is there and well."""
+    """Whether a fingerprint contains the device and reports it as healthy."""
     seen = instance(found, device)
     return seen is not None and seen.is_healthy

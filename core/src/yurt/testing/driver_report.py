@@ -1,4 +1,4 @@
-"""A pytest plugin that tells how each test went, as lines of JSON on a descriptor: `yurt driver test` reads them.
+"""A pytest plugin that reports test outcomes as JSON lines on a file descriptor; `yurt driver test` reads them.
 
 The descriptor's number stands in YURT_DRIVER_REPORT. First comes what was collected, then each test.
 """
@@ -25,26 +25,26 @@ def tell(**fields: Any) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """How many tests there are, and how many of them are the suite's."""
+    """Report the number of collected tests, and how many of them belong to the suite."""
     for item in session.items:
         item.user_properties.append((SUITE_MARK, is_of_suite(item)))
     tell(kind="collected", tests=len(session.items), suite=sum(map(is_of_suite, session.items)))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """What could not be collected."""
+    """Report files that could not be collected."""
     if report.failed:
         tell(kind="error", file=report.nodeid, text=report.longreprtext)
 
 
 def is_of_suite(item: pytest.Item) -> bool:
-    """Whether a test is one of the driver suite."""
+    """Whether a test belongs to the driver suite."""
     owner = getattr(item, "cls", None)
     return owner is not None and issubclass(owner, DriverSuite) and hasattr(DriverSuite, item.name.partition("[")[0])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """How a test went: its call, and its set-up or end when those went wrong."""
+    """Report the outcome of a test's call, and of its set-up and tear-down when they failed."""
     if report.when != "call" and report.passed:
         return
     reason = ""

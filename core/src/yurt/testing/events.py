@@ -1,4 +1,4 @@
-"""What the event stream tells of changes, without a server."""
+"""The events of a command as the event stream shows them, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complete, valid domain objects for tests. A test names only what it is about; every factory takes fields to change.
+"""Factories for complete, valid domain objects; keyword arguments replace single fields.
 
 Ids are readable and made from a number, so that two runs of a test are alike.
 """
@@ -50,7 +50,7 @@ def number_id(number: int, kind: int = 0) -> str:
 
 
 def new_id() -> str:
-    """A UUID that no other factory call has given."""
+    """A UUID that no other call of this factory has returned."""
     return number_id(next(_numbers), kind=0xF)
 
 
@@ -171,7 +171,7 @@ def node(id: str = "", **changes: Any) -> Node:
 
 
 def allocated(one: TaskGroup, *, ports: tuple[Any, ...] = ()) -> AllocatedResources:
-    """Exactly what a group asks for."""
+    """The resources that a group asks for, as allocated resources."""
     tasks: Mapping[str, AllocatedTaskResources] = {
         asked.name: AllocatedTaskResources(
             cpu=AllocatedCpuResources(cpu_shares=asked.resources.cpu),

@@ -1,4 +1,4 @@
-"""Servers that a test makes up: who is there is fixed, what operators ask is remembered."""
+"""A `Cluster` with fixed members that records what operators ask of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.structs.member import LEFT, Member
 
 
 def member(name: str = "srv1", region: str = "global", **changes: object) -> Member:
-    """A server that is there; its addresses are made of its name."""
+    """An alive server whose addresses follow from its name."""
     base = Member(
         name=f"{name}.{region}",
         region=region,
@@ -28,7 +28,7 @@ def member(name: str = "srv1", region: str = "global", **changes: object) -> Mem
 
 
 class FakeCluster:
-    """A `Cluster` of fixed servers; those of the region `global` that have not left keep the log."""
+    """A `Cluster` of fixed servers; those of region `global` that have not left are peers of the log."""
 
     def __init__(self, *members: Member) -> None:
         self.fixed = members
@@ -36,23 +36,23 @@ class FakeCluster:
         self.joined = Joined(count=1)
 
     def members(self) -> tuple[Member, ...]:
-        """Those that the test gave."""
+        """The servers that the test gave."""
         return self.fixed
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Nothing changes."""
 
     def views(self) -> tuple[ServerView, ...]:
-        """All fare alike: a moment overdue, level with this server."""
+        """Every server of region `global` at index 7 and stable for 60 s."""
         return tuple(ServerView(member=each, index=7, stable_s=60.0) for each in self.fixed if each.region == "global")
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """What the test set."""
+        """The answer that the test set."""
         self.asked.append(("join", *addresses))
         return self.joined
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Only a server that is there can go."""
+        """Record the removal; raises for a name that is not a member."""
         self._need(name)
         self.asked.append(("force_leave", name, forget))
 
@@ -65,19 +65,19 @@ class FakeCluster:
         )
 
     async def remove_log_peer(self, requested: str) -> None:
-        """By name or id."""
+        """Remove a peer by name or id."""
         self._need(requested.removeprefix("id-"))
         self.asked.append(("remove", requested))
 
     async def transfer_leadership(self, requested: str) -> tuple[LogPeer, LogPeer]:
-        """From the first one."""
+        """The first peer and the requested one; raises NotFound for an unknown id."""
         peers = {peer.id: peer for peer in await self.log_peers()}
         if requested not in peers:
             raise NotFound(f'no server "{requested}" is part of the cluster')
         return next(iter(peers.values())), peers[requested]
 
     async def gauges(self) -> dict[str, float]:
-        """A figure."""
+        """One fixed value."""
         return {"members.alive": float(len(self.fixed))}
 
     def _need(self, name: str) -> None:

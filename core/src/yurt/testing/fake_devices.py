@@ -1,4 +1,4 @@
-"""Devices under the test's control: what is offered, which break, how much is used."""
+"""A device plugin that a test controls: offered devices, their health and their usage."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class FakeDevices:
         self._changed.set()
 
     def fail(self) -> None:
-        """Fail in a way that nobody foresaw."""
+        """Let the fingerprint raise an unexpected exception."""
         self.is_failing = True
         self._changed.set()
 
     def use(self, device: str, processes: Mapping[int, int]) -> None:
-        """Let processes, by pid, use so many bytes of a device."""
+        """Set how many bytes of a device each process uses, by pid."""
         self.uses[device] = DeviceUse(
             at=UnixNano(1),
             summary=Stat(value=sum(processes.values()) >> 20, of=81920, unit="MiB"),
@@ -60,7 +60,7 @@ class FakeDevices:
         )
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """What is offered, as it changes."""
+        """Yield the offered devices now and after each change."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -85,7 +85,7 @@ class FakeDevices:
         return (group,) if instances else ()
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """Variables for these devices."""
+        """The environment variables for these devices."""
         if self.reserve_errors:
             raise self.reserve_errors.pop(0)
         unknown = [each for each in claim.ids if each not in self.ids]
@@ -95,11 +95,11 @@ class FakeDevices:
         return Reservation(env={"FPGA_IDS": ",".join(claim.ids)}, mounts=self.mounts)
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
-        """Note who holds what."""
+        """Record the current claims."""
         self.told.append(tuple(claims))
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """What the test said."""
+        """The usage that the test set."""
         return self.uses
 
     async def close(self) -> None:

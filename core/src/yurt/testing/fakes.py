@@ -1,4 +1,4 @@
-"""Stand-ins for what a client talks to.
+"""Fakes of the parts that a client depends on: clock, servers and driver.
 
 A server, a driver and a clock, all in memory and under the test's control.
 """
@@ -61,7 +61,7 @@ THREAD_LOOK_S = 0.001
 
 
 class FakeEnv:
-    """A clock that moves only when the test says so, and a seeded source of chance and ids."""
+    """A clock that only the test advances, with seeded randomness and ids."""
 
     def __init__(self, seed: int = 1) -> None:
         self._now_s = 0.0
@@ -117,12 +117,12 @@ class FakeEnv:
         return due
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function in the next turn of the loop: in a test, threads would make two runs differ."""
+        """Call the function in the next turn of the loop: real threads would make runs differ."""
         await asyncio.sleep(0)
         return function(*args, **kwargs)
 
     async def advance(self, seconds: float) -> None:
-        """Move the clock, waking sleepers in their order and letting everything that follows happen in between."""
+        """Advance the clock step by step: sleepers wake in order and their work finishes in between."""
         end_s = self._now_s + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end_s:
@@ -136,13 +136,13 @@ class FakeEnv:
 
 
 async def unanswered_gang(query: GangQuery) -> GangAnswer:
-    """No member of a gang is ever all set up."""
+    """The default of `FakeServerPort.gangs`: waits for ever."""
     await asyncio.Event().wait()
     raise AssertionError(query)
 
 
 async def settle() -> None:
-    """Let the loop run until what was started has had its turns, work in threads included."""
+    """Let the event loop run until started work has finished its turns, work in threads included."""
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)
     await asyncio.sleep(THREAD_LOOK_S)
@@ -158,7 +158,7 @@ async def eventually(condition: Callable[[], object], *, within_s: float = 60.0)
 
 
 class FakeServerPort:
-    """A server with one table of allocations; every call may be told to fail with `failure`."""
+    """A server with one table of allocations; every call raises `failure` while it is set."""
 
     def __init__(self, *, ttl_s: float = 20.0) -> None:
         self.index = 1
@@ -220,7 +220,7 @@ class FakeServerPort:
         return NodeReply(heartbeat_ttl_s=self.ttl_s, index=self.index, node_status=status, identity=given)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
-        """Register or re-register."""
+        """Record the registration."""
         self._called("register_node")
         self.registrations.append(request)
         self.identities.append(request.identity)
@@ -229,7 +229,7 @@ class FakeServerPort:
         return self._reply(request.node.status)
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """Note the beat."""
+        """Record the heartbeat."""
         self._called("heartbeat")
         self.identities.append(identity)
         if node_id not in self.nodes:
@@ -254,7 +254,7 @@ class FakeServerPort:
         return AllocBatch(allocs=tuple(self.allocs[each] for each in alloc_ids if each in self.allocs))
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """Note the reports."""
+        """Record the reports."""
         self._called("update_allocs")
         self.updates += request.updates
         self.index += 1
@@ -274,7 +274,7 @@ class FakeServerPort:
         return self.index
 
     async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-        """No predecessor's data is here."""
+        """There is no disk of a previous allocation."""
         self._called("fetch_disk")
         for piece in self.disks.get(alloc_id, ()):
             yield piece
@@ -282,7 +282,7 @@ class FakeServerPort:
             raise NotFound(f"allocation {alloc_id} has no predecessor")
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
-        """What `facts` holds for (kind, name), once it changed past the query's index."""
+        """The entry of `facts` for (kind, name), once its index is above the query's."""
         self._called("ask_for_template")
         known = self.facts.get((query.kind, query.name))
         while known is None or known[0] <= query.min_index:
@@ -302,43 +302,43 @@ class FakeServerPort:
         return self.csi_volumes[query.volume]
 
     async def follow_gang(self, query: GangQuery) -> GangAnswer:
-        """What `gangs` answers; nobody is waited for where it is not set."""
+        """The answer of `gangs`; by default it never comes."""
         self._called("follow_gang")
         return await self.gangs(query)
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
-        """The rights that `rights` has for the caller; nobody's for another one."""
+        """The entry of `rights` for the caller; no rights without an entry."""
         self._called("caller_rights")
         return self.rights.get(shown, CallerRights(kind="nobody"))
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """A token that says whose it is and the how manieth; it expires when `token_ends_at` says."""
+        """A token that names its identity and a serial number; it expires at `token_ends_at`."""
         self._called("sign_identity")
         token = f"{query.task}.{query.name}.{self.calls.count('sign_identity')}"
         return SignedIdentity(token=token, expires_at=self.token_ends_at())
 
     def tell(self, kind: str, name: str, data: Any) -> None:
-        """Change what a template is told of a variable or a service."""
+        """Change a fact that templates read: a variable or a service."""
         self._move()
         self.facts[(kind, name)] = (self.index, data)
         self._move()
 
     async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
-        """Note the drain, or its end."""
+        """Record the drain, or its end."""
         self._called("drain_node")
         self.drains.append(spec)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
-        """Note the events."""
+        """Record the events."""
         self._called("emit_events")
         self.events.append(request)
 
     def wake(self) -> None:
-        """Let waiting calls look again, as after a change of `failure`."""
+        """Wake waiting calls, for example after a change of `failure`."""
         self._move()
 
     def is_ready(self) -> bool:
-        """A node said that it is ready."""
+        """Whether a node has reported that it is ready."""
         return NODE_READY in self.statuses
 
 
@@ -360,7 +360,7 @@ class FakeTask:
 
 
 class FakeHost:
-    """Where fake tasks live: share one between two drivers to act out a restart of the agent."""
+    """Where fake tasks live; two drivers that share one act out a restart of the agent."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, FakeTask] = {}
@@ -385,11 +385,11 @@ class FakeDriver:
         self.publish(Fingerprint(health=HEALTHY, attributes={f"driver.{name}.version": "1"}))
 
     def publish(self, found: Fingerprint) -> None:
-        """Change what the driver says of itself."""
+        """Change the fingerprint."""
         self._fingerprints.put_nowait(found)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """What was published, as it comes."""
+        """Yield each published fingerprint."""
         while True:
             yield await self._fingerprints.get()
 
@@ -399,7 +399,7 @@ class FakeDriver:
         return self.host.tasks[task_id]
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start it, or fail as told."""
+        """Start the task, or raise the failure that the test set."""
         await asyncio.sleep(0)
         if self.start_errors:
             raise self.start_errors.pop(0)
@@ -427,7 +427,7 @@ class FakeDriver:
             future.set_result(result or ExitResult())
 
     async def signal_task(self, task_id: str, signal: str) -> None:
-        """Note the signal."""
+        """Record the signal."""
         self._task(task_id).signals.append(signal)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
@@ -446,7 +446,7 @@ class FakeDriver:
         self.known.discard(task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """A fixed use."""
+        """A fixed usage."""
         self._task(task_id)
         return TaskStats(at=UnixNano(START_NS), rss_bytes=4096, pids=1)
 

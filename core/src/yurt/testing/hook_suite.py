@@ -1,4 +1,4 @@
-"""What every hook and every service provider must do, ours or anybody's: subclass a suite and give the object.
+"""Conformance suites for hooks and service providers: subclass one and provide the object.
 
     class TestMine(TaskHookSuite):
         @pytest.fixture
@@ -42,23 +42,23 @@ HANDLE = TaskHandle(driver="raw_exec", task_id="a/main/0", pid=1)
 
 
 class _Followed:
-    """Work beside a task or an allocation, as a client keeps it."""
+    """Background work of a task or an allocation, as a client runs it."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.work: set[asyncio.Task[None]] = set()
 
     def note(self, text: str) -> None:
-        """Keep the text."""
+        """Record the text."""
         self.notes.append(text)
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin the work."""
+        """Start the work."""
         task = asyncio.ensure_future(work)
         self.work.add(task)
 
     async def stop(self) -> None:
-        """End the work, as at the end of a task; raises what it failed with."""
+        """Cancel the work, as at the end of a task; raises its failure."""
         for task in self.work:
             task.cancel()
         ends = await asyncio.gather(*self.work, return_exceptions=True)
@@ -68,7 +68,7 @@ class _Followed:
 
 
 class BenchTask(_Followed):
-    """A task for hooks, without a client; `env` is what the job says, with what a hook has given."""
+    """A task for hooks without a client; `env` holds the job's variables and those that hooks added."""
 
     def __init__(self, folder: Path, *, meta: Mapping[str, str] | None = None) -> None:
         super().__init__()
@@ -92,15 +92,15 @@ class BenchTask(_Followed):
         )  # fmt: skip
 
     def restart(self, reason: str) -> None:
-        """Keep the reason."""
+        """Record the reason."""
         self.restarts.append(reason)
 
     def fail_task(self, reason: str) -> None:
-        """Keep the reason."""
+        """Record the reason."""
         self.failures.append(reason)
 
     async def signal(self, signal: str, reason: str = "") -> None:
-        """Take any signal."""
+        """Accept any signal."""
 
     async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Every command succeeds."""
@@ -129,34 +129,34 @@ class BenchAlloc(_Followed):
         )
 
     def restart(self, task: str, reason: str) -> None:
-        """Keep the reason."""
+        """Record the reason."""
         self.failures.append(f"{task}: {reason}")
 
     def fail_alloc(self, reason: str) -> None:
-        """Keep the reason."""
+        """Record the reason."""
         self.failures.append(reason)
 
     def changed(self) -> None:
-        """Count it."""
+        """Count the call."""
         self.changes += 1
 
 
 class TaskHookSuite:
-    """The contract of a hook of tasks."""
+    """The tests of a task hook's contract."""
 
     @pytest.fixture
     def hook(self) -> TaskHook:
-        """The hook that is tried."""
+        """The hook under test; a subclass overrides this."""
         raise NotImplementedError
 
     @pytest.fixture
     def meta(self) -> Mapping[str, str]:
-        """Metadata of a job that wants the hook."""
+        """Metadata of a job that uses the hook."""
         return {}
 
     @pytest.fixture
     async def task(self, tmp_path: Path, meta: Mapping[str, str]) -> AsyncIterator[BenchTask]:
-        """A task that is prepared; what follows it has ended afterwards."""
+        """A task to prepare; its background work is stopped afterwards."""
         made = BenchTask(tmp_path, meta=meta)
         yield made
         await made.stop()
@@ -208,21 +208,21 @@ class TaskHookSuite:
 
 
 class AllocHookSuite:
-    """The contract of a hook of allocations."""
+    """The tests of an allocation hook's contract."""
 
     @pytest.fixture
     def hook(self) -> AllocHook:
-        """The hook that is tried."""
+        """The hook under test; a subclass overrides this."""
         raise NotImplementedError
 
     @pytest.fixture
     def meta(self) -> Mapping[str, str]:
-        """Metadata of a job that wants the hook."""
+        """Metadata of a job that uses the hook."""
         return {}
 
     @pytest.fixture
     async def alloc(self, tmp_path: Path, meta: Mapping[str, str]) -> AsyncIterator[BenchAlloc]:
-        """An allocation; what follows it has ended afterwards."""
+        """An allocation to prepare; its background work is stopped afterwards."""
         made = BenchAlloc(tmp_path, meta=meta)
         yield made
         await made.stop()
@@ -259,15 +259,15 @@ class AllocHookSuite:
 
 
 class ServiceProviderSuite:
-    """The contract of a service provider."""
+    """The tests of a service provider's contract."""
 
     @pytest.fixture
     def provider(self) -> ServiceProvider:
-        """The provider that is tried; it reaches what it registers with, or a fake of that."""
+        """The provider under test, connected to its registry or to a fake of it."""
         raise NotImplementedError
 
     def known(self, provider: ServiceProvider) -> Mapping[str, ServiceInstance] | None:
-        """The services that are known now, by id, where the test can find that out."""
+        """The registered services by id, when the test can read them."""
         return None
 
     @pytest.fixture

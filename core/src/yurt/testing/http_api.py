@@ -1,4 +1,4 @@
-"""A real server over a memory log, with the HTTP application on a loopback port."""
+"""A real server over a log in memory, with the HTTP application on a loopback port."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ START_LIMIT_S = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back."""
+    """The status, headers and body of an answer."""
 
     status: int
     text: str
@@ -55,25 +55,25 @@ class HttpAnswer:
 
 
 class Api:
-    """Requests to the application."""
+    """Sends requests to the application."""
 
     def __init__(self, client: TestClient[Any, Any], server: Server) -> None:
         self.client = client
         self.server = server
 
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> HttpAnswer:
-        """One request; a body that is no bytes goes as JSON."""
+        """Send one request; a body that is not bytes is encoded as JSON."""
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         data = None if raw is None else io.BytesIO(raw)
         async with self.client.request(method, path, data=data, allow_redirects=False, **options) as response:
             return HttpAnswer(response.status, await response.text(errors="replace"), response.headers)
 
     async def get(self, path: str, **options: Any) -> HttpAnswer:
-        """GET."""
+        """Send a GET."""
         return await self.call("GET", path, **options)
 
     async def put(self, path: str, body: Any = None) -> HttpAnswer:
-        """PUT."""
+        """Send a PUT."""
         return await self.call("PUT", path, body)
 
     async def register(self, job_id: str = "web", **changes: Any) -> HttpAnswer:
@@ -81,7 +81,7 @@ class Api:
         return await self.put("/v1/jobs", {"Job": job_document(job_id, **changes)})
 
     async def wait_until(self, path: str, predicate: Any) -> Any:
-        """Ask again until `predicate` says yes to the JSON, ten seconds at most."""
+        """Poll until `predicate` accepts the JSON, for at most 10 s."""
         async with asyncio.timeout(START_LIMIT_S):
             while not predicate(found := (await self.get(path)).json):  # noqa: ASYNC110 - the change is behind HTTP
                 await asyncio.sleep(0.01)
@@ -96,7 +96,7 @@ def job_document(job_id: str = "web", **changes: Any) -> dict[str, Any]:
 
 
 def ready_node() -> Node:
-    """A node with room for a few tasks."""
+    """A node with capacity for a few tasks."""
     return Node(
         id=NODE_ID, secret_id="a secret", name="worker", http_addr="127.0.0.1:4646", computed_class="v1:1",
         attributes={
@@ -122,7 +122,7 @@ async def serving(
     authority: Authority | None = None,
     **settings: Any,
 ) -> AsyncIterator[Api]:
-    """The application over a leading server without nodes, with these settings, among these servers and regions.
+    """The application over a leading server without nodes; settings, servers and regions can be replaced.
 
     `facts`: fields of its `AgentInfo`. `client`: the one in the same agent.
     `authority`: who decides about requests, in the place of the server's own. `settings` may name an `audit` log
@@ -159,6 +159,6 @@ async def serving(
 
 
 async def add_ready_node(api: Api) -> None:
-    """Register a node that takes allocations; nothing answers for it."""
+    """Register a ready node without a client behind it."""
     await api.server.replica.propose(RegisterNode(node=ready_node()))
     await api.server.replica.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))

@@ -1,4 +1,4 @@
-"""Measures the files, processes and memory that allocations leave behind (invariant E9)."""
+"""Measures the files, processes and memory that ended allocations leave behind (invariant E9)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 
 class Holdings(NamedTuple):
-    """Numbers of descriptors and threads of an agent and its helpers, and what it holds by name; memory in MB.
+    """Resources of an agent and its helpers: counts of descriptors and threads, memory in MB, the rest by name.
 
     Memory is the anonymous part of PSS: the other part, pages of program files, is divided by how many processes of
     the machine have mapped them, and changes when others of them start and end.
@@ -62,13 +62,13 @@ class Holdings(NamedTuple):
     memory_mb: float
 
     def more_than(self, before: Holdings) -> dict[str, tuple[float, float]]:
-        """What there is more of than before, memory apart."""
+        """The resources that have grown since `before`, memory excluded."""
         pairs = zip(self._fields[:-1], before, self, strict=False)
         return {name: (was, now) for name, was, now in pairs if now > was}
 
 
 def holdings(agent: Agent, data_dir: Path, alloc_ids: Collection[str] = ()) -> Holdings:
-    """What an agent holds now: files below its data directory; namespaces, cgroups and rules of those allocations."""
+    """The resources that an agent uses now: its files, and the namespaces, cgroups and rules of these allocations."""
     assert agent.process is not None
     own = psutil.Process(agent.process.pid)
     family = [own, *own.children(recursive=True)]
@@ -89,12 +89,12 @@ def holdings(agent: Agent, data_dir: Path, alloc_ids: Collection[str] = ()) -> H
 
 
 def names_one(text: str, alloc_ids: Collection[str]) -> bool:
-    """Whether a text has one of these ids in it."""
+    """Whether a text contains one of these ids."""
     return any(found in alloc_ids for found in UUID.findall(text))
 
 
 def firewall() -> list[str]:
-    """The rules of the host's firewall, where it has any that iptables knows."""
+    """The rules of the host's firewall, as far as iptables shows them."""
     program = shutil.which("iptables-save")
     if program is None:
         return []
@@ -103,7 +103,7 @@ def firewall() -> list[str]:
 
 
 def anonymous_mb(pid: int) -> float:
-    """The share of anonymous memory of one process."""
+    """The proportional anonymous memory of one process in MB."""
     with suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) / 1000
@@ -122,19 +122,19 @@ def folders_below(root: str, depth: int) -> list[str]:
 
 
 def usable_drivers(agent: Agent, drivers: Sequence[str] = tuple(CONFIGS)) -> list[str]:
-    """Those of the drivers that work on the agent's node."""
+    """The drivers that are healthy on the agent's node."""
     node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
     return [name for name in drivers if (node["Drivers"].get(name) or {}).get("Healthy")]
 
 
 def has_bridge(agent: Agent) -> bool:
-    """Whether the agent's node offers groups a network of their own."""
+    """Whether the agent's node offers bridge networks."""
     node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
     return any(network["Mode"] == "bridge" for network in node["NodeResources"]["NodeNetworks"] or ())
 
 
 def data_dir_of(agent: Agent) -> Path:
-    """Where an agent keeps its data; a dev agent tells it on its first screen."""
+    """The agent's data directory; a dev agent prints it when it starts."""
     if agent.data_dir is not None:
         return agent.data_dir
     found = re.search(r"Data Dir: (\S+)", agent.log.read_text(encoding="utf-8", errors="replace"))
@@ -143,7 +143,7 @@ def data_dir_of(agent: Agent) -> Path:
 
 
 class Lives:
-    """Lets allocations live on an agent: placed, started, worked in, stopped, forgotten.
+    """Runs allocations on an agent from placement to garbage collection, with work in them.
 
     With `networks` every second round is one of groups with a bridge and a mapped port of their own.
     """
@@ -158,7 +158,7 @@ class Lives:
         self._api = ApiClient(AgentAddress(address=agent.address))
 
     def round(self, count: int) -> int:
-        """So many lives for each driver; how many those are together."""
+        """Run `count` allocations for each driver; returns their number."""
         self._rounds += 1
         jobs = {f"life-{driver.replace('_', '-')}-{self._rounds}": driver for driver in self.drivers}
         for job_id, driver in jobs.items():
@@ -175,7 +175,7 @@ class Lives:
         return count * len(jobs)
 
     def holdings(self) -> Holdings:
-        """What the agent holds now, of these lives and others."""
+        """The resources that the agent uses now, whichever allocation they belong to."""
         return holdings(self.agent, self.data_dir, self._alloc_ids)
 
     def _job(self, job_id: str, driver: str, count: int) -> dict[str, Any]:
@@ -190,14 +190,14 @@ class Lives:
         return {"ID": job_id, "Name": job_id, "Type": "service", "TaskGroups": [group]}
 
     def _use(self, alloc_id: str, driver: str) -> None:
-        """Read, measure and work in one allocation."""
+        """Read files, read statistics and run a command in one allocation."""
         self.agent.get(f"/v1/client/fs/ls/{alloc_id}?path=/")
         self.agent.get(f"/v1/client/allocation/{alloc_id}/stats")
         if driver not in WITHOUT_COMMANDS:
             assert self._said(alloc_id) == b"inside", (driver, alloc_id)
 
     def _said(self, alloc_id: str) -> bytes:
-        """What a command in the task says."""
+        """The output of a command in the task."""
         query: dict[str, str | int | bool | None] = {"task": "main", "command": json.dumps(["printf", "inside"])}
         socket = self._api.websocket(f"/v1/client/allocation/{alloc_id}/exec", query)
         said = b""
@@ -221,5 +221,5 @@ class Lives:
         ]
 
     def _folders(self) -> list[str]:
-        """The folders of allocations that there are."""
+        """The names of the allocation folders that exist."""
         return [folder.name for folder in (self.data_dir / "alloc").glob("*-*-*-*-*")]

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, each with its etcd member, to be killed with kill -9 at any moment.
+"""Servers as separate processes with their own etcd members, so that tests can kill -9 them at any time.
 
 `python -m yurt.testing.log_process CONFIG PAUSE_S` is one server: while it leads it appends numbers, one after another,
 and says on its output which were acknowledged, when, and how the state looks that it has applied.
@@ -36,7 +36,7 @@ END_LIMIT_S = 60.0
 
 
 class Ack(NamedTuple):
-    """A number that was acknowledged, at which index of the log, and when on the clock that all processes share."""
+    """An acknowledged number: its index in the log, and the time on the clock that all processes share."""
 
     number: int
     log_index: int
@@ -44,13 +44,13 @@ class Ack(NamedTuple):
 
 
 def say(*words: object) -> None:
-    """A line for the parent."""
+    """Print a line for the parent process."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
 class DigestingServer(LogServer):
-    """Says how the state looks at every index that is a multiple of `DIGEST_EVERY`."""
+    """Reports a digest of the state at every index that is a multiple of `DIGEST_EVERY`."""
 
     def __init__(self, name: str, log: EtcdLog) -> None:
         super().__init__(name, log)
@@ -58,7 +58,7 @@ class DigestingServer(LogServer):
         self._digested = 0
 
     def digest(self) -> None:
-        """Go on to the newest index."""
+        """Advance the digest to the newest index."""
         while self._digested + DIGEST_EVERY <= len(self.applied):
             part = self.applied[self._digested : self._digested + DIGEST_EVERY]
             self._hasher.update(repr(part).encode())
@@ -66,18 +66,18 @@ class DigestingServer(LogServer):
             say("digest", self._digested, self._hasher.hexdigest())
 
     async def append(self, numbers: Sequence[int], *, size: int = 0) -> None:
-        """Append, then digest."""
+        """Append, then advance the digest."""
         await super().append(numbers, size=size)
         self.digest()
 
     def apply(self, entry: Entry) -> None:
-        """Apply, then digest."""
+        """Apply, then advance the digest."""
         super().apply(entry)
         self.digest()
 
 
 class LogProcess:
-    """One server's process, as the parent sees it; what it said stays when it is killed and started again."""
+    """A server process as the parent sees it; its output is kept when it is killed and restarted."""
 
     def __init__(self, config: EtcdMemberConfig, *, pause_s: float) -> None:
         self.config = config
@@ -91,7 +91,7 @@ class LogProcess:
         self._reader: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, with the data that it had."""
+        """Start it over its existing data."""
         command = [sys.executable, "-m", __name__, msgspec.json.encode(self.config).decode(), str(self._pause_s)]
         with open(f"{self.config.data_dir}.log", "ab") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -106,7 +106,7 @@ class LogProcess:
             os.kill(pid, number)
 
     def kill(self) -> None:
-        """kill -9; its etcd dies with it."""
+        """Kill it with SIGKILL; its etcd member dies with it."""
         process, self._process = self._process, None
         self.is_open = False
         if process is not None:
@@ -133,7 +133,7 @@ class LogProcess:
 
 @contextmanager
 def log_processes(configs: Sequence[EtcdMemberConfig], *, pause_s: float) -> Iterator[list[LogProcess]]:
-    """Servers that run."""
+    """Run servers during the block."""
     servers = [LogProcess(config, pause_s=pause_s) for config in configs]
     try:
         for server in servers:
@@ -147,7 +147,7 @@ def log_processes(configs: Sequence[EtcdMemberConfig], *, pause_s: float) -> Ite
 
 
 async def serve(config: EtcdMemberConfig, pause_s: float) -> None:
-    """Be a server until killed."""
+    """Entry point of the child process: run a server until killed."""
     env = RealEnv()
     member = EtcdMember(config, env=env)
     log = EtcdLog(

@@ -1,4 +1,4 @@
-"""A server reduced to its command log: it follows, it leads, it appends numbers, and keeps what it has applied.
+"""A server reduced to its command log: it campaigns, follows, appends numbers and keeps the applied ones.
 
 It does with the log what the real server does: what others append it applies while it follows; when a term begins it
 first reads up to the log's end; when the term is over it follows again from where it stands.
@@ -21,7 +21,7 @@ POLL_S = 0.01
 
 
 def command(number: int, *, size: int = 0) -> AnyCommand:
-    """A command that carries a number, and some bytes."""
+    """A command that carries a number and padding."""
     return RecordPeriodicLaunch(namespace="default", job_id="j" * size or "job", launched_at=UnixNano(number))
 
 
@@ -32,7 +32,7 @@ def number_of(stored: AnyCommand) -> int:
 
 
 class LogServer:
-    """One server. `applied[i]` is the number at index i + 1; `levels` is every leadership that it was told."""
+    """One server. `applied[i]` is the number at index i + 1; `levels` lists every leadership level it received."""
 
     def __init__(self, name: str, log: CommandLog) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class LogServer:
 
     @property
     def level(self) -> Leadership:
-        """What it was told last."""
+        """The latest leadership level."""
         return self.levels[-1] if self.levels else Leadership(is_leader=False, epoch=0)
 
     async def run(self) -> None:
@@ -101,7 +101,7 @@ class LogServer:
                     self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
-        """Keep the numbers of an entry that are not there yet."""
+        """Append the numbers of an entry to `applied`, except those that it already has."""
         for offset, stored in enumerate(entry.commands):
             if entry.first_index + offset > len(self.applied):
                 self.applied.append(number_of(stored))
@@ -109,7 +109,7 @@ class LogServer:
 
 @asynccontextmanager
 async def running(server: LogServer) -> AsyncIterator[LogServer]:
-    """The server while it runs; its log is closed afterwards."""
+    """Run the server during the block; its log is closed afterwards."""
     await server.log.open()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.run())
@@ -121,7 +121,7 @@ async def running(server: LogServer) -> AsyncIterator[LogServer]:
 
 
 async def wait_leader(servers: Sequence[LogServer], *, besides: LogServer | None = None) -> LogServer:
-    """The server that leads and is ready, another one than the one excluded."""
+    """Wait for a server that leads and is ready, other than the excluded one; returns it."""
     async with asyncio.timeout(READY_LIMIT_S):
         while True:
             found = next((server for server in servers if server.is_ready and server is not besides), None)
@@ -131,7 +131,7 @@ async def wait_leader(servers: Sequence[LogServer], *, besides: LogServer | None
 
 
 async def wait_equal(servers: Sequence[LogServer]) -> None:
-    """Wait until all have applied the same."""
+    """Wait until all servers have applied the same numbers."""
     async with asyncio.timeout(READY_LIMIT_S):
         while True:
             if len({tuple(server.applied) for server in servers}) == 1:

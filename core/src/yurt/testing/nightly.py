@@ -1,4 +1,4 @@
-"""How many cases property tests run, and how many requests programs send: few in CI, very many in a nightly run.
+"""Case counts of property tests and request counts of programs: small in CI, large in nightly runs.
 
 CI draws the same cases each time, so that more of them find little that fewer did not: it runs half of what a
 developer's machine does. `YURT_NIGHTLY=1` asks for as many as are named with `cases`, mostly 100,000, a larger number
@@ -15,12 +15,12 @@ CI_SHARE = 2
 
 
 def is_nightly() -> bool:
-    """A run that may take hours."""
+    """Whether this run may take hours."""
     return os.environ.get("YURT_NIGHTLY", "") not in ("", "0")
 
 
 def cases(usual: int, nightly: int = NIGHTLY_CASES) -> int:
-    """`usual`, a part of them in CI, and in a nightly run `nightly` or as many as it asks for."""
+    """The number of cases: `usual`, a fraction of it in CI, `nightly` or YURT_NIGHTLY (never less) in a nightly run."""
     if not is_nightly():
         return max(1, usual // CI_SHARE) if "CI" in os.environ else usual
     asked = os.environ.get("YURT_NIGHTLY", "")
@@ -28,5 +28,5 @@ def cases(usual: int, nightly: int = NIGHTLY_CASES) -> int:
 
 
 def seed(usual: int) -> int:
-    """`usual`, or the one that the run asks for."""
+    """`usual`, or the seed that the run sets."""
     return int(os.environ.get("YURT_SEED") or usual)

@@ -1,4 +1,4 @@
-"""Packages whose files a how-to page shows: taken from the page, and laid into a folder as an installer would."""
+"""Packages whose files are shown on a how-to page: extracted from the page and installed into a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK: Final = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTIL
 
 
 def page_files(page: Path) -> dict[str, str]:
-    """The files that the page shows, by path."""
+    """The files on the page, by path."""
     return dict(BLOCK.findall(page.read_text(encoding="utf-8")))
 
 
@@ -26,7 +26,7 @@ def write_sources(files: Mapping[str, str], sources: Path) -> None:
 
 
 def lay_package(sources: Path, site: Path) -> None:
-    """Do what an installer does with a wheel of these sources; `site` is made."""
+    """Install these sources into `site` as pip would install a wheel of them; creates `site`."""
     project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
     shutil.copytree(sources / "src", site)
     info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"

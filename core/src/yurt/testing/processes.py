@@ -1,4 +1,4 @@
-"""Processes of this machine that a test looks for by their command lines or their folder, and ends."""
+"""Finds processes of this machine by command line or folder, and ends them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ END_LIMIT_S = 10.0
 
 
 def processes(is_meant: IsMeant) -> list[psutil.Process]:
-    """The processes whose command line, a list of words that may be empty, is meant."""
+    """The processes whose command line, a possibly empty list of words, satisfies the condition."""
     return [each for each in psutil.process_iter(["cmdline"]) if is_meant(each.info["cmdline"] or [])]
 
 
 def processes_in(folder: str) -> list[psutil.Process]:
-    """The processes that work in a folder, name something in it, or are tasks whose directories lie there."""
+    """The processes that work in a folder, name it in their arguments, or are tasks with directories there."""
     return [each for each in psutil.process_iter(["cmdline", "cwd", "environ"]) if _is_in(folder, each.info)]
 
 
@@ -30,7 +30,7 @@ def _is_in(folder: str, info: Mapping[str, Any]) -> bool:
 
 
 def descendants() -> set[int]:
-    """The pids of this process's children, their children, and so on.
+    """The pids of all descendants of this process.
 
     Linux lists the children of a thread: that takes microseconds, while psutil reads the parent of every process there
     is, and each test asks twice.
@@ -45,7 +45,7 @@ def descendants() -> set[int]:
 
 
 def _children(pid: int) -> set[int]:
-    """The pids of a process's children, by all its threads; none once it has ended."""
+    """The pids of a process's children over all its threads; empty once it has ended."""
     children = set[int]()
     with suppress(OSError):  # it may end at any moment
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -55,13 +55,13 @@ def _children(pid: int) -> set[int]:
 
 
 def odd_duration() -> str:
-    """A number of seconds that no other process on this machine sleeps for."""
+    """A number of seconds that identifies a `sleep` among all processes of the machine."""
     return f"9{os.getpid()}.{uuid.uuid4().int % 10**9:09d}"
 
 
 @contextmanager
 def ended_at_exit(is_meant: IsMeant) -> Iterator[None]:
-    """Whatever processes are meant at the end of the block are terminated, with a bound."""
+    """Terminate all processes that satisfy the condition at the end of the block, within a time limit."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Quotas for tests: one of 1,000 MB of memory, and commands that bind namespaces to it."""
+"""Factories for quotas, and for the commands that assign namespaces to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def quota(
     parent: str = "",
     **limits: Any,
 ) -> QuotaSpec:
-    """A quota with these limits in a region; without any, 1,000 MB of memory."""
+    """A quota with these limits in a region; by default 1,000 MB of memory."""
     storage = {key: limits.pop(key) for key in ("variables_mb", "host_volumes_mb") if key in limits}
     if storage:
         limits["storage"] = QuotaStorageResources(**storage)
@@ -33,14 +33,14 @@ def quota(
 
 
 def guaranteed(spec: QuotaSpec, *, pool: str = "", **amounts: Any) -> QuotaSpec:
-    """The quota with these amounts guaranteed where it has its limit, in all node pools or in one."""
+    """The quota with these amounts guaranteed, in all node pools or in one."""
     resources = QuotaResources(node_pools=(NodePoolLimit(node_pool=pool, **amounts),)) if pool else None
     limits = (replace(limit, guaranteed=resources or QuotaResources(**amounts)) for limit in spec.limits)
     return with_hashes(replace(spec, limits=tuple(limits)))
 
 
 def bound(*namespaces: str, spec: QuotaSpec | None = None) -> tuple[AnyCommand, ...]:
-    """The commands that create a quota and give it to namespaces, which are created too."""
+    """The commands that create a quota and create namespaces under it."""
     spec = quota() if spec is None else spec
     rows = tuple(Namespace(name=name, quota=spec.name) for name in namespaces or ("default",))
     return UpsertQuotas(quotas=(spec,)), UpsertNamespaces(namespaces=rows)

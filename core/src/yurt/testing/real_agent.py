@@ -1,4 +1,4 @@
-"""A client with a real driver over a folder, as an agent has it: leave it, and begin again in the same folder."""
+"""A client with a real driver over a folder: stop it, and start another one over the same folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shell_alloc(
 async def agent_client(
     root: Path, server: FakeServerPort, make_driver: MakeDriver, **config: Any
 ) -> AsyncIterator[Client]:
-    """An agent's client with a state directory of its own; leaving it leaves the tasks."""
+    """Run a client with its own state directory during the block; its tasks keep running afterwards."""
     (root / "client").mkdir(parents=True, exist_ok=True)
     paths = AgentPaths(state_dir=str(root / "plugins"), run_dir=str(root / "run"))
     driver = make_driver(PluginContext(options={"driver.raw_exec.enable": "1"}, paths=paths))
@@ -74,7 +74,7 @@ async def agent_client(
 
 
 async def server_that_knows(root: Path) -> FakeServerPort:
-    """A server that lists what a killed agent of this folder ran; nothing when there was none."""
+    """A server that lists the allocations in the state of a killed agent's folder."""
     (root / "client").mkdir(parents=True, exist_ok=True)
     database = ClientDatabase(root / "client" / "client.db")
     records, seen_index = await database.allocs(), await database.seen_index()

@@ -1,4 +1,4 @@
-"""A cluster of real agents for the tests: servers with etcd members of their own and clients, each a process.
+"""A cluster of real agents, each a process: servers with their own etcd members, and clients.
 
 Each part can be killed, frozen, stopped and started again by itself. Agents listen on loopback, or where an `AgentHost`
 says: in a network namespace, say. Afterwards everything that was started is gone.
@@ -27,7 +27,7 @@ LEADERLESS = ("No cluster leader", "may or may not")
 
 
 class AgentHost(NamedTuple):
-    """Where an agent runs: the address it listens on, and what stands before its command (`ip netns exec NAME`)."""
+    """Where an agent runs: its listen address, and a prefix of its command (`ip netns exec NAME`)."""
 
     address: str = "127.0.0.1"
     before: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ HERE = AgentHost()
 
 
 class ClusterAgent(Agent):
-    """An agent of a cluster; it is ready when its own HTTP API answers `ready_path`."""
+    """An agent of a cluster; it is ready when `ready_path` of its HTTP API answers."""
 
     ready_path = "/v1/status/leader"
 
@@ -56,44 +56,44 @@ class ClusterAgent(Agent):
         self.write_config()
 
     def write_config(self) -> None:
-        """Write the configuration file; it counts from the next start."""
+        """Write the configuration file; it takes effect at the next start."""
         self.config.write_text(json.dumps(self.settings))
 
     def at(self, kind: str) -> str:
-        """`host:port` of its `http`, `rpc`, `serf` or `etcd`."""
+        """The address `host:port` of its `http`, `rpc`, `serf` or `etcd` listener."""
         return f"{self.host}:{self.ports[kind]}"
 
     @property
     def is_running(self) -> bool:
-        """The process lives."""
+        """Whether its process is alive."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The pid of the agent (where `ip netns exec` starts it, it becomes the agent)."""
+        """The pid of the agent; `ip netns exec` replaces itself by the agent."""
         assert self.process is not None
         return self.process.pid
 
     def is_ready(self) -> bool:
-        """It answers, and knows a leader."""
+        """Whether it answers and knows a leader."""
         assert self.is_running, self.log.read_text()
         return bool(self.try_get(self.ready_path))
 
     def try_get(self, path: str) -> Any:
-        """A read; None when it fails in any way."""
+        """Send a GET; None for any failure."""
         try:
             return self.get(path)
         except (OSError, http.client.HTTPException, ApiFailure, ValueError):
             return None
 
     def answer(self, path: str) -> Any:
-        """A read, again while it fails: servers on a busy machine change their leader by themselves."""
+        """Send a GET, repeated while it fails: servers on a busy machine may change their leader."""
         return wait_for(
             f"an answer to {path}", lambda: (found,) if (found := self.try_get(path)) is not None else None
         )[0]
 
     def change(self, *words: str) -> None:
-        """A command that changes something, again while the servers change their leader; it must succeed then."""
+        """Run a command that changes something, repeated during elections; fails the test otherwise."""
 
         def is_made() -> bool:
             done = self.cli(*words)
@@ -103,7 +103,7 @@ class ClusterAgent(Agent):
         wait_for(" ".join(words), is_made)
 
     def put(self, path: str, body: Any) -> None:
-        """A change by the API that may be made twice, again while the servers change their leader."""
+        """Send a PUT that may be repeated safely, again during elections."""
 
         def is_made() -> bool:
             try:
@@ -127,38 +127,38 @@ class ClusterAgent(Agent):
         wait_for(f"{self.name} to be ready", self.is_ready, LEADER_LIMIT_S)
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, once: a second one ends it without waiting for what is still stopping."""
+        """Send SIGTERM once: a second one would end the agent before its shutdown is complete."""
         assert self.process is not None
         self.process.terminate()
 
     def stop(self) -> None:
-        """End it in order; nothing happens when it does not run."""
+        """Shut it down; does nothing when it does not run."""
         if self.is_running:
             self.ask_to_stop()
             self.wait_end()
 
     def wait_end(self) -> int:
-        """Wait until it has ended; its exit code."""
+        """Wait for its end; returns the exit code."""
         assert self.process is not None
         return self.process.wait(timeout=STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), its etcd with it; returns when both are gone."""
+        """Kill it and its etcd member with SIGKILL; returns when both are gone."""
         family = [process for process in (self._process(), self.etcd) if process is not None]
         super().kill()
         psutil.wait_procs(family, timeout=STOP_LIMIT_S)
 
     def restart(self) -> None:
-        """End it in order, start it again, and wait until it is ready."""
+        """Shut it down, start it again, and wait until it is ready."""
         self.stop()
         self.start()
 
     def freeze(self) -> None:
-        """Stop the agent and its etcd where they are (SIGSTOP)."""
+        """Freeze the agent and its etcd member (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them go on (SIGCONT)."""
+        """Resume both (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -173,7 +173,7 @@ class ClusterAgent(Agent):
 
     @property
     def etcd(self) -> psutil.Process | None:
-        """Its etcd, None while there is none."""
+        """Its etcd process; None when there is none."""
         children: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             children = psutil.Process(self.pid).children()
@@ -184,7 +184,7 @@ class ClusterAgent(Agent):
         return None
 
     def log_text(self) -> str:
-        """All that it has logged, over all its starts."""
+        """Its log over all starts."""
         return self.log.read_text(errors="replace")
 
 
@@ -193,15 +193,15 @@ class ServerAgent(ClusterAgent):
 
     @property
     def full_name(self) -> str:
-        """Its name among the servers."""
+        """Its member name, with the region."""
         return f"{self.name}.{self.settings.get('region', 'global')}"
 
     def leads(self) -> bool:
-        """It says itself that it leads."""
+        """Whether it says that it leads."""
         return self.is_running and (self.try_get("/v1/status/leader?stale") == self.at("rpc"))
 
     def lose_disk(self) -> None:
-        """Remove its data; it must not run."""
+        """Delete its data; it must not run."""
         import shutil
 
         assert not self.is_running
@@ -209,17 +209,17 @@ class ServerAgent(ClusterAgent):
 
 
 class ClientAgent(ClusterAgent):
-    """A client without a server; it is ready when its node is."""
+    """A client without a server part; it is ready when its node is."""
 
     def is_ready(self) -> bool:
-        """Its health says so."""
+        """Whether its health check passes."""
         assert self.is_running, self.log.read_text()
         found = self.try_get("/v1/agent/health?type=client")
         return bool(found and found["client"]["ok"])
 
 
 class RealCluster:
-    """Servers `srv1`, `srv2` ... and clients `cli1`, `cli2` ..., each in a folder of its own.
+    """Servers `srv1`, `srv2` ... and clients `cli1`, `cli2` ..., each with its own folder.
 
     `settings` are laid over the configuration of every agent, `server` and `client` over those blocks.
     """
@@ -238,7 +238,7 @@ class RealCluster:
     # Making agents.
 
     def add_servers(self, count: int, places: Sequence[AgentHost] = (), **server: Any) -> list[ServerAgent]:
-        """Servers that are to form a cluster, or with `bootstrap_expect=0` to join one; none is started yet."""
+        """Add servers that form a cluster, or join one with `bootstrap_expect=0`; starts none."""
         first = len(self.servers) + 1
         made = [
             ServerAgent(self.folder / f"srv{number}", f"srv{number}", dict(self._settings), place)
@@ -255,7 +255,7 @@ class RealCluster:
         return made
 
     def add_client(self, place: AgentHost = HERE, **client: Any) -> ClientAgent:
-        """A client that knows all servers there are; it is not started yet."""
+        """Add a client that knows all servers added so far; does not start it."""
         number = len(self.clients) + 1
         servers = [each.at("rpc") for each in self.servers]
         block = {"enabled": True, "servers": servers, "options": {"driver.raw_exec.enable": "1"}}
@@ -268,11 +268,11 @@ class RealCluster:
 
     @property
     def agents(self) -> list[ClusterAgent]:
-        """All of them, clients first."""
+        """All agents, clients first."""
         return [*self.clients, *self.servers]
 
     def start(self) -> None:
-        """Start every agent that does not run, all at once, and wait until each is ready."""
+        """Start all agents that do not run, concurrently, and wait until each is ready."""
         fresh = [agent for agent in (*self.servers, *self.clients) if not agent.is_running]
         for agent in fresh:
             agent.spawn()
@@ -280,7 +280,7 @@ class RealCluster:
             wait_for(f"{agent.name} to be ready", agent.is_ready, LEADER_LIMIT_S)
 
     def power_off(self) -> None:
-        """Kill everything at the same moment."""
+        """Kill all agents at the same time."""
         running = [agent for agent in self.agents if agent.is_running]
         for agent in running:
             os.kill(agent.pid, signal.SIGKILL)
@@ -288,7 +288,7 @@ class RealCluster:
             agent.kill()
 
     def stop_servers(self) -> None:
-        """End all servers in order, at the same moment; each must say that it ended well."""
+        """Shut down all servers concurrently; each must exit without an error."""
         running = self.running_servers
         for server in running:
             server.ask_to_stop()
@@ -296,7 +296,7 @@ class RealCluster:
         assert not any(codes.values()), codes
 
     def close(self) -> None:
-        """Stop the jobs when there is a leader, then the clients in order, and kill the servers.
+        """Stop the jobs when there is a leader, shut the clients down, and kill the servers.
 
         A server that stops after most others have waits for a majority that does not come; tests that check how
         servers stop call `stop` or `stop_servers`.
@@ -319,7 +319,7 @@ class RealCluster:
 
     @property
     def running_servers(self) -> list[ServerAgent]:
-        """Those whose process lives."""
+        """The servers whose process is alive."""
         return [each for each in self.servers if each.is_running]
 
     def server(self, name: str) -> ServerAgent:
@@ -327,7 +327,7 @@ class RealCluster:
         return next(each for each in self.servers if each.name == name)
 
     def wait_leader(self, *, other_than: ServerAgent | None = None, limit_s: float = LEADER_LIMIT_S) -> ServerAgent:
-        """The server that leads, once one does and every running server says so."""
+        """Wait until one server leads and every running server agrees; returns it."""
 
         def agreed() -> ServerAgent | None:
             told = {str(each.try_get("/v1/status/leader")) for each in self.running_servers}
@@ -342,7 +342,7 @@ class RealCluster:
         return [each for each in self.running_servers if each is not leader]
 
     def statuses(self, agent: ClusterAgent | None = None) -> dict[str, str]:
-        """Servers by name with their status, as one of them sees them."""
+        """The status of each server by name, as one server sees it."""
         found = (agent or self.running_servers[0]).get("/v1/agent/members")["Members"]
         return {each["Name"]: each["Status"] for each in found}
 
@@ -357,12 +357,12 @@ class RealCluster:
         wait_for(f"statuses {expected}", is_seen, limit_s)
 
     def log_peers(self, agent: ClusterAgent | None = None) -> list[dict[str, Any]]:
-        """The servers that keep the log."""
+        """The peers of the log."""
         found: list[dict[str, Any]] = (agent or self.wait_leader()).answer("/v1/operator/raft/configuration")["Servers"]
         return found
 
     def wait_log_peers(self, *names: str, limit_s: float = WAIT_LIMIT_S) -> None:
-        """Wait until exactly these servers keep the log, by the word of every running one."""
+        """Wait until every running server names exactly these peers of the log."""
 
         def is_so() -> bool:
             answers = [each.try_get("/v1/operator/raft/configuration") for each in self.running_servers]
@@ -389,7 +389,7 @@ def real_cluster(
     folder: Path, *, servers: int = 3, clients: int = 0, prepare: Callable[[RealCluster], None] | None = None,
     **options: Any,
 ) -> Iterator[RealCluster]:  # fmt: skip
-    """A cluster that runs and has a leader; afterwards all of it is gone. `prepare` may change it before the start."""
+    """Run a cluster with a leader during the block; `prepare` may change it before the start."""
     cluster = RealCluster(folder, **options)
     try:
         cluster.add_servers(servers)

@@ -10,7 +10,7 @@ CAP_SYS_ADMIN = 21
 
 
 def may_mount() -> bool:
-    """Whether this process may mount at all: not every container lets root do so."""
+    """Whether this process may mount file systems: root in a container often may not."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     status = Path("/proc/self/status").read_text().partition("CapEff:\t")[2].partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What every template provider must do: subclass the suite, give a provider, and calls that it can answer.
+"""Conformance suite for template providers: subclass it and provide a provider and calls that it can answer.
 
 class TestMine(TemplateProviderSuite):
     @pytest.fixture
@@ -25,16 +25,16 @@ ANSWER_LIMIT_S = 30.0
 
 
 class TemplateProviderSuite:
-    """The contract of a template provider."""
+    """The tests of a template provider's contract."""
 
     @pytest.fixture
     def provider(self) -> TemplateProvider:
-        """The provider that is tried; it reaches what it asks, or a fake of that."""
+        """The provider under test, connected to its source or to a fake of it."""
         raise NotImplementedError
 
     @pytest.fixture
     def asks(self) -> tuple[TemplateAsk, ...]:
-        """Calls that it answers."""
+        """Calls that the provider can answer."""
         raise NotImplementedError
 
     def test_its_functions_have_possible_names(self, provider: TemplateProvider) -> None:
@@ -70,6 +70,6 @@ class TemplateProviderSuite:
 
 
 async def _first(provider: TemplateProvider, ask: TemplateAsk) -> TemplateAnswer:
-    """The first answer; whoever asked then stops to ask."""
+    """The first answer; then the caller stops asking."""
     async with asyncio.timeout(ANSWER_LIMIT_S), aclosing(provider.watch(ask)) as answers:
         return await anext(answers)

@@ -1,4 +1,4 @@
-"""Numbers that no other process of tests on this machine has: ports of the loopback interface, and subnets.
+"""Loopback ports and subnets that no other test process on this machine uses.
 
 A port that is free now is anybody's a moment later: the system gives it to whatever socket asks for none, another
 process of tests finds it free as well, and a client gives it to a task. So ports come from a range that the system
@@ -27,14 +27,14 @@ FOLDER = "/tmp"
 
 @functools.cache
 def _file(name: str) -> int:
-    """The file of one kind of numbers, never closed: that would let all its locks go (fcntl(2))."""
+    """The lock file of one kind of numbers; closing it would release all its locks (fcntl(2)), so it stays open."""
     path = f"{FOLDER}/yurt-test-{os.getuid()}-{name}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 @functools.cache
 def _numbers(name: str, count: int) -> Iterator[int]:
-    """Those of 0 to `count` - 1 that this process has claimed, each once."""
+    """Yields numbers from 0 to `count` - 1, each claimed by this process only."""
     first = os.getpid() * STRIDE
     return (number % count for number in range(first, first + count) if _is_claimed(name, number % count))
 
@@ -48,7 +48,7 @@ def _is_claimed(name: str, number: int) -> bool:
 
 
 def quiet_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listens on and that is given to nobody else, not even while its owner is away."""
+    """A port without a listener that no other test gets, not even while its owner is stopped."""
     for number in _numbers("ports", PORTS):
         if _can_bind(address, LOWEST_PORT + number):
             return LOWEST_PORT + number
@@ -56,12 +56,12 @@ def quiet_port(address: str = "127.0.0.1") -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many quiet ports."""
+    """`count` such ports."""
     return [quiet_port() for _ in range(count)]
 
 
 def own_subnet() -> tuple[int, str]:
-    """A number, and the first three parts of the addresses of a network `10.<x>.<y>.0/24`, that are nobody else's."""
+    """A number, and the first three bytes of a network `10.<x>.<y>.0/24`, for this process only."""
     for number in _numbers("subnets", SUBNETS):
         prefix = f"10.{200 + number // 256}.{number % 256}"
         if not _is_addressed(prefix):

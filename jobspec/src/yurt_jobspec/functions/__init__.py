@@ -1,3 +1,1 @@
-"""The functions of the language, by family; `registry` knows their names and parameters and loads a family when it is
-first called.
-"""
+"""The functions of the language, one module for each family; `registry` loads a family at its first call."""

@@ -47,7 +47,7 @@ def _entries(value: Value, argument: int | None = None) -> dict[str, Value]:
 
 
 def _list(value: Value, detail: str, argument: int | None = None) -> tuple[Value, ...]:
-    """The elements of a list or tuple; a set has no order, so it is refused."""
+    """The elements of a list or tuple; raises for a set, which has no order."""
     items = items_of(value)
     if items is None or isinstance(value, SetValue):
         raise FunctionError(f"{detail}; got {type_name(type_of(value))}", argument)
@@ -61,7 +61,7 @@ def _whole(value: Number, argument: int | None) -> int:
 
 
 def _like(value: Value, items: tuple[Value, ...]) -> Value:
-    """A part of a list or tuple, of the same sort."""
+    """The items as a list if the original is a list or set, otherwise as a tuple."""
     return ListValue(value.element, items) if isinstance(value, (ListValue, SetValue)) else items
 
 
@@ -131,7 +131,7 @@ def distinct(args: list[Any]) -> Value:
 
 
 def element(args: list[Any]) -> Value:
-    """The index counts around, from the end where it is negative."""
+    """The element at an index, modulo the length; a negative index counts from the end."""
     items, index = _list(args[0], "a list or tuple is required"), _whole(args[1], None)
     if not items:
         raise FunctionError("cannot use element function with an empty list")
@@ -156,7 +156,7 @@ def flatten(args: list[Any]) -> Value:
 
 
 def index(args: list[Any]) -> Value:
-    """The element at a key; the same as collection[key]."""
+    """The element at a key, as in collection[key]."""
     collection, key = args
     items = items_of(collection)
     if items is not None and not isinstance(collection, SetValue):
@@ -222,7 +222,7 @@ def merge(args: list[Any]) -> Value:
 
 
 def range_(args: list[Any]) -> Value:
-    """range(limit), range(start, limit) or range(start, limit, step); the limit itself is not included."""
+    """range(limit), range(start, limit) or range(start, limit, step), without the limit."""
     if not 1 <= len(args) <= 3:
         raise FunctionError("must have one, two, or three arguments")
     start: Number = 0 if len(args) == 1 else args[0]
@@ -263,7 +263,7 @@ def setunion(args: list[Any]) -> Value:
 
 
 def setproduct(args: list[Any]) -> Value:
-    """All combinations, one element of each collection; a set only if all collections are sets."""
+    """All combinations of one element of each collection; a set if all collections are sets."""
     if len(args) < 2:
         raise FunctionError("at least two arguments are required")
     columns = [_sequence(value, at) for at, value in enumerate(args)]

@@ -1,4 +1,4 @@
-"""Text to data and back: base64, CSV, JSON, YAML, URLs."""
+"""Functions that encode and decode data: base64, CSV, JSON, YAML, URLs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _refuse(text: str) -> Number:
 
 
 def from_data(data: Any) -> Value:
-    """Decoded JSON or YAML as a value: lists become tuples."""
+    """Decoded JSON or YAML as a value; lists become tuples."""
     return _from_data(data, 0, [_MAX_ELEMENTS])
 
 
@@ -89,7 +89,7 @@ def jsonencode(args: list[Any]) -> str:
 
 
 def json_text(value: Value) -> str:
-    """Compact JSON with sorted keys, and with the characters escaped that HTML would trip over."""
+    """Compact JSON with sorted keys; characters with a meaning in HTML are escaped."""
     if is_null(value):
         return "null"
     if type(value) is bool:

@@ -1,4 +1,4 @@
-"""File functions. What they read says `yurt_jobspec.files`; the ones that only take a path apart read nothing."""
+"""File functions; `yurt_jobspec.files` decides what they may read. Functions that only split paths read nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fileexists(args: list[Any], files: Files | None) -> bool:
 
 
 def fileset(args: list[Any], files: Files | None) -> Value:
-    """The names of the regular files that match, relative to the folder given."""
+    """The names of the matching regular files, relative to the folder."""
     root = _resolve(files, args[0])
     pattern = PurePosixPath(args[1])
     if pattern.is_absolute() or ".." in pattern.parts or not pattern.parts:
@@ -75,7 +75,7 @@ def dirname(args: list[Any], files: Files | None) -> str:
 
 
 def pathexpand(args: list[Any], files: Files | None) -> str:
-    """A path that begins with ~ is in the home folder, which a confined job file may not know."""
+    """The path with a leading ~ replaced by the home folder; refused in a confined job file."""
     if args[0].startswith("~"):
         if files is not None and files.base is not None and not files.is_confined:
             return str(Path(args[0]).expanduser())

@@ -1,4 +1,4 @@
-"""The `format` function: verbs of the printf kind.
+"""The `format` function, with the verbs of printf.
 
 %v is the value the way a template shows it (numbers as %g does, %#v as JSON), %t a bool, %d %b %o %x %X whole
 numbers, %e %E %f %g %G numbers, %s text, %q quoted text. Flags are + - space 0 and #, then width and precision, then
@@ -39,7 +39,7 @@ class _Spec(NamedTuple):
 
 
 def format_text(template: str, arguments: list[Value]) -> str:
-    """The template with its verbs filled in. Raises FunctionError."""
+    """The template with its verbs replaced; raises FunctionError."""
     used: set[int] = set()
     position = length = 0
 
@@ -70,7 +70,7 @@ def format_text(template: str, arguments: list[Value]) -> str:
 
 
 def _spec(template: str, found: re.Match[str]) -> _Spec:
-    """What stands between the percent sign and the verb."""
+    """The flags, width and precision between the percent sign and the verb."""
     if not found["verb"]:
         if found.end() == len(template):
             raise FunctionError('the format string ends in the middle of a verb; "%%" writes a percent sign')
@@ -150,7 +150,7 @@ def _float(spec: _Spec, number: Number) -> tuple[str, str]:
 
 
 def _parts(number: Number) -> tuple[str, Decimal]:
-    """The sign and the exact magnitude."""
+    """The sign and the exact magnitude of a number."""
     exact = to_fraction(number)
     sign = "-" if exact < 0 or (number == 0 and str(number) == str(NEGATIVE_ZERO)) else ""
     return sign, _EXACT.divide(Decimal(exact.numerator), Decimal(exact.denominator)).copy_abs()
@@ -161,7 +161,7 @@ def _fixed(exact: Decimal, places: int) -> str:
 
 
 def _scientific(exact: Decimal, places: int) -> str:
-    """One digit, `places` digits, and an exponent of at least two digits with its sign."""
+    """One digit, `places` more digits, and a signed exponent of at least two digits."""
     if not exact:
         digits, exponent = "0" * (places + 1), 0
     else:
@@ -173,7 +173,7 @@ def _scientific(exact: Decimal, places: int) -> str:
 
 
 def _general(number: Number, precision: int | None) -> tuple[str, str]:
-    """%g: the shorter of the two forms, without zeros at the end."""
+    """The verb %g: the shorter of both forms, without trailing zeros."""
     sign, exact = _parts(number)
     if precision is None:
         shown = Decimal(to_text(number)).copy_abs()
@@ -205,7 +205,7 @@ def _sign(spec: _Spec, sign: str) -> str:
 
 
 def _pad_number(spec: _Spec, sign: str, text: str) -> str:
-    """Zeros go between the sign and the digits, and win over "-"."""
+    """The padded number; zeros go between sign and digits, and "-" overrides them."""
     sign = _sign(spec, sign)
     if "0" in spec.flags:
         return sign + text.rjust(spec.width - len(sign), "0")

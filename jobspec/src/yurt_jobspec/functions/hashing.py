@@ -1,4 +1,4 @@
-"""Digests, UUIDs and the two functions that deal with keys."""
+"""Digests, UUIDs, and the two functions that use keys."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def rsadecrypt(args: list[Any]) -> str:
 
 
 def bcrypt_work(args: list[Any]) -> int:
-    """What a call of bcrypt costs, in elements of the work budget; two seconds of it are the whole budget."""
+    """The cost of a call of bcrypt, in elements of the work budget; two seconds use all of it."""
     cost = args[1] if len(args) > 1 else 10
     return 24 * 2**cost if isinstance(cost, int) and 4 <= cost <= _MAX_BCRYPT_COST else 0
 
 
 def rsadecrypt_work(args: list[Any]) -> int:
-    """What a call of rsadecrypt costs, from the length of its ciphertext, which is that of the key."""
+    """The cost of a call of rsadecrypt, from the length of the ciphertext, which equals the key's."""
     kilobits = min(len(args[0]) * 6, _MAX_KEY_BITS) // 1024 + 1
     return 1000 * kilobits**3
 

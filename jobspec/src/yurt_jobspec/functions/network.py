@@ -32,7 +32,7 @@ def _address(network: _Network, number: int) -> str:
 
 
 def cidrhost(args: list[Any]) -> str:
-    """The host of that number; a number below zero counts from the end."""
+    """The host with this number; a negative number counts from the end."""
     network, number = _network(args[0]), _whole(args[1], 1)
     offset = number if number >= 0 else network.num_addresses + number
     if not 0 <= offset < network.num_addresses:
@@ -59,7 +59,7 @@ def cidrsubnet(args: list[Any]) -> str:
 
 
 def cidrsubnets(args: list[Any]) -> Value:
-    """Consecutive subnets, each with so many more bits of prefix."""
+    """Consecutive subnets; each number is the additional prefix bits of one."""
     network = _network(args[0])
     at, end = int(network.network_address), int(network.network_address) + network.num_addresses
     subnets: list[str] = []

@@ -68,7 +68,7 @@ def parseint(args: list[Any]) -> int:
 
 
 def _digit(char: str, base: int) -> int | None:
-    """The value of a digit: 0-9, a-z, then A-Z where the base is larger than 36."""
+    """The value of a digit: 0-9, a-z, then A-Z in bases above 36."""
     if not char.isascii() or not char.isalnum():
         return None
     if char.isdecimal():

@@ -1,4 +1,4 @@
-"""Regular expressions of the RE2 kind on Python's engine.
+"""Regular expressions in RE2's syntax on Python's engine.
 
 Python can backtrack for a very long time where RE2 cannot. So a group may be repeated only if it holds neither a
 repetition nor alternatives (that is where exponential time comes from), the length of the text is bounded by the
@@ -38,7 +38,7 @@ _CANNOT = "the pattern uses what regular expressions of this language do not hav
 
 @lru_cache(maxsize=64)
 def compile_pattern(pattern: str, argument: int) -> re.Pattern[str]:
-    """The pattern, compiled. Raises FunctionError that blames the argument."""
+    """The compiled pattern; raises FunctionError that names the argument."""
     if _REFUSED.search(pattern):
         raise FunctionError(f"{_CANNOT}: no look-around, no back references", argument)
     if _risky(pattern)[0]:
@@ -52,14 +52,14 @@ def compile_pattern(pattern: str, argument: int) -> re.Pattern[str]:
 
 
 def check_text(pattern: str, text: str) -> None:
-    """Refuse a text that is too long for the pattern. Raises FunctionError."""
+    """Raise FunctionError for a text that is too long for the pattern."""
     most = MAX_TEXTS[min(_risky(pattern)[1], 2)]
     if len(text) > most:
         raise FunctionError(f"the text is too long for this pattern: at most {most} characters", 0)
 
 
 def _risky(pattern: str) -> tuple[bool, int]:
-    """Does a repeated group hold a repetition or alternatives, and how many repetitions are there?"""
+    """Whether a repeated group contains a repetition or alternatives, and the number of repetitions."""
     groups = [False]
     closed = False
     repetitions = 0
@@ -83,7 +83,7 @@ def _risky(pattern: str) -> tuple[bool, int]:
 
 
 def expand(template: str, found: re.Match[str]) -> str:
-    """The replacement text with $1, $name and ${name} filled in; unknown groups are empty."""
+    """The replacement with $1, $name and ${name} substituted; unknown groups are empty."""
 
     def group(reference: re.Match[str]) -> str:
         if reference[1]:

@@ -1,4 +1,4 @@
-"""Names, parameters and homes of the functions.
+"""The names, parameters and modules of the functions.
 
 The table is text: one line a function with its family and its parameters. A parameter is `name: type`; a type
 followed by `?` accepts null, a last parameter that starts with `*` takes any number of arguments, and `=` marks one
@@ -101,7 +101,7 @@ pathexpand       files        path: string
 
 
 class FunctionError(Exception):
-    """A function has no result; `argument` is the index of the argument to blame, if a single one is."""
+    """A function failed; `argument` is the index of the responsible argument, if there is a single one."""
 
     def __init__(self, detail: str, argument: int | None = None) -> None:
         self.detail = detail
@@ -110,7 +110,7 @@ class FunctionError(Exception):
 
 
 class Parameter(NamedTuple):
-    """What an argument is called in messages and what it is converted to."""
+    """An argument's name in messages, and the type it is converted to."""
 
     name: str
     type: Type
@@ -118,9 +118,7 @@ class Parameter(NamedTuple):
 
 
 class FunctionSpec(NamedTuple):
-    """A function that can be called with `required` up to `len(parameters)` arguments, or more when `variadic` is
-    set.
-    """
+    """A function with `required` up to `len(parameters)` arguments, or more if `variadic`."""
 
     parameters: tuple[Parameter, ...]
     variadic: Parameter | None
@@ -147,12 +145,12 @@ def _lines() -> dict[str, list[str]]:
 
 
 def names() -> tuple[str, ...]:
-    """All functions of the table and the three that the evaluator treats specially."""
+    """The names of all functions, including the three that the evaluator implements."""
     return (*_lines(), "can", "convert", "try")
 
 
 def lookup(name: str) -> FunctionSpec | None:
-    """The function of that name, its family loaded."""
+    """The function of that name; loads its family."""
     function = _LOADED.get(name)
     if function is None and name in _lines():
         function = _LOADED[name] = _load(_lines()[name])
@@ -183,7 +181,7 @@ def _type(spelling: str) -> Type:
 
 
 def suggestion(name: str) -> str | Near:
-    """A hint for a name that is no function."""
+    """A hint for an unknown function name."""
     casts = {
         "tostring": "string",
         "tonumber": "number",

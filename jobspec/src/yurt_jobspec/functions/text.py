@@ -1,4 +1,4 @@
-"""Functions on text. Positions and lengths count characters as a reader sees them."""
+"""Functions on text; positions and lengths count user-perceived characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def format(args: list[Any]) -> str:
 
 
 def formatlist(args: list[Any]) -> Value:
-    """`format` once per element; lists advance together and single values repeat."""
+    """`format` for each element: lists advance together, single values repeat."""
     from yurt_jobspec.values import ListValue, items_of
 
     lists = [items_of(arg) for arg in args[1:]]
@@ -82,9 +82,7 @@ def upper(args: list[Any]) -> str:
 
 
 def title(args: list[Any]) -> str:
-    """The first letter of each word in upper case; a word begins after anything that is no letter, digit or
-    underscore.
-    """
+    """The text with each word's first letter in upper case; words consist of letters, digits and underscores."""
     return re.sub(r"(?<!\w)\w", lambda found: found[0].upper(), args[0])
 
 
@@ -105,7 +103,7 @@ def regex_replace(args: list[Any]) -> str:
 
 
 def replace(args: list[Any]) -> str:
-    """Replace; a text between slashes is a regular expression."""
+    """Replace a text; one between slashes is a regular expression."""
     text, old, new = args
     if len(old) > 1 and old.startswith("/") and old.endswith("/"):
         return regex_replace([text, old[1:-1], new])
@@ -137,9 +135,7 @@ def strlen(args: list[Any]) -> int:
 
 
 def substr(args: list[Any]) -> str:
-    """Offsets below zero count from the end; a length below zero means up to the end, and so
-    does zero behind such an offset.
-    """
+    """A part of a text: a negative offset counts from the end, a negative length means up to the end."""
     text = characters(args[0])
     offset, length = _whole(args[1], 1), _whole(args[2], 2)
     if offset < 0:

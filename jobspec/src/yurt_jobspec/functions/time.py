@@ -1,4 +1,4 @@
-"""Functions on points in time, which are texts of the RFC 3339 kind."""
+"""Functions on times, which are RFC 3339 texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 
 def _parse(text: str, argument: int | None) -> tuple[datetime, int]:
-    """The time to the second, and the nanoseconds."""
+    """The time in whole seconds, and the nanoseconds."""
     found = _STAMP.fullmatch(text)
     if found is None:
         raise FunctionError(f'"{text}" is not a timestamp such as 2006-01-02T15:04:05Z', argument)
@@ -86,7 +86,7 @@ def formatdate(args: list[Any]) -> str:
 
 
 def _verbs(stamp: datetime) -> dict[str, str]:
-    """What each verb of a date format stands for."""
+    """The value of each verb of a date format."""
     hour = stamp.hour % 12 or 12
     return {
         "YYYY": f"{stamp.year:04d}",

@@ -1,4 +1,4 @@
-"""YAML 1.1 for job files and templates: PyYAML's events, resolved the way the job language resolves scalars.
+"""YAML 1.1 for job files and templates: PyYAML's events, with scalars resolved by the job language's rules.
 
 Read is one document. Plain scalars are null, bools, numbers, times (written as RFC 3339) or text; all others are text.
 Of tags, only YAML's own simple ones are known. `<<` merges a mapping. Keys become strings. Aliases are resolved by
@@ -41,7 +41,7 @@ _PLAIN_STYLES: Final = (None, "")
 
 
 class YamlError(Exception):
-    """The text is not YAML that is understood; `line` starts at 1."""
+    """The text is not supported YAML; `line` counts from 1."""
 
     def __init__(self, detail: str, line: int) -> None:
         self.detail = detail
@@ -50,7 +50,7 @@ class YamlError(Exception):
 
 
 def read_yaml(text: str) -> Any:
-    """The document as plain data. Raises YamlError."""
+    """The document as plain data; raises YamlError."""
     import yaml
 
     if len(text) > _MAX_LENGTH:
@@ -195,7 +195,7 @@ class _YamlReader:
 
 
 class _NotFinite:
-    """Infinity and NaN, which the job language does not have."""
+    """Infinity or NaN, which the job language does not have."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -220,7 +220,7 @@ def _key(value: Any) -> str:
 
 
 def resolve(text: str) -> Any:
-    """What a plain scalar means."""
+    """The value of a plain scalar."""
     if text in _NULLS:
         return None
     if text in _BOOLS:
@@ -241,7 +241,7 @@ def resolve(text: str) -> Any:
 
 
 def _time(found: re.Match[str]) -> str | None:
-    """RFC 3339 to the second; None where there is no such time."""
+    """The RFC 3339 time in whole seconds; None when it is not one."""
     year, month, day, hour, minute, second, zone = found.groups()
     if zone and found[0][10:11] not in "Tt":
         return None

@@ -1,4 +1,4 @@
-"""Tokens to bodies: arguments and blocks.
+"""Parses tokens to bodies: arguments and blocks.
 
 A file is a body, and so is what stands between the braces of a block. A line that cannot be read becomes a problem
 and the parser goes on with the next line of the same body, so that a file's mistakes are found together.
@@ -45,7 +45,7 @@ class BodyParser(ExpressionParser):
         """Where the lexer found what it could not read, and then went on with the next line."""
 
     def body(self, opening: int | None) -> Body:
-        """The body up to its closing brace, or up to the end of the file when `opening` is None."""
+        """The body up to its closing brace, or to the end of the file if `opening` is None."""
         attributes: dict[str, AttributeNode] = {}
         blocks: list[BlockNode] = []
         while True:
@@ -75,12 +75,12 @@ class BodyParser(ExpressionParser):
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
 
     def is_consequence(self, problem: OffsetDiagnostic, begin: int) -> bool:
-        """Whether the lexer told a mistake in the same item before this one."""
+        """Whether the lexer has reported an earlier mistake in the same item."""
         first = bisect_left(self.unreadable, begin)
         return first < len(self.unreadable) and self.unreadable[first] <= problem.start
 
     def items(self, attributes: dict[str, AttributeNode], blocks: list[BlockNode]) -> None:
-        """All items up to the last token. Raises SyntaxProblem at the first mistake."""
+        """All items up to the last token; raises SyntaxProblem at the first mistake."""
         self.skip_newlines()
         while self.kinds[self.at] != END:
             self.item(attributes, blocks)
@@ -138,7 +138,7 @@ class BodyParser(ExpressionParser):
         self.reject("Missing newline after argument", "An argument definition must end with a newline.", hint=hint)
 
     def unit_hint(self) -> str | None:
-        """What to write instead of `memory = 256M` or `memory = 1 GB`, when a unit stands behind a number."""
+        """The correct form of `memory = 256M` or `memory = 1 GB`, when a unit follows a number."""
         at = self.at
         if (*self.kinds[at - 3 : at + 1],) != (IDENT, "=", NUMBER, IDENT):
             return None
@@ -147,7 +147,7 @@ class BodyParser(ExpressionParser):
         return unit_hint(self.word(at - 3), self.word(at - 1) + self.word(at))
 
     def ends_item(self, kind: str) -> bool:
-        """May the next item begin here? A lenient file separates those of one line by nothing, or by a comma."""
+        """Whether the next item may begin here; lenient files need no separator on one line, or a comma."""
         if kind == "," and self.is_lenient:
             self.at += 1
         return kind in (NEWLINE, END) or (self.is_lenient and kind in (",", "}", IDENT, STRING))
@@ -217,7 +217,7 @@ class BodyParser(ExpressionParser):
         return Label(str(text), start, value.end)
 
     def single_line_body(self, opening: int) -> Body:
-        """`type { name = value }`, or no content at all. Behind a mistake the block is read on to its brace."""
+        """`type { name = value }`, or an empty block; after a mistake, read up to the brace."""
         try:
             return self.single_argument(opening)
         except SyntaxProblem as error:

@@ -1,4 +1,4 @@
-"""Tokens to expressions: a recursive-descent parser with precedence climbing.
+"""Parses tokens to expressions: a recursive-descent parser with precedence climbing.
 
 Each method consumes the tokens of one construct and returns its node. A construct that cannot be read raises
 SyntaxProblem; the body parser catches it, records it and carries on at the next line, so that one run finds the
@@ -76,7 +76,7 @@ _LEGACY_INDEX = re.compile(r"\d+(?:\.\d+)?\Z")
 
 
 class SyntaxProblem(Exception):
-    """The construct at hand cannot be read."""
+    """The current construct cannot be parsed."""
 
     def __init__(self, problem: OffsetDiagnostic) -> None:
         self.problem = problem
@@ -84,7 +84,7 @@ class SyntaxProblem(Exception):
 
 
 class ExpressionParser:
-    """Reads expressions from a token list; `at` is the index of the next token."""
+    """Parses expressions from a token list; `at` is the index of the next token."""
 
     def __init__(self, text: str, tokens: Tokens) -> None:
         self.text = text
@@ -98,16 +98,16 @@ class ExpressionParser:
     # Token access.
 
     def word(self, index: int | None = None) -> str:
-        """The text of a token, of the next one by default."""
+        """The text of a token, by default the next one."""
         index = self.at if index is None else index
         return self.text[self.starts[index] : self.ends[index]]
 
     def is_word(self, word: str) -> bool:
-        """Is the next token this identifier?"""
+        """Whether the next token is this identifier."""
         return self.kinds[self.at] == IDENT and self.word() == word
 
     def reject(self, summary: str, detail: str, *, index: int | None = None, hint: str | None = None) -> NoReturn:
-        """Raise a SyntaxProblem at a token, at the next one by default."""
+        """Raise a SyntaxProblem at a token, by default the next one."""
         index = self.at if index is None else index
         raise SyntaxProblem(OffsetDiagnostic(summary, detail, self.starts[index], self.ends[index], hint))
 
@@ -123,7 +123,7 @@ class ExpressionParser:
             self.at += 1
 
     def enter(self) -> None:
-        """Go one level deeper."""
+        """Increase the nesting depth, up to its bound."""
         self.depth += 1
         if self.depth > MAX_NESTING:
             self.reject("Nested too deeply", f"Expressions may be nested {MAX_NESTING} deep at most.")
@@ -131,7 +131,7 @@ class ExpressionParser:
     # Operators.
 
     def expression(self) -> Expr:
-        """A whole expression: the conditional is the loosest binding form."""
+        """A complete expression; conditionals have the lowest precedence."""
         at = self.at
         start, kind = self.starts[at], self.kinds[at]
         if kind in _WHOLE_VALUES and self.kinds[at + 1] in _AFTER_VALUE:
@@ -149,7 +149,7 @@ class ExpressionParser:
         return node
 
     def binary(self, level: int) -> Expr:
-        """Operators of this precedence or tighter; all of them bind to the left."""
+        """Left-associative operators of at least this precedence."""
         left = self.term()
         while True:
             operator = self.kinds[self.at]
@@ -161,7 +161,7 @@ class ExpressionParser:
             left = Binary(operator, left, right, left.start, right.end)
 
     def term(self) -> Expr:
-        """One operand: a unary operator, or a value with its attributes and indexes."""
+        """An operand: a unary operator, or a value with its attributes and indexes."""
         kind = self.kinds[self.at]
         if kind in ("-", "!"):
             return self.unary(kind)
@@ -294,7 +294,7 @@ class ExpressionParser:
         self.reject("Invalid attribute name", "An attribute name is required after a dot.")
 
     def legacy_index(self, start: int) -> tuple[Step, ...]:
-        """`.0`, and `.0.1`, which the lexer took for a fraction."""
+        """`.0` and `.0.1`, which the lexer reads as a fraction."""
         begin = self.starts[self.at - 1]
         steps: list[Step] = []
         for part in self.word(self.at - 1).split("."):
@@ -303,7 +303,7 @@ class ExpressionParser:
         return tuple(steps)
 
     def attribute_splat(self, start: int, origin: int) -> Splat:
-        """`.*` takes only the dotted steps that follow; an index after it applies to the list of results."""
+        """`.*` with the attribute steps that follow; a later index applies to the list of results."""
         end = self.ends[self.at - 1]
         steps: list[Step] = []
         while self.kinds[self.at] == ".":
@@ -383,7 +383,7 @@ class ExpressionParser:
         return key, self.expression()
 
     def object_key(self) -> Expr:
-        """A bare name is a literal key; anything else is an expression."""
+        """An object key: a bare name is literal, anything else an expression."""
         following = self.kinds[self.at + 1] if self.kinds[self.at] != END else END
         if self.kinds[self.at] == IDENT and following in ("=", ":"):
             self.at += 1
@@ -427,7 +427,7 @@ class ExpressionParser:
         return True
 
     def for_names(self, what: str) -> tuple[str | None, str]:
-        """`k, v in` or `v in`"""
+        """The names of a `for`: `k, v in` or `v in`."""
         detail = f"The {what} keyword must be followed by the name of its variable."
         value_name = self.word(self.expect(IDENT, f"Invalid '{what}' expression", detail))
         key_name = None
@@ -442,7 +442,7 @@ class ExpressionParser:
         return key_name, value_name
 
     def finish(self) -> None:
-        """Everything has been read, or else."""
+        """Raise a SyntaxProblem unless all tokens are read."""
         self.skip_newlines()
         if self.kinds[self.at] != END:
             self.reject(

@@ -1,4 +1,4 @@
-"""The JSON form of the language.
+"""Parses the JSON form of the language.
 
 A JSON file says the same as a native one, but an object in it may mean a block, several blocks, or a value. Which one
 is meant depends on where it stands, so the reader asks the tables of `schema`: a name that is a block becomes one
@@ -37,7 +37,7 @@ _COMMENT = "//"
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object with the place of each key."""
+    """An object with the position of each key."""
 
     members: tuple[tuple[Label, JsonNode], ...]
     start: int
@@ -61,7 +61,7 @@ JsonNode = JsonObject | JsonArray | JsonScalar
 
 
 class _JsonReader:
-    """Reads JSON with places; the first mistake ends it."""
+    """Reads JSON with positions, up to the first mistake."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
@@ -175,7 +175,7 @@ class _JsonReader:
 
 
 class _Shaper:
-    """Gives JSON nodes the shape of bodies and expressions."""
+    """Converts JSON nodes to bodies and expressions."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
@@ -197,7 +197,7 @@ class _Shaper:
         return LiteralValue(node.value, node.start, node.end)
 
     def string_expression(self, node: JsonScalar) -> Expr:
-        """A string is a template; its expressions take the place of the whole string."""
+        """A string as a template; its expressions have the position of the whole string."""
         text = str(node.value)
         if "${" not in text and "%{" not in text:
             return LiteralValue(text, node.start, node.end, True)
@@ -235,7 +235,7 @@ class _Shaper:
         return Body(tuple(attributes.values()), tuple(blocks), node.start, node.end)
 
     def is_block(self, node: JsonNode) -> bool:
-        """A map may be written as an object or as a list with one object in it."""
+        """Whether a map is written as a block: an object, or a list of one object."""
         return isinstance(node, JsonArray) and all(isinstance(item, JsonObject) for item in node.items)
 
     def blocks(self, label: Label, node: JsonNode, child: ChildBlock) -> Iterator[BlockNode]:
@@ -251,7 +251,7 @@ class _Shaper:
     def labelled(
         self, node: JsonNode, count: int, name: str, labels: tuple[Label, ...] = ()
     ) -> Iterator[tuple[tuple[Label, ...], JsonObject]]:
-        """The objects under a block's name, with the keys above each as its labels."""
+        """The objects under a block's name, with the enclosing keys as labels."""
         if isinstance(node, JsonArray):
             for item in node.items:
                 yield from self.labelled(item, count, name, labels)
@@ -281,7 +281,7 @@ class _Shaper:
 
 
 def parse_json_job(source: SourceText) -> Body:
-    """The body of a job file in JSON: the same blocks at the top as in native syntax."""
+    """The body of a job file in JSON, with the same top-level blocks as native syntax."""
     shaper = _Shaper(source)
     root = read_json(source)
     blocks: list[BlockNode] = []
@@ -335,7 +335,7 @@ def _type_expression(shaper: _Shaper, node: JsonScalar) -> Expr:
 
 
 def parse_json_body(source: SourceText) -> Body:
-    """A JSON object as a body of arguments only, the way variable files are read."""
+    """A JSON object as a body of arguments, as in variable files."""
     shaper = _Shaper(source)
     body = shaper.body(read_json(source), None)
     _raise(source, shaper)
@@ -343,7 +343,7 @@ def parse_json_body(source: SourceText) -> Body:
 
 
 def read_json(source: SourceText) -> JsonObject:
-    """The file's root object. Raises JobspecError."""
+    """The file's root object; raises JobspecError."""
     check_size(source)
     return _JsonReader(source).file()
 

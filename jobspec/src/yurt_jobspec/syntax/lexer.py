@@ -1,4 +1,4 @@
-"""Text to tokens.
+"""Splits text into tokens.
 
 The lexer is a machine with a stack of modes. The bottom mode reads ordinary code. A quote pushes the quoted-template
 mode, `<<MARK` the heredoc mode, and `${` or `%{` inside either pushes code mode again until the matching `}`. Line
@@ -80,7 +80,7 @@ _BEFORE_STRING = ("in", "if", "else")
 
 
 class Comment(NamedTuple):
-    """A comment and the index of the token that follows it."""
+    """A comment, and the index of the token after it."""
 
     before: int
     start: int
@@ -140,16 +140,16 @@ class _Lexer:
         return self.tokens()
 
     def tokens(self) -> Tokens:
-        """What was read so far."""
+        """The tokens read so far."""
         return Tokens(self.kinds, self.starts, self.ends, self.comments, self.problems, self.mended, self._contained())
 
     def _contained(self) -> frozenset[OffsetDiagnostic]:
-        """The problems of one line each; what stands between two open quotes may be a text of several lines."""
+        """The problems that concern one line; text between two open quotes may span lines."""
         open_quotes = [problem for problem in self.contained if problem.summary == OPEN_LINE]
         return frozenset(self.contained.difference(open_quotes) if len(open_quotes) > 1 else self.contained)
 
     def step(self) -> None:
-        """Read on until the mode changes or the text ends."""
+        """Read until the mode changes or the text ends."""
         mode = self.modes[-1].kind
         if mode == OPEN_QUOTE:
             self._quoted()
@@ -159,7 +159,7 @@ class _Lexer:
             self._code()
 
     def check_encoding(self) -> None:
-        """Bytes that are not UTF-8 arrive as lone surrogates; the first one is enough to name."""
+        """Report the first byte that is not UTF-8, which arrives as a lone surrogate."""
         bad = SURROGATE.search(self.text)
         if bad:
             self.problems.append(
@@ -184,7 +184,7 @@ class _Lexer:
         self.done = True
 
     def _code(self) -> None:
-        """Read tokens until a string, a heredoc or the end of a sequence; the hot loop of the lexer."""
+        """Read tokens up to a string, a heredoc or the end of a sequence; the lexer's hot loop."""
         text = self.text
         kinds, starts, ends = self.kinds, self.starts, self.ends
         newlines = self.modes[-1].newlines
@@ -242,7 +242,7 @@ class _Lexer:
             self._invalid()
 
     def _maybe_for(self, end: int, newlines: bool) -> bool:
-        """A `for` right after a brace opens a for expression, in which line ends mean nothing."""
+        """Handle a `for` directly after a brace: line ends are insignificant in its expression."""
         mode = self.modes[-1]
         if mode.kind != "{" or not newlines or not _FOR.match(self.text, end):
             return newlines
@@ -256,7 +256,7 @@ class _Lexer:
         return False
 
     def _close(self, bracket: str, start: int, end: int) -> bool:
-        """Whether the code goes on behind a closing bracket: not when it ends a sequence."""
+        """Handle a closing bracket; returns whether code follows, and not the rest of a template."""
         mode = self.modes[-1].kind
         if bracket[-1] == "}" and mode in (INTERPOLATION, DIRECTIVE):
             self._emit(SEQUENCE_END, start, end)
@@ -336,7 +336,7 @@ class _Lexer:
         self.modes.pop()
 
     def _mend(self, problem: OffsetDiagnostic) -> bool:
-        """Whether the text is read again, from the quote that was meant to end the string around a sequence."""
+        """Whether to read again from the quote that was probably meant to end the string."""
         line = self.text.rfind("\n", 0, self.at) + 1
         quotes = [number for number, mode in enumerate(self.modes) if mode.kind == OPEN_QUOTE]
         outer = next((number for number in quotes[:-1] if self.modes[number].start >= line), quotes[0])
@@ -375,7 +375,7 @@ class _Lexer:
         return opened[-1][1], [kind for kind, _ in opened[:-1]], False
 
     def _read_again_from(self, quote: int) -> None:
-        """Forget what was read from a quote on; the parser finds an empty string there."""
+        """Drop the tokens from a quote on; the parser sees an empty string there."""
         index = bisect_left(self.starts, quote)
         while self.kinds[index] not in (STRING, OPEN_QUOTE):
             index += 1
@@ -437,7 +437,7 @@ class _Lexer:
 
 
 def tokenize(text: str) -> Tokens:
-    """The tokens of a text; the last one is always END."""
+    """The tokens of a text, ending with END."""
     lexer = _Lexer(text, at=start_of(text))
     tokens = lexer.run()
     if not text.isascii():
@@ -446,9 +446,7 @@ def tokenize(text: str) -> Tokens:
 
 
 def tokenize_item(text: str, at: int, depth: int) -> Tokens:
-    """The tokens of the argument or block that begins at an offset inside so many blocks: up to the line end behind
-    it, and END.
-    """
+    """The tokens of one argument or block at an offset and nesting depth: up to its line end, then END."""
     lexer = _Lexer(text, at)
     lexer.modes = [_FILE] * (depth + 1)
     lexer.outermost = depth + 1
@@ -456,12 +454,12 @@ def tokenize_item(text: str, at: int, depth: int) -> Tokens:
 
 
 def start_of(text: str) -> int:
-    """Where a file begins: behind the byte order mark, if it has one."""
+    """The offset at which a file begins: after a byte order mark, if any."""
     return 1 if text.startswith("\ufeff") else 0
 
 
 def tokenize_template(text: str) -> Tokens:
-    """The tokens of a bare template, as JSON strings are: text and sequences up to the end."""
+    """The tokens of a bare template, as in JSON strings."""
     lexer = _Lexer(text, at=start_of(text))
     while lexer.at < len(text) and not lexer.done:
         if len(lexer.modes) > 1:

@@ -40,7 +40,7 @@ from .nodes import (
 
 
 def _all_of(pattern: str) -> str:
-    """As many of the pattern as follow each other, none given back.
+    """A possessive sequence of the patterns: no backtracking.
 
     Not `(?:...)*+`: before Python 3.11.5 the characters of an iteration that failed half-way stay consumed (gh-106052).
     """
@@ -88,11 +88,11 @@ _INDENTATION = re.compile(r"^[ \t]*+(?=[^\S\n]*+\S)", re.MULTILINE)
 
 
 class _Unclear(Exception):
-    """The text is not plainly right."""
+    """The fast path does not apply: the text is not in the simple form."""
 
 
 class _Outer(NamedTuple):
-    """What was read of a body before the block at hand began, and the head of that block."""
+    """The partly read enclosing body, and the head of the current block."""
 
     attributes: dict[str, AttributeNode]
     blocks: list[BlockNode]
@@ -187,7 +187,7 @@ class _LineReader:
         return found.end()
 
     def item(self, at: int) -> int:
-        """Whatever else begins at an offset, read by its tokens."""
+        """Any other item at an offset, read by the token parser."""
         tokens = tokenize_item(self.text, at, len(self.outer))
         parser = BodyParser(self.text, tokens, is_lenient=self.is_lenient)
         if parser.is_word("for"):
@@ -210,7 +210,7 @@ _READERS: dict[int | None, Callable[[_LineReader, re.Match[str]], int]] = {
 
 
 def read_body(text: str, *, is_lenient: bool) -> Body | None:
-    """The body of a file in native syntax; None where it takes the tokens of the whole file to say what it is."""
+    """The body of a file in native syntax; None when the token parser must read the whole file."""
     if not text.isascii() and SURROGATE.search(text):
         return None
     try:
@@ -225,7 +225,7 @@ def _labels(found: re.Match[str]) -> tuple[Label, ...]:
 
 
 def _value(text: str, start: int, end: int) -> Expr:
-    """The value that stands between these offsets."""
+    """The value between these offsets."""
     first = text[start]
     if first == '"':
         return _string(text, start, end)
@@ -235,7 +235,7 @@ def _value(text: str, start: int, end: int) -> Expr:
 
 
 def _string(text: str, start: int, end: int) -> Expr:
-    """The string that stands between these offsets, quotes included."""
+    """The string between these offsets, quotes included."""
     inner = text[start + 1 : end - 1]
     if "${" not in inner:
         return LiteralValue(normalize(inner), start, end, True)
@@ -273,6 +273,6 @@ def _closing(mark: str) -> re.Pattern[str]:
 
 
 def _without_indentation(text: str) -> str:
-    """Take the indentation that all lines of a heredoc share off each line; blank lines do not count."""
+    """Remove the common indentation of a heredoc's lines; blank lines do not count."""
     least = min(map(len, _INDENTATION.findall(text)), default=0)
     return re.sub(rf"^[ \t]{{0,{least}}}", "", text, flags=re.MULTILINE) if least else text

@@ -1,4 +1,4 @@
-"""The syntax tree: plain immutable values with the offsets they span.
+"""The syntax tree: immutable values with their offsets.
 
 An expression node is data without behaviour; the evaluator decides by its type. `start` and `end` are character
 offsets. `place` of a node (see `place`) is where type errors point: inside the quotes for a template, at the opening
@@ -12,9 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class SyntaxNode(Protocol):
-    """What all nodes share. Nodes refer to one another by this protocol: mypy cannot follow named tuples that contain
-    each other.
-    """
+    """The fields that all nodes share; a protocol, because mypy does not support mutually recursive named tuples."""
 
     @property
     def start(self) -> int: ...
@@ -37,7 +35,7 @@ class LiteralValue(NamedTuple):
 
 
 class RootVariable(NamedTuple):
-    """A root name, the start of every reference."""
+    """A root name, which begins a reference."""
 
     name: str
     start: int
@@ -53,7 +51,7 @@ class Attr(NamedTuple):
 
 
 class Index(NamedTuple):
-    """`[key]`; `.0` is an index too."""
+    """`[key]`, or the legacy form `.0`."""
 
     key: Expr
     start: int
@@ -61,9 +59,7 @@ class Index(NamedTuple):
 
 
 class Splat(NamedTuple):
-    """`[*]` or `.*` with the steps that it applies to each element; `origin` is where the splatted expression
-    starts.
-    """
+    """`[*]` or `.*` with the steps applied to each element; `origin` is the start of the splatted expression."""
 
     steps: tuple[Step, ...]
     origin: int
@@ -81,7 +77,7 @@ class Traversal(NamedTuple):
 
 
 class FunctionCall(NamedTuple):
-    """A function call; `spread` says that the last argument is followed by `...`."""
+    """A function call; `spread`: the last argument is followed by `...`."""
 
     name: str
     arguments: tuple[Expr, ...]
@@ -146,7 +142,7 @@ class ObjectOf(NamedTuple):
 
 
 class For(NamedTuple):
-    """A for expression; `key` is None for the tuple form, `group` says that the value is followed by `...`."""
+    """A for expression; `key` is None in the tuple form, `group`: the value is followed by `...`."""
 
     key_name: str | None
     value_name: str
@@ -160,7 +156,7 @@ class For(NamedTuple):
 
 
 class TemplateExpr(NamedTuple):
-    """Text with sequences in it; `inner` is the offset behind the opening quote or marker."""
+    """Text with sequences; `inner` is the offset after the opening quote or marker."""
 
     parts: tuple[TemplatePart, ...]
     inner: int
@@ -169,7 +165,7 @@ class TemplateExpr(NamedTuple):
 
 
 class Wrap(NamedTuple):
-    """A template that is one interpolation only, `"${x}"`: it has the value of x, whatever its type."""
+    """A template that consists of one interpolation, `"${x}"`: its value is x, of any type."""
 
     inner: Expr
     start: int
@@ -238,12 +234,12 @@ class BlockNode(NamedTuple):
 
     @property
     def name_end(self) -> int:
-        """Where the block's type ends."""
+        """The end offset of the block's type."""
         return self.start + len(self.type)
 
 
 class Body(NamedTuple):
-    """Attributes and blocks, each in the order of the file; `missing` is the place to report what is not there."""
+    """Attributes and blocks in file order; `missing` is where absent items are reported."""
 
     attributes: tuple[AttributeNode, ...]
     blocks: tuple[BlockNode, ...]
@@ -252,7 +248,7 @@ class Body(NamedTuple):
 
 
 def place(node: Expr) -> tuple[int, int]:
-    """Where an error about the value of the node points."""
+    """The offsets at which errors about the node's value are reported."""
     if isinstance(node, LiteralValue) and node.quoted:
         return (node.start + 1, node.end - 1) if node.end - node.start > 2 else (node.end, node.end)
     if isinstance(node, TemplateExpr):

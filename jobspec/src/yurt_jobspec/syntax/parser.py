@@ -1,4 +1,4 @@
-"""Texts to trees: the entries of the parser.
+"""The parser's entry points: texts to trees.
 
 A file is read twice at most. `lines` reads what is plainly right, which is nearly every file; where it finds anything
 that it does not know for certain, the file is read again as a whole, token by token, and that reading finds all
@@ -23,7 +23,7 @@ MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 
 
 def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
-    """The body of a file in native syntax; `is_lenient` allows what agent files may have.
+    """The body of a file in native syntax; `is_lenient` accepts the older syntax of agent files.
 
     Raises JobspecError with all syntax errors.
     """
@@ -33,7 +33,7 @@ def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
 
 
 def parse_tokens(source: SourceText, *, is_lenient: bool = False) -> Body:
-    """The body of a file, read by tokens alone. Raises JobspecError with all syntax errors."""
+    """The body of a file, read without the fast path; raises JobspecError with all syntax errors."""
     tokens = tokenize(source.text)
     parser = BodyParser(source.text, tokens, is_lenient=is_lenient)
     try:
@@ -45,7 +45,7 @@ def parse_tokens(source: SourceText, *, is_lenient: bool = False) -> Body:
 
 
 def parse_expression(source: SourceText) -> Expr:
-    """The text as a single expression, the way variables from a command line are read."""
+    """The text as a single expression, as for variables on the command line."""
     check_size(source)
     tokens = tokenize(f"({source.text}\n)")
     shifted = SourceText(source.filename, source.text)
@@ -63,7 +63,7 @@ def parse_expression(source: SourceText) -> Expr:
 
 
 def _unwrap(tokens: Tokens) -> Tokens:
-    """Take off the parentheses that made line ends insignificant."""
+    """Remove the parentheses that made line ends insignificant."""
     end = tokens.ends[-1] - 3
     closed = tokens.kinds[-2] == ")" and len(tokens.kinds) > 2
     last = -2 if closed else -1
@@ -83,21 +83,21 @@ def _shifted(problem: OffsetDiagnostic, end: int) -> OffsetDiagnostic:
 
 
 def check_size(source: SourceText) -> None:
-    """Refuse a text that is longer than any job."""
+    """Raise for a text above the size limit."""
     if len(source.text) > MAX_SOURCE_CHARACTERS:
         detail = f"A file may hold {MAX_SOURCE_CHARACTERS} characters at most; this one holds {len(source.text)}."
         raise JobspecError([source.diagnostic(OffsetDiagnostic("File too large", detail, 0, 0))])
 
 
 def too_deep(source: SourceText) -> JobspecError:
-    """The error for what slipped past the nesting bounds."""
+    """The error for nesting above the bound."""
     return JobspecError(
         [source.diagnostic(OffsetDiagnostic("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))]
     )
 
 
 def raise_problems(source: SourceText, tokens: Tokens, problems: list[OffsetDiagnostic]) -> None:
-    """Raise what the lexer and the parser found."""
+    """Raise the problems of lexer and parser, if any."""
     found = sorted(all_problems(tokens, problems), key=lambda problem: problem.start)
     if found:
         findings = Findings()

@@ -1,4 +1,4 @@
-"""Quoted strings and heredocs with sequences in them.
+"""Parses quoted strings and heredocs with sequences.
 
 A template is read in three passes. The first turns its tokens into a flat list of pieces: text, interpolations and
 directives, with the strip markers (`~`) already applied; a marker strips the neighbouring piece of text only, and in
@@ -35,7 +35,7 @@ _DOUBLED = re.compile(r"([$%])\1(?=\{)")
 
 
 class _Piece(NamedTuple):
-    """One item of the flat list; `kind` is text, value, if, else, endif, for or endfor."""
+    """An item of the flat list; `kind` is text, value, if, else, endif, for or endfor."""
 
     kind: str
     start: int
@@ -46,7 +46,7 @@ class _Piece(NamedTuple):
 
 
 def parse_quoted(parser: ExpressionParser) -> Expr:
-    """The template at a parser's place."""
+    """The template at the parser's position."""
     opening = parser.at
     heredoc = parser.kinds[opening] == OPEN_HEREDOC
     parser.at += 1
@@ -66,7 +66,7 @@ def parse_quoted(parser: ExpressionParser) -> Expr:
 
 
 def parse_template(parser: ExpressionParser) -> Expr:
-    """A bare template, as JSON strings are: the lexer was started inside it."""
+    """A bare template, as in JSON strings; the lexer started inside it."""
     pieces = _pieces(parser, True)
     parts = _Fold(parser, pieces).parts(())
     end = parser.ends[parser.at]
@@ -164,7 +164,7 @@ def _directive(parser: ExpressionParser, keyword: str) -> _Piece:
 
 
 def _without_indentation(pieces: list[_Piece]) -> list[_Piece]:
-    """Take the indentation that all lines share off each line; blank lines do not count."""
+    """Remove the common indentation of all lines; blank lines do not count."""
     least: int | None = None
     starts_line = True
     first: list[int] = []
@@ -193,7 +193,7 @@ def _indentation(piece: _Piece) -> int | None:
 
 
 class _Fold:
-    """Turns the flat list into a tree."""
+    """Converts the flat list to a tree."""
 
     def __init__(self, parser: ExpressionParser, pieces: list[_Piece]) -> None:
         self.parser = parser

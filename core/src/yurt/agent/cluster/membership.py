@@ -16,7 +16,7 @@ from yurt.agent.cluster.records import MembershipUpdate, Records
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.sdk.value import replace
-from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
+from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +187,7 @@ class Membership:
 
 
 def _log_status(member: Member, *, is_new: bool) -> None:
-    text = {ALIVE: "server is there", FAILED: "server is silent", LEFT: "server has left", LEAVING: "server leaves"}
     level = logging.WARNING if member.status == FAILED else logging.INFO
-    log.log(level, "%s: name=%s address=%s%s", text[member.status], member.name, member.address, " new" * is_new)
+    log.log(
+        level, "server status: name=%s address=%s status=%s new=%s", member.name, member.address, member.status, is_new
+    )

@@ -286,7 +286,7 @@ class OwnEtcd:
     def _report(self, text: str) -> None:
         """A line for the operator, once."""
         if text != self._reported:
-            log.info("%s", text)
+            log.info("etcd member not running yet: reason=%s", text)
         self._reported = text
 
     def _make_member(self, cluster: dict[str, str], *, is_new: bool) -> EtcdMember:

@@ -132,7 +132,7 @@ class DeviceManager:
             if (group, device) in before and before[group, device] != reason
         )
         for change in changes:
-            log.log(logging.INFO if change.is_healthy else logging.WARNING, "%s", change.text)
+            log.log(logging.INFO if change.is_healthy else logging.WARNING, "device health changed: %s", change.text)
         self._node.change(self.applied)
         self._on_health(changes)
 

@@ -120,7 +120,7 @@ class AllocHooks:
             work = called(hook.exited, alloc)
             error = await outcome_of(work if _is_own(hook) else finish_within(self._env, work, LIMIT_S))
             if isinstance(error, Exception):
-                log.warning("%s: allocation=%s", failure_text(hook.name, error), alloc.id)
+                log.warning("hook failed: allocation=%s reason=%s", alloc.id, failure_text(hook.name, error))
             elif error is False:
                 log.warning('hook "%s" was not done within %g s: allocation=%s', hook.name, LIMIT_S, alloc.id)
 
@@ -130,7 +130,7 @@ class AllocHooks:
         for hook in self._finishing:
             error = outcome_of_call(partial(hook.finish, alloc))
             if error is not None:
-                log.warning("%s: allocation=%s", failure_text(hook.name, error), alloc.id)
+                log.warning("hook failed: allocation=%s reason=%s", alloc.id, failure_text(hook.name, error))
 
 
 def _is_own(hook: AllocHookOf[ClientAlloc]) -> bool:

@@ -167,7 +167,7 @@ class TaskHooks:
         for hook in self._finishing:
             error = outcome_of_call(partial(hook.finish, task))
             if error is not None:
-                log.warning("%s: task=%s", failure_text(hook.name, error), "/".join(task.key))
+                log.warning("hook failed: task=%s reason=%s", "/".join(task.key), failure_text(hook.name, error))
         task.stop_following()  # and what a hook has begun in spite of that
         self._in_finish.discard(task.key)
 

@@ -84,7 +84,7 @@ class EtcdClient:
     def mark_history_lost(self, why: str) -> HistoryLost:
         """Record that this etcd has lost data: all later calls raise it."""
         if not self._lost:
-            log.error("%s", why)
+            log.error("etcd history lost: %s", why)
             self._lost = why
         return HistoryLost(self._lost)
 

@@ -8,7 +8,7 @@ from yurt.structs.commands.base import Command, EventType
 
 
 class BootstrapACL(Command, tag=True):
-    """Store the first management token; once, or again with the index of the last time as `reset_index`."""
+    """Store the first management token: once, or again with the index of the last bootstrap as `reset_index`."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -25,7 +25,7 @@ class UpsertACLPolicies(Command, tag=True):
 
 
 class DeleteACLPolicies(Command, tag=True):
-    """Delete policies; tokens and roles that name them keep the name."""
+    """Delete policies; tokens and roles keep the names of deleted policies."""
 
     event_type = EventType("ACLPolicyDeleted", publishes_deletion=True)
 
@@ -33,7 +33,7 @@ class DeleteACLPolicies(Command, tag=True):
 
 
 class CreateACLToken(Command, tag=True):
-    """Store a token that is not there yet."""
+    """Store a token under a new accessor."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -41,7 +41,7 @@ class CreateACLToken(Command, tag=True):
 
 
 class CreateACLLoginToken(Command, tag=True):
-    """Store the token of a login under ids that no token ever had, revoked ones included: a login is used once."""
+    """Store the token of a login under ids that no token, not even a revoked one, ever had: a login is used once."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -49,7 +49,7 @@ class CreateACLLoginToken(Command, tag=True):
 
 
 class UpdateACLToken(Command, tag=True):
-    """Change name, type, policies and roles of a token; its secret, its times and where it is valid stay."""
+    """Change name, type, policies and roles of a token, but not its secret, times or scope."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -57,7 +57,7 @@ class UpdateACLToken(Command, tag=True):
 
 
 class DeleteACLTokens(Command, tag=True):
-    """Revoke tokens: each of them must exist."""
+    """Revoke tokens, all of which must exist."""
 
     event_type = EventType("ACLTokenDeleted", publishes_deletion=True)
 
@@ -65,7 +65,7 @@ class DeleteACLTokens(Command, tag=True):
 
 
 class CollectACL(Command, tag=True):
-    """Forget tokens, one-time tokens, revocations and ended sessions whose time is over; what is not over stays."""
+    """Garbage-collect expired tokens, one-time tokens, revocations and ended sessions."""
 
     event_type = EventType("ACLTokenDeleted", publishes_deletion=True)
 
@@ -78,21 +78,21 @@ class CollectACL(Command, tag=True):
 
 
 class PutOneTimeToken(Command, tag=True):
-    """Store a one-time token in the place of another one of the same accessor."""
+    """Store a one-time token, replacing an earlier one of the same accessor."""
 
     token: OneTimeToken
     now: UnixNano
 
 
 class TakeOneTimeToken(Command, tag=True):
-    """Use a one-time token: of several who try, one succeeds."""
+    """Use a one-time token; of several attempts, one succeeds."""
 
     secret_hash: str
     now: UnixNano
 
 
 class EndSession(Command, tag=True):
-    """End the session of a browser, for which its holder asked."""
+    """Sign a browser session out."""
 
     session: EndedSession
 
@@ -114,7 +114,7 @@ class UpdateACLRole(Command, tag=True):
 
 
 class DeleteACLRoles(Command, tag=True):
-    """Delete roles; tokens lose them."""
+    """Delete roles, and remove them from tokens."""
 
     event_type = EventType("ACLRoleDeleted", publishes_deletion=True)
 
@@ -130,7 +130,7 @@ class UpsertACLAuthMethod(Command, tag=True):
 
 
 class DeleteACLAuthMethods(Command, tag=True):
-    """Delete login methods; their binding rules stay."""
+    """Delete login methods; their binding rules remain."""
 
     event_type = EventType("ACLAuthMethodDeleted", publishes_deletion=True)
 
@@ -162,7 +162,7 @@ class DeleteACLBindingRules(Command, tag=True):
 
 
 class ReplicateACLRoles(Command, tag=True):
-    """Store roles of the authoritative region as they are there, whatever policies exist here already."""
+    """Store roles of the authoritative region unchanged, whether or not their policies exist here."""
 
     event_type = EventType("ACLRoleUpserted")
 
@@ -170,7 +170,7 @@ class ReplicateACLRoles(Command, tag=True):
 
 
 class ReplicateACLTokens(Command, tag=True):
-    """Store global tokens of the authoritative region as they are there.
+    """Store global tokens of the authoritative region unchanged.
 
     A token that was revoked here, and one whose accessor id or secret a local token has, is left out.
     """
@@ -181,7 +181,7 @@ class ReplicateACLTokens(Command, tag=True):
 
 
 class ReplicateACLAuthMethods(Command, tag=True):
-    """Store login methods of the authoritative region as they are there."""
+    """Store login methods of the authoritative region unchanged."""
 
     event_type = EventType("ACLAuthMethodUpserted")
 
@@ -189,7 +189,7 @@ class ReplicateACLAuthMethods(Command, tag=True):
 
 
 class ReplicateACLBindingRules(Command, tag=True):
-    """Store binding rules of the authoritative region as they are there, whatever methods exist here already."""
+    """Store binding rules of the authoritative region unchanged, whether or not their methods exist here."""
 
     event_type = EventType("ACLBindingRuleUpserted")
 

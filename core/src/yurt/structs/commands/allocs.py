@@ -13,7 +13,7 @@ from yurt.structs.status import ClientStatus
 
 
 class StagePlan(Command, tag=True):
-    """A part of a plan that must not be seen in parts: kept aside until the `ApplyPlan` that names it."""
+    """Store a part of an indivisible plan, invisible until the `ApplyPlan` that names it."""
 
     plan_id: str
     number: int

@@ -18,13 +18,13 @@ class UpsertNamespaces(Command, tag=True):
 
 
 class DeleteNamespaces(Command, tag=True):
-    """Delete namespaces that hold nothing."""
+    """Delete empty namespaces."""
 
     names: tuple[str, ...]
 
 
 class UpsertQuotas(Command, tag=True):
-    """Create or change quotas; their limits carry their hashes."""
+    """Create or change quotas; their limits include their hashes."""
 
     quotas: tuple[QuotaSpec, ...]
     is_copy: bool = False
@@ -32,7 +32,7 @@ class UpsertQuotas(Command, tag=True):
 
 
 class DeleteQuotas(Command, tag=True):
-    """Delete quotas that no namespace names."""
+    """Delete quotas that no namespace uses."""
 
     names: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class UpsertNodePools(Command, tag=True):
 
 
 class DeleteNodePools(Command, tag=True):
-    """Delete node pools without nodes and jobs."""
+    """Delete node pools that have neither nodes nor jobs."""
 
     event_type = EventType("NodePoolDeleted", publishes_deletion=True)
 
@@ -56,21 +56,21 @@ class DeleteNodePools(Command, tag=True):
 
 
 class SetSchedulerConfiguration(Command, tag=True):
-    """Replace the scheduler's configuration; with `check_index` only if that is the index of its last change."""
+    """Replace the scheduler configuration; with `check_index`, only if it was last changed at that index."""
 
     configuration: SchedulerConfiguration
     check_index: int | None = None
 
 
 class SetAutopilotConfiguration(Command, tag=True):
-    """Replace autopilot's configuration; with `check_index` only if that is the index of its last change."""
+    """Replace autopilot's configuration; with `check_index`, only if it was last changed at that index."""
 
     configuration: AutopilotConfiguration
     check_index: int | None = None
 
 
 class RecordPeriodicLaunch(Command, tag=True):
-    """The last launch of a periodic job, so that none runs twice."""
+    """Record the last launch of a periodic job, so that no launch happens twice."""
 
     namespace: str
     job_id: str
@@ -86,7 +86,7 @@ class StoreSchema(Command, tag=True):
 
 
 class KeepAlive(Command, tag=True):
-    """Advances the index and changes nothing else."""
+    """Advance the index without another change."""
 
 
 ClusterCommand = (

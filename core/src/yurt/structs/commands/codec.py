@@ -37,7 +37,7 @@ SKIPPABLE = "?"
 
 
 class _Tagged(msgspec.Struct):
-    """A command of any version, as far as its tag."""
+    """The tag of a command of any version."""
 
     tag: str = msgspec.field(name="$")
 
@@ -56,7 +56,7 @@ def encode_command(command: AnyCommand) -> bytes:
 
 
 def decode_command(data: bytes) -> AnyCommand:
-    """The inverse; raises msgspec.DecodeError for a record of a newer or broken format.
+    """The inverse of `encode_command`; raises msgspec.DecodeError for a newer or damaged record.
 
     What a newer version wrote and this one may pass over is decoded as what changes nothing.
     """

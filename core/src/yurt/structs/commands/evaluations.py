@@ -7,7 +7,7 @@ from yurt.structs.evaluation import Evaluation
 
 
 class UpsertEvaluations(Command, tag=True):
-    """Create evaluations or store their new states; also the delivery-limit follow-ups and cancellations."""
+    """Create evaluations or store their new states, including follow-ups and cancellations."""
 
     event_type = EventType("EvaluationUpdated")
 

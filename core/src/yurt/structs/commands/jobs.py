@@ -41,7 +41,7 @@ class DeregisterJob(Command, tag=True):
 
 
 class ScaleJob(Command, tag=True):
-    """Give a group the count of the event and record the event; without a count the event is only recorded.
+    """Set a group's count to that of the event and record the event; without a count, only record it.
 
     The job's groups may ask for `count_max` allocations together.
     """
@@ -61,7 +61,7 @@ class ScaleJob(Command, tag=True):
 
 
 class DispatchJob(Command, tag=True):
-    """Register a child of a parameterized job; one that was dispatched with the same token before is kept instead."""
+    """Register a child of a parameterized job; an earlier child with the same idempotency token is kept instead."""
 
     event_type = EventType("JobRegistered")
 
@@ -108,7 +108,7 @@ class EvaluateJob(Command, tag=True):
 
 
 class SetJobStability(Command, tag=True):
-    """Mark a version as stable or not; no new version is made."""
+    """Mark a version as stable or not; creates no new version."""
 
     namespace: str
     job_id: str
@@ -117,7 +117,7 @@ class SetJobStability(Command, tag=True):
 
 
 class SetJobVersionTag(Command, tag=True):
-    """Name a version (None: the current one), or, without a tag, take the name away; a tagged version is kept."""
+    """Tag a version (None: the current one), or remove a tag; tagged versions are not garbage-collected."""
 
     namespace: str
     job_id: str
@@ -136,7 +136,7 @@ class RecordScalingEvent(Command, tag=True):
 
 
 class FormGang(Command, tag=True):
-    """Begin a generation of a gang with the allocations that wait for it, in the order of their ranks.
+    """Start a generation of a gang with its waiting allocations, in the order of their ranks.
 
     Rejected unless `after` is the last generation (0: there is none), and these are all allocations of the group that
     are to run.

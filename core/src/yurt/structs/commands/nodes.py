@@ -15,7 +15,7 @@ from yurt.structs.status import Eligibility, NodeStatus
 
 
 class RegisterNode(Command, tag=True):
-    """A client's registration: inserts, or updates what the client owns.
+    """Register a node, or update the part of it that the client owns.
 
     Evaluations of its jobs commit with it where the change may decide what fits on the node.
     """

@@ -6,7 +6,7 @@ from yurt.structs.commands.base import Command
 
 
 class StageRestore(Command, tag=True):
-    """A piece of a snapshot that is to be restored; number 0 begins, and drops what another restore left."""
+    """Stage a chunk of a snapshot to restore; number 0 discards the chunks of an earlier restore."""
 
     restore_id: str
     number: int
@@ -14,7 +14,7 @@ class StageRestore(Command, tag=True):
 
 
 class FinishRestore(Command, tag=True):
-    """Replace the whole state by the snapshot whose `count` pieces were staged; `digest` is their SHA-256 in hex."""
+    """Replace the state by the snapshot of `count` staged chunks; `digest` is their SHA-256 in hex."""
 
     restore_id: str
     count: int

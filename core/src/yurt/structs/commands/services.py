@@ -7,7 +7,7 @@ from yurt.structs.service import ServiceRegistration
 
 
 class RegisterServices(Command, tag=True):
-    """Service instances of live allocations; those of allocations that are gone or ended are left out.
+    """Register service instances; those of ended or deleted allocations are skipped.
 
     Rejected when one names a node, namespace, job or id that is not its allocation's.
     """
@@ -18,7 +18,7 @@ class RegisterServices(Command, tag=True):
 
 
 class DeregisterServices(Command, tag=True):
-    """Forget service instances; those of other nodes than `node_id` and of other services than `name` stay.
+    """Deregister service instances; those of nodes other than `node_id` are kept.
 
     With a `name`, at least one of them must be an instance of that service.
     """

@@ -9,7 +9,7 @@ from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 
 class PutVariable(Command, tag=True):
-    """Store a variable; with `check_index` only over the version of that index (0: only when there is none)."""
+    """Store a variable; with `check_index`, only over the version of that index (0: only a new variable)."""
 
     event_type = EventType("VariableUpdated", publishes_deletion=True)
 
@@ -33,7 +33,7 @@ class DeleteVariable(Command, tag=True):
 
 
 class LockVariable(Command, tag=True):
-    """Lock a variable, with new content; `keeps_items` takes the content only for one that is not there yet."""
+    """Lock a variable and store its content; with `keeps_items`, existing content is kept."""
 
     event_type = EventType("VariableUpdated", publishes_deletion=True)
 
@@ -45,7 +45,7 @@ class LockVariable(Command, tag=True):
 
 
 class ReleaseVariableLock(Command, tag=True):
-    """Release a lock, for its holder or because its lease has expired."""
+    """Release a lock at its holder's request or after its lease has expired."""
 
     event_type = EventType("VariableUpdated", publishes_deletion=True)
 
@@ -56,26 +56,26 @@ class ReleaseVariableLock(Command, tag=True):
 
 
 class RekeyVariables(Command, tag=True):
-    """The same variables under another root key, as far as they have not changed since."""
+    """Store variables encrypted with another root key, except those changed meanwhile."""
 
     variables: tuple[EncryptedVariable, ...]
 
 
 class RekeyACLAuthMethods(Command, tag=True):
-    """The same login methods with their secrets under another root key, as far as they have not changed since."""
+    """Store login methods with secrets encrypted with another root key, except those changed meanwhile."""
 
     methods: tuple[ACLAuthMethod, ...]
 
 
 class PutRootKey(Command, tag=True):
-    """A root key or its new state; `is_full` has all variables of the one that was active encrypted again."""
+    """Store a root key or its state; `is_full` requests re-encryption of the variables of the formerly active key."""
 
     key: RootKeyMeta
     is_full: bool = False
 
 
 class DeleteRootKeys(Command, tag=True):
-    """Delete root keys; one in use only with `force`."""
+    """Delete root keys; keys in use only with `force`."""
 
     key_ids: tuple[str, ...]
     is_forced: bool = False

@@ -9,7 +9,7 @@ from yurt.structs.volumes.host import HostVolume
 
 
 class PutHostVolume(Command, tag=True):
-    """Store a dynamic host volume; its state follows from its node unless `keeps_state`."""
+    """Store a dynamic host volume; its state is derived from its node's unless `keeps_state`."""
 
     event_type = EventType("HostVolumeRegistered")
 
@@ -30,7 +30,7 @@ class DeleteHostVolume(Command, tag=True):
 
 
 class DeleteHostVolumeClaim(Command, tag=True):
-    """Delete a claim of a sticky volume: the next allocation may get another volume."""
+    """Delete the claim of a sticky volume, so that the next allocation may get another volume."""
 
     id: str
     namespace: str = ""
@@ -38,7 +38,7 @@ class DeleteHostVolumeClaim(Command, tag=True):
 
 
 class UpsertVolumes(Command, tag=True):
-    """Register CSI volumes, or change them."""
+    """Register or change CSI volumes."""
 
     event_type = EventType("CSIVolumeRegistered")
 
@@ -49,7 +49,7 @@ class UpsertVolumes(Command, tag=True):
 
 
 class DeleteVolumes(Command, tag=True):
-    """Forget CSI volumes, by (namespace, id); those that live allocations use only by force."""
+    """Deregister CSI volumes by (namespace, id); volumes used by live allocations only with `force`."""
 
     event_type = EventType("CSIVolumeDeregistered", publishes_deletion=True)
 

@@ -30,7 +30,7 @@ EditKind = (
 
 
 class Blocker(Value):
-    """One reason for refusal and its number of nodes; on `alone` of them it is the only reason."""
+    """One reason for refusal, with the number of nodes; on `alone` of them it is the only reason."""
 
     kind: ProblemKind | Literal["quota"]
     text: str
@@ -57,7 +57,7 @@ class NearMiss(Value):
 
 
 class SuggestedEdit(Value):
-    """One change of the job, or of a node (`node_id`): a number from `before` to `after`, or something left out."""
+    """One change of the job or of a node (`node_id`): a number from `before` to `after`, or a removal."""
 
     kind: EditKind
     text: str
@@ -70,7 +70,7 @@ class SuggestedEdit(Value):
 
 
 class SmallestChange(Value):
-    """The least that lets one more allocation be placed, and on which node; `places` is how many it lets in.
+    """The smallest change that places one more allocation, and its node; `places` is how many it would place.
 
     `is_proved`: without any one of its edits, or with one of its numbers nearer by 1, an attempt places none.
     """
@@ -119,7 +119,7 @@ class GroupExplanation(Value):
 
 
 class JobExplanation(Value):
-    """Why not more of a job is placed, group by group, on the state at `index`."""
+    """Why more allocations of a job are not placed, by group, on the state at `index`."""
 
     namespace: str
     job_id: str
@@ -129,7 +129,7 @@ class JobExplanation(Value):
 
 
 class AllocationExplanation(Value):
-    """Why an allocation is where it is: as it was decided then, and how its other nodes look now."""
+    """Why an allocation is on its node: the recorded decision, and how the other nodes look now."""
 
     alloc_id: str
     name: str
@@ -151,7 +151,7 @@ class AllocationExplanation(Value):
 
 
 class ReplayedAttempt(Value):
-    """An attempt made again: its plan's digest, and how its rows compare with those that were stored."""
+    """A repeated attempt: its plan's digest, and a comparison of its rows with the stored ones."""
 
     number: int
     state_index: int
@@ -177,7 +177,7 @@ class ReplayedAttempt(Value):
 
 
 class Replay(Value):
-    """An evaluation made again from the log: identical when all rows that were stored came out the same to the byte."""
+    """An evaluation repeated from the log; identical when every row equals the stored one byte by byte."""
 
     eval_id: str
     job_id: str

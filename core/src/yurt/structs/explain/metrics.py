@@ -10,7 +10,7 @@ from yurt.structs.resources import Resources
 
 
 class NodeScoreMeta(Value):
-    """The scores that one node got, by scorer."""
+    """The scores of one node, by scorer."""
 
     node_id: str = ""
     scores: Mapping[str, float] = no_entries()
@@ -18,7 +18,7 @@ class NodeScoreMeta(Value):
 
 
 class AllocationMetric(Value):
-    """Counts of the nodes looked at, filtered and exhausted for one placement."""
+    """The numbers of nodes evaluated, filtered and exhausted for one placement."""
 
     nodes_evaluated: int = 0
     nodes_filtered: int = 0

@@ -1,1 +1,1 @@
-"""Queues of batch jobs: their configuration, and what tenants have used."""
+"""Queues of batch jobs: their configuration, and the usage of tenants."""

@@ -1,4 +1,4 @@
-"""The configuration of a node pool's queue of batch jobs: one of three types, of which two are Nomad's."""
+"""The configuration of a node pool's batch queue: one of three types, two of which are Nomad's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FairShareQueue(Value):
 
 
 class BatchQueue(Value):
-    """Exactly one of the types, and what holds for all of them."""
+    """Exactly one queue type, and settings of all types."""
 
     fifo: FifoQueue | None = None
     dynamic_priority: DynamicPriorityQueue | None = None
@@ -71,6 +71,6 @@ class BatchQueue(Value):
 
     @property
     def type(self) -> str:
-        """The name of its type, as the API's answers have it."""
+        """The name of its type in the API's answers."""
         names = ("fifo", "dynamic_priority", "fair_share")
         return next((name for name in names if getattr(self, name) is not None), "passthrough")

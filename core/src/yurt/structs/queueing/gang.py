@@ -1,4 +1,4 @@
-"""Gangs with a rendezvous: who belongs to one, and with which rank."""
+"""Gangs with a rendezvous: their members and ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GangMember(Value):
 
 
 class GangRoster(Value):
-    """The members of one generation of a gang, in the order of their ranks. Each change of members makes another."""
+    """The members of one generation of a gang by rank; each change of members starts a new generation."""
 
     namespace: str
     job_id: str
@@ -43,16 +43,16 @@ class GangRoster(Value):
 
     @property
     def key(self) -> GangKey:
-        """The gang that it is of."""
+        """The key of the gang."""
         return self.namespace, self.job_id, self.group
 
     def rank_of(self, alloc_id: str) -> int:
-        """The rank of a member; -1 for an allocation that is none."""
+        """The rank of a member; -1 for an allocation that is not a member."""
         return next((rank for rank, member in enumerate(self.members) if member.alloc_id == alloc_id), -1)
 
 
 class GangQuery(Value):
-    """What a node asks for one of its allocations.
+    """A node's query about the gang of one allocation.
 
     Before the start of a run: is there a generation above `generation`, the last one that the allocation ran in? While
     it runs (`is_running`): is the generation over? The answer comes when it is so, or after `timeout_s`. Of a run that

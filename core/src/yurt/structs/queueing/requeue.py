@@ -1,4 +1,4 @@
-"""Preempted allocations of groups with a `requeue` block: whether and when they are placed again, and what was lost.
+"""Preempted allocations of groups with a `requeue` block: whether and when they are placed again, and their lost work.
 
 Such an allocation is not replaced before its client has told its end: until then it may save its work, and its disk
 cannot be taken over. Then it waits out its back-off, and in the queue of its node pool like a job that has just come,
@@ -25,7 +25,7 @@ PREEMPTING: Final = "Preempting"
 
 
 def has_done_its_work(alloc: Allocation) -> bool:
-    """Whether an allocation completed by itself, before its client learned that it is preempted.
+    """Whether a preempted allocation completed before its client learned of the preemption.
 
     Whatever a task that was told to end exits with says nothing of its work.
     """
@@ -39,7 +39,7 @@ def has_done_its_work(alloc: Allocation) -> bool:
 
 
 def requeue_policy(alloc: Allocation) -> Requeue | None:
-    """The policy of a preempted allocation; None when it was not preempted, or its group has no such block."""
+    """The requeue policy of a preempted allocation; None when it was not preempted or has no policy."""
     job = alloc.job
     if alloc.desired_status != DESIRED_EVICT or job is None or job.type != JOB_BATCH:
         return None
@@ -48,22 +48,22 @@ def requeue_policy(alloc: Allocation) -> Requeue | None:
 
 
 def requeues_of(alloc: Allocation) -> int:
-    """How often predecessors of the allocation were preempted and waited again."""
+    """How often the allocation's predecessors were preempted and requeued."""
     return alloc.reschedule_tracker.requeues if alloc.reschedule_tracker is not None else 0
 
 
 def has_attempts(alloc: Allocation, policy: Requeue) -> bool:
-    """Whether the allocation may wait once more."""
+    """Whether the allocation may be requeued once more."""
     return policy.attempts < 0 or requeues_of(alloc) < policy.attempts
 
 
 def due_at(alloc: Allocation, policy: Requeue) -> int:
-    """When an ended allocation may be placed again."""
+    """The time at which an ended allocation may be placed again."""
     return ended_at(alloc) + back_off(policy, requeues_of(alloc))
 
 
 def back_off(policy: Requeue, requeues: int) -> Duration:
-    """The wait after so many earlier ones."""
+    """The wait after `requeues` earlier ones."""
     if policy.delay <= 0:
         return Duration(0)
     match policy.delay_function:
@@ -84,14 +84,14 @@ def _fibonacci(number: int) -> int:
 
 
 def ended_at(alloc: Allocation) -> int:
-    """When its last task ended, by its client's clock, bounded by the times that the servers know."""
+    """The end of its last task by its client's clock, limited to the times that the servers know."""
     told = max((state.finished_at for state in alloc.task_states.values()), default=0)
     latest = alloc.modify_time or told
     return max(min(told or latest, latest), alloc.create_time)
 
 
 def lost_work(alloc: Allocation, until: int) -> Duration:
-    """The run time that is lost when an allocation ends: since its last checkpoint, else since its tasks started."""
+    """The run time lost by ending an allocation: since its last checkpoint, or since its tasks started."""
     starts = [state.started_at for state in alloc.task_states.values() if state.started_at]
     if not starts:
         return Duration(0)
@@ -101,7 +101,7 @@ def lost_work(alloc: Allocation, until: int) -> Duration:
 
 
 def requeued_tracker(alloc: Allocation, now: int) -> RescheduleTracker:
-    """The history of the replacement of a preempted allocation."""
+    """The reschedule history of a preempted allocation's replacement."""
     tracker = alloc.reschedule_tracker or RescheduleTracker()
     end = ended_at(alloc) if is_client_terminal(alloc) else now
     lost = Duration(tracker.lost + lost_work(alloc, end))
@@ -110,7 +110,7 @@ def requeued_tracker(alloc: Allocation, now: int) -> RescheduleTracker:
 
 
 def is_replacement_deferred(alloc: Allocation, evaluation: Evaluation) -> bool:
-    """Whether a preempted allocation wants no place yet, or none any more, by an evaluation that looks at its job.
+    """Whether a preempted allocation is not to be replaced in this evaluation: too early, or never.
 
     It still ends, it has done its work or has no attempts left, or its back-off has not begun: the evaluation that
     begins one, and not the one that comes when it is over, is for the scheduler at once.

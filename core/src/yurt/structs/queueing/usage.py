@@ -6,7 +6,7 @@ from yurt.sdk.value import Duration, UnixNano, Value
 
 
 class QueueUsage(Value):
-    """What a tenant has used of a node pool, decaying (`yurt.queue.decay`); GPU, CPU and memory, in this order."""
+    """A tenant's decayed usage of a node pool (`yurt.queue.decay`): GPU, CPU, memory."""
 
     pool: str = ""
     tenant: tuple[str, ...] = ()

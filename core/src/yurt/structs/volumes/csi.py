@@ -1,4 +1,4 @@
-"""Volumes of CSI plugins: storage that a plugin makes and attaches, registered under a name that jobs ask for."""
+"""Volumes of CSI plugins: storage that a plugin creates and attaches, registered under an id that jobs request."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NODE, CONTROLLER, MONOLITH = "node", "controller", "monolith"
 
 
 class CSIVolumeCapability(Value):
-    """One way in which a volume may be used."""
+    """One allowed combination of access and attachment mode."""
 
     access_mode: str = ""
     attachment_mode: str = ""
 
 
 class CSITopologyRequest(Value):
-    """Where a volume must be reachable from, and where it should be."""
+    """Topologies from which a volume must be reachable, and preferred ones."""
 
     required: tuple[CSITopology, ...] = ()
     preferred: tuple[CSITopology, ...] = ()
@@ -72,12 +72,12 @@ HIDDEN = "[REDACTED]"
 
 
 def without_secrets(volume: CSIVolume) -> CSIVolume:
-    """The volume as it may be shown: of its secrets only the names."""
+    """The volume for display: secrets are reduced to their names."""
     return replace(volume, secrets=dict.fromkeys(volume.secrets, HIDDEN))
 
 
 class CSIClaimQuery(Value):
-    """A node's request to claim a volume for an allocation, by the name that the group gives the volume."""
+    """A node's request to claim a volume for an allocation, by the group's name for the volume."""
 
     node_id: str
     alloc_id: str
@@ -85,7 +85,7 @@ class CSIClaimQuery(Value):
 
 
 class CSIClaimed(Value):
-    """What a node needs to mount a volume: its names here and in the plugin's storage, and what the plugin is told."""
+    """The data with which a node mounts a claimed volume: its ids here and at the plugin, and parameters."""
 
     id: str
     namespace: str
@@ -100,7 +100,7 @@ class CSIClaimed(Value):
 
 
 class CSIPlugin(Value):
-    """A plugin as its nodes and its jobs show it: who runs it by node id, and how many are healthy of how many."""
+    """A plugin, derived from its nodes and jobs: who runs it, and the numbers of healthy and expected instances."""
 
     id: str
     provider: str = ""

@@ -1,4 +1,4 @@
-"""Dynamic host volumes: folders that a plugin makes on a node while it runs, and who holds on to them."""
+"""Dynamic host volumes: folders that a plugin creates on a node at run time, and the claims on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE_SYSTEM, BLOCK_DEVICE = "file-system", "block-device"
 
 
 class HostVolumeCapability(Value):
-    """One way in which a volume may be used."""
+    """One allowed combination of access and attachment mode."""
 
     attachment_mode: str = ""
     access_mode: str = ""
@@ -68,7 +68,7 @@ class HostVolumeStub(Value):
 
 
 class TaskGroupHostVolumeClaim(Value):
-    """The volume to which the allocation of a name always goes back (`sticky`)."""
+    """The sticky volume to which allocations of one name always return."""
 
     id: str
     namespace: str
@@ -83,7 +83,7 @@ class TaskGroupHostVolumeClaim(Value):
 
 
 class HostVolumeMade(Value):
-    """The volume that a node created: its path, and its size in bytes if the plugin reports one."""
+    """The volume that a node created: its path, and its size in bytes if the plugin reports it."""
 
     path: str
     capacity_bytes: int = 0

@@ -30,7 +30,7 @@ class VolumeRequest(Value):
 
 
 class VolumeMount(Value):
-    """Where a task mounts one of its group's volumes."""
+    """The path at which a task mounts one of its group's volumes."""
 
     volume: str = ""
     destination: str = ""

@@ -1,4 +1,4 @@
-"""Tests of access control: callers with tokens of their own."""
+"""Helpers for tests of access control: callers with different tokens, and the measured access matrices."""
 
 from yurt.testing.access.callers import READ_PROD, Callers, bootstrapped
 

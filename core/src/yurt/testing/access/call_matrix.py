@@ -1,4 +1,4 @@
-"""The calls between agents, made by every kind of peer over real connections: who is taken in, and what is carried out.
+"""Measures which kinds of peer may make which call between agents, over real connections.
 
 A server listens on its `rpc` and `serf` ports with TLS. Each peer dials both with its certificate, greets as the agent
 that it says it is, and makes every call of every port. What decides is the agent's own: the handshake, the names of the
@@ -57,7 +57,7 @@ OFFERS: Final = (
 
 
 class PeerKind(NamedTuple):
-    """An agent that dials: its certificate (None: it speaks no TLS, "": TLS without one), and how it greets."""
+    """An agent that connects: its certificate (None: no TLS; "": TLS without a certificate) and its greeting."""
 
     name: str
     certificate: str | None
@@ -95,21 +95,21 @@ PEERS: Final = (
 
 
 class NamedCall(NamedTuple):
-    """A call of a port, by a name that no other call has."""
+    """A call of a port under a name that is unique across all ports."""
 
     name: str
     method: PortMethod
 
 
 def calls() -> Iterator[tuple[str, str, NamedCall]]:
-    """Every call between agents: where and under which name its port is offered, and itself."""
+    """Every call between agents, with the listener and the name under which its port is offered."""
     for where, offered, port in OFFERS:
         for name, method in contract_of(port).items():
             yield where, offered, NamedCall(f"{port.__name__}.{name}", method)
 
 
 async def measure_calls() -> dict[str, Any]:
-    """The peers, and for each call the peers for which it was carried out."""
+    """The names of all peers and, for each call, those whose call reached its implementation."""
     found: dict[str, list[str]] = {call.name: [] for _, _, call in calls()}
     async with _listening() as world:
         for peer in PEERS:
@@ -119,7 +119,7 @@ async def measure_calls() -> dict[str, Any]:
 
 
 async def _carried_out(world: _World, kind: PeerKind, where: str) -> list[str]:
-    """The calls that are carried out for a peer at a port."""
+    """The names of the calls at one listener that reach their implementation for this peer."""
     async with world.connected(kind, where) as connection:
         if connection is None:
             return []
@@ -130,19 +130,19 @@ async def _carried_out(world: _World, kind: PeerKind, where: str) -> list[str]:
 
 
 def text_of_calls(made: Mapping[str, Any]) -> str:
-    """What was measured as a file, a line for each call."""
+    """The measured calls as JSON with one line for each call, so that a change is one line of a diff."""
     lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in made["calls"].items()]
     return f'{{"peers": {json.dumps(made["peers"])},\n"calls": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 def read_calls(text: str) -> dict[str, Any]:
-    """What was measured, from a file."""
+    """Read the measured calls from the text of `text_of_calls`."""
     made: dict[str, Any] = json.loads(text)
     return made
 
 
 async def _is_carried_out(admitted: list[str], connection: Peer, offered: str, call: NamedCall, node_id: str) -> bool:
-    """Make a call, which fails whoever makes it; whether it got as far as what carries it out."""
+    """Whether a call reaches its implementation, which always fails here; a refusal comes earlier."""
     admitted.clear()
     request = sample(call.method.request, node_id)
     try:
@@ -165,7 +165,7 @@ async def _no_input() -> AsyncIterator[Any]:
 
 
 def sample(hint: Any, node_id: str) -> Any:
-    """The smallest value of a type, about a node."""
+    """The smallest valid value of a type; ids of nodes in it are `node_id`."""
     info = inspect.type_info(hint)
     return _sample(info, node_id)
 
@@ -204,7 +204,7 @@ _EMPTY: Final[Mapping[type, Any]] = {
 
 
 class _Admitted:
-    """Stands for what carries out the calls of a port: tells that a call got so far."""
+    """Replaces the implementation of every call: records the call's name, then fails."""
 
     def __init__(self, served: Served, admitted: list[str]) -> None:
         self._admitted = admitted
@@ -224,7 +224,7 @@ class _Admitted:
 
 
 class _Offered(Mapping[str, Served]):
-    """The ports of a connection, with nothing behind them."""
+    """The ports that a connection offers, without an implementation."""
 
     def __init__(self, real: Mapping[str, Served], admitted: list[str]) -> None:
         self._real = real
@@ -242,7 +242,7 @@ class _Offered(Mapping[str, Served]):
 
 
 class _NoApi:
-    """The HTTP API is not asked: what carries calls out is replaced."""
+    """A stand-in for the HTTP API, which these calls never reach."""
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -250,7 +250,7 @@ class _NoApi:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _World:
-    """The ports of a server, the files of certificates by name, and the calls that got through last."""
+    """A server's listeners, certificate files by name, and the names of the calls that were admitted last."""
 
     ports: Mapping[str, int]
     files: Mapping[str, Path]
@@ -258,7 +258,7 @@ class _World:
 
     @contextlib.asynccontextmanager
     async def connected(self, kind: PeerKind, where: str) -> AsyncIterator[Peer | None]:
-        """The connection of a peer to a port; None where it is not taken in."""
+        """Connect as this peer to a listener; yields None when the listener refuses the connection."""
         dialler = Dialler(lambda: kind.hello, self._security(kind.certificate))
         try:
             wire = await dialler.reach(f"127.0.0.1:{self.ports[where]}")
@@ -332,7 +332,7 @@ def _settings(authority: Path, own: Path) -> TlsSettings:
 
 
 def _keep_decisions(listener: Any, admitted: list[str]) -> None:
-    """Replace what carries out admitted calls; who is taken in, and who may call, stays the agent's decision."""
+    """Replace only the implementation of admitted calls; the agent still decides who may connect and call."""
     real = listener._accept
 
     def accept(hello: Hello, caller: Caller) -> PeerSession:
@@ -343,7 +343,7 @@ def _keep_decisions(listener: Any, admitted: list[str]) -> None:
 
 
 def _certificates(folder: Path) -> dict[str, Path]:
-    """A folder for each name, and for the authority."""
+    """Write a certificate and key for each name, and one authority, into folders of their own."""
     now = RealEnv().now()
     own, other = (make_authority(Wish(common_name=name, days=1), now) for name in ("authority", "another authority"))
     made: dict[str, CertificatePair] = {

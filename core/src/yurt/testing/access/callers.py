@@ -13,7 +13,7 @@ READ_PROD = 'namespace "prod" { policy = "read" }'
 
 
 class Callers:
-    """Requests with the token of somebody; without `token` they are those of management, with "" of nobody."""
+    """Sends requests with a chosen token: the management token by default, none for ""."""
 
     def __init__(self, api: Api, root: dict[str, Any]) -> None:
         self.api = api
@@ -21,17 +21,17 @@ class Callers:
         """The token of the bootstrap."""
 
     async def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
-        """One request."""
+        """Send one request."""
         secret = self.root["SecretID"] if token is None else token
         headers = {"X-Nomad-Token": secret} if secret else {}
         return await self.api.call(method, path, body, headers=headers)
 
     async def get(self, path: str, *, token: str | None = None) -> HttpAnswer:
-        """GET."""
+        """Send a GET."""
         return await self.call("GET", path, token=token)
 
     async def put(self, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
-        """PUT."""
+        """Send a PUT."""
         return await self.call("PUT", path, body, token=token)
 
     async def policy(self, name: str, rules: str = READ_PROD, **others: Any) -> None:
@@ -56,7 +56,7 @@ class Callers:
 
 @contextlib.asynccontextmanager
 async def bootstrapped(**options: Any) -> AsyncIterator[Callers]:
-    """An API with access control and its first management token; `options` as of `serving`."""
+    """Start an API with access control and bootstrap it; `options` are those of `serving`."""
     async with serving(acl=AclConfig(enabled=True), **options) as api:
         answer = await api.call("POST", "/v1/acl/bootstrap")
         assert answer.status == 200, answer.text

@@ -1,4 +1,4 @@
-"""A request through the whole application without a connection: what a socket and its parser cost is most of a request.
+"""Sends a request through the whole application without a socket, which costs more than most requests.
 
 The application's own router, middlewares and handlers answer; only the bytes of HTTP are left out. What differs on a
 connection (streams that do not end, websockets) is asked over one.
@@ -23,29 +23,29 @@ HOST = "127.0.0.1:4646"
 
 
 class Answered(NamedTuple):
-    """The status and the text of an answer; no text of one that does not end."""
+    """The status and the text of an answer; the text is empty for a stream that does not end."""
 
     status: int
     text: str
 
 
 class _Transport:
-    """A connection of which nothing is known."""
+    """A stand-in for the connection of a caller."""
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """The address of the caller, and nothing else."""
+        """The address of the caller; None for everything else."""
         return ("127.0.0.1", 0) if name == "peername" else default
 
     def is_closing(self) -> bool:
-        """It lasts."""
+        """Never: the connection stays open."""
         return False
 
     def close(self) -> None:
-        """An answer breaks off."""
+        """Called when an answer is aborted."""
 
 
 class _Protocol:
-    """The protocol of the connection; `make_mocked_request` of aiohttp takes longer than most answers."""
+    """A stand-in for aiohttp's protocol; `make_mocked_request` would take longer than most answers."""
 
     peername = ("127.0.0.1", 0)
     sockname = ("127.0.0.1", 4646)
@@ -59,7 +59,7 @@ class _Protocol:
 
 
 class _Written:
-    """What a streamed answer has written."""
+    """Collects the chunks of a streamed answer."""
 
     transport = _Transport()
 
@@ -95,7 +95,7 @@ class _Written:
 async def dispatch(
     app: web.Application, method: str, path: str, headers: Mapping[str, str], body: bytes | None
 ) -> Answered:
-    """What the application answers."""
+    """Send one request to the application and return its answer."""
     loop = asyncio.get_running_loop()
     given = {hdrs.HOST: HOST, **headers}
     payload = EMPTY_PAYLOAD
@@ -115,7 +115,7 @@ async def dispatch(
 
 
 def _message(method: str, path: str, headers: Mapping[str, str]) -> RawRequestMessage:
-    """The request as aiohttp's parser gives it."""
+    """The parsed request as aiohttp's parser would return it."""
     raw = tuple((name.encode(), value.encode()) for name, value in headers.items())
     named = CIMultiDictProxy(CIMultiDict(headers))
     return RawRequestMessage(

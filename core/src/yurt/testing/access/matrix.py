@@ -1,4 +1,4 @@
-"""The access matrix: what every caller gets from every route, as a real server with access control answers.
+"""The access matrix: the outcome of every route for every caller, measured on a real server with access control.
 
 Three outcomes are told apart. *Allowed*: the request was carried out, or failed for another reason than rights.
 *Hidden*: the caller may ask, and is answered as if the object did not exist (404, or a list without it). *Refused*:
@@ -43,7 +43,7 @@ STREAMS: Final = ("/v1/event/stream", "/v1/agent/monitor", "/v1/yurt/watch")
 
 
 class Outcome(StrEnum):
-    """What a caller gets."""
+    """The outcome of one request for one caller: allowed, refused or hidden."""
 
     ALLOWED = "allowed"
     HIDDEN = "hidden"
@@ -55,7 +55,7 @@ LISTED: Final = (Outcome.ALLOWED, Outcome.HIDDEN)
 
 
 class Matrix:
-    """Asks a server as each caller: through its application, and over a connection where that may differ.
+    """Sends each probe as each caller, through the application and, where that may differ, over a connection.
 
     Streams and websockets are asked over a connection, and for each row the callers of `BOTH_WAYS` are asked in both
     ways: where the outcomes differ the measurement fails.
@@ -66,7 +66,7 @@ class Matrix:
         self._world = world
 
     async def row(self, probe: Probe) -> dict[str, list[str]]:
-        """The callers that are allowed, and those from whom the object is hidden."""
+        """The callers for whom the request is allowed, and those for whom the object is hidden."""
         unknown = probe if probe.hidden is None else replace(probe, path=probe.hidden[0], body=probe.hidden[1])
         hidden = None if probe.hidden is None else await self._ask(unknown, "management")
         found: dict[str, list[str]] = {Outcome.ALLOWED: [], Outcome.HIDDEN: []}
@@ -92,7 +92,7 @@ class Matrix:
         return {**self._world.headers[caller], "Content-Type": "application/json"}
 
     async def _open_websocket(self, probe: Probe, caller: str) -> Answered:
-        """The answer to a request for an upgrade: 101 once the socket is open, which it is after the command runs."""
+        """The answer to a websocket upgrade: 101 with the command's output once the command has run."""
         client, nodes = self._callers.api.client, self._callers.api.server.clients.node_ports
         node = cast(NodePort, CommandNode())
         nodes.attach(NODE_ID, node)
@@ -126,7 +126,7 @@ class Matrix:
 
 
 def _compared(status: int, text: str) -> Answered:
-    """An answer without the ids that differ for an object that does not exist."""
+    """The answer with ids replaced by one text: ids in answers about a missing object differ."""
     return Answered(status, text if len(text) > LONG_TEXT else UUID.sub("an id", text))
 
 
@@ -148,7 +148,7 @@ def _is_endless(probe: Probe) -> bool:
 
 
 def _shows(probe: Probe, text: str) -> bool:
-    """Whether an answer shows the object that was asked for."""
+    """Whether an answer shows the requested object."""
     if probe.marker:
         return probe.marker in text
     is_list = probe.method == "GET" and not probe.path.startswith(NEVER_EMPTY)
@@ -156,7 +156,7 @@ def _shows(probe: Probe, text: str) -> bool:
 
 
 async def measure(routes: tuple[Route, ...] = ROUTES, *, selected: Iterable[str] | None = None) -> dict[str, Any]:
-    """The matrix of a new server: the callers, and a row for each probe."""
+    """Measure the matrix on a new server: the callers, and one row for each probe."""
     async with bootstrapped() as callers:
         world = await make_world(callers)
         matrix = Matrix(callers, world)
@@ -171,7 +171,7 @@ async def measure(routes: tuple[Route, ...] = ROUTES, *, selected: Iterable[str]
 
 
 def outdated_rows(matrix: Mapping[str, Any], routes: tuple[Route, ...] = ROUTES) -> list[str]:
-    """The rows of a matrix that are missing, too many, or measured while the route declared another need."""
+    """Rows that are missing, have no route, or were measured when the route declared another need."""
     rows, declared = matrix["rows"], _declared(routes)
     names = set(names_of_rows(routes))
     changed = {name for name in names & set(rows) if rows[name]["needs"] != declared[_plain(name)]}
@@ -179,17 +179,17 @@ def outdated_rows(matrix: Mapping[str, Any], routes: tuple[Route, ...] = ROUTES)
 
 
 def _declared(routes: tuple[Route, ...]) -> dict[str, str]:
-    """The needs in words, by method and path."""
+    """The declared needs as text, by method and path."""
     return {f"{method} {route.path}": describe(route.needs) for route in routes for method in route.methods}
 
 
 def names_of_rows(routes: tuple[Route, ...] = ROUTES) -> tuple[str, ...]:
-    """The rows that a matrix of the routes has."""
+    """The names of the rows that a complete matrix has."""
     return tuple(probe.name for probe in probes_of(routes, UNNAMED))
 
 
 def _plain(name: str) -> str:
-    """The route of a row, without the variant."""
+    """The route of a row's name, without the variant."""
     return name.partition(" (")[0]
 
 
@@ -204,7 +204,7 @@ def text_of(matrix: Mapping[str, Any]) -> str:
 
 
 def read_matrix(text: str) -> dict[str, Any]:
-    """The matrix of a file."""
+    """Read a matrix from the text of `text_of`, with every `ALL_BUT` list expanded."""
     matrix: dict[str, Any] = json.loads(text)
     callers = matrix["callers"]
     for row in matrix["rows"].values():
@@ -216,7 +216,7 @@ def read_matrix(text: str) -> dict[str, Any]:
 
 
 def _packed(named: list[str], callers: list[str]) -> list[str]:
-    """Callers, by those that are missing where these are fewer."""
+    """The shorter of two lists: the callers, or `ALL_BUT` and the callers that are missing."""
     if len(named) * 2 <= len(callers):
         return named
     return [ALL_BUT, *(caller for caller in callers if caller not in named)]

@@ -1,4 +1,4 @@
-"""The request that the access matrix sends to each route: most follow from the path, the rest is listed here.
+"""The requests that the access matrix sends: most are derived from the route's path, the others are listed here.
 
 A probe must tell the allowed from the refused without changing what later probes need. So changes name an object that
 does not exist, or a body that is refused after the rights are decided. Only where the row itself decides about the
@@ -29,7 +29,7 @@ LAST: Final = ("/v1/operator/raft/transfer-leadership", "/v1/system/gc")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """One request; `name` is its row of the matrix."""
+    """One request; `name` identifies its row in the matrix."""
 
     name: str
     method: str
@@ -44,7 +44,7 @@ class Probe:
 
 
 def probes_of(routes: tuple[Route, ...], ids: Mapping[str, str]) -> tuple[Probe, ...]:
-    """A probe for each method of each route, with its variants; those that touch everything come last."""
+    """One probe for each route, method and variant; probes that change many objects come last."""
     found = [
         probe
         for route in routes
@@ -179,7 +179,7 @@ _NAMED_IN_BODY: Final = ("/v1/deployment/",)
 
 
 def _body(method: str, path: str, names: Mapping[str, str]) -> bytes | None:
-    """The body of a change; {} where the route takes none, or refuses it."""
+    """The body of a write request; {} for a route that takes no body or refuses it."""
     if method == "GET":
         return None
     named = {"DeploymentID": names["id"]} if path.startswith(_NAMED_IN_BODY) else {}
@@ -187,7 +187,7 @@ def _body(method: str, path: str, names: Mapping[str, str]) -> bytes | None:
 
 
 def _with_variants(probe: Probe, route: Route, method: str, ids: Mapping[str, str]) -> Iterator[Probe]:
-    """The probe, or those for which one request is not enough."""
+    """The probe itself, or its variants where one request does not cover the route."""
     if method == "GET" and route.path in _OF_ALL_NAMESPACES:
         everywhere = probe.path.replace(f"namespace={TEAM}", "namespace=*")
         kind = "&type=csi" if route.path == "/v1/volumes" else ""
@@ -236,7 +236,7 @@ def _fuzzy_text(context: str, ids: Mapping[str, str]) -> str:
 
 
 def _found(context: str, beginning: str) -> str:
-    """What an answer holds in which a search has found something; its list begins so."""
+    """The text by which an answer to a search shows a match; `beginning` starts the list of matches."""
     match context:
         case "namespaces":
             return f'"{TEAM}"'

@@ -1,4 +1,4 @@
-"""One of each object in a namespace, another namespace beside it, and callers with one right each.
+"""Objects of every kind in one namespace, a second namespace, and callers with one right each.
 
 The access matrix asks every route as every caller. All objects lie in the namespace `team`, so that a caller with a
 right there, and nowhere else, shows what that right opens.
@@ -75,23 +75,23 @@ SHORTHANDS: Final = ("namespace:read", "namespace:write", "namespace:scale")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class World:
-    """The identifiers of what there is, and the headers of every caller by its name."""
+    """The ids of the objects, and the request headers of every caller by name."""
 
     ids: dict[str, str]
     headers: dict[str, dict[str, str]]
 
 
 class CommandNode:
-    """A node on which commands answer one word and end."""
+    """A node on which every command prints one word and exits."""
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
-        """Start a command, which says one word."""
+        """Run a command that prints one word and exits."""
         yield ExecFrame()
         yield ExecFrame(stream="stdout", data=b"ready")
 
 
 def rights() -> tuple[str, ...]:
-    """Every single right that a policy may grant, as the matrix names them."""
+    """Every right that a policy can grant, under its name in the matrix."""
     levels = {Area.PLUGIN: (Level.LIST, Level.READ, Level.WRITE)}
     return (
         *Capability,
@@ -104,7 +104,7 @@ def rights() -> tuple[str, ...]:
 
 
 def rules_of(right: str, namespace: str = TEAM) -> str:
-    """A policy that grants one right, or several with `+` between them."""
+    """Policy rules that grant one right, or several joined by `+`."""
     if " + " in right:
         return "\n".join(rules_of(each, namespace) for each in right.split(" + "))
     kind, _, name = right.rpartition(":")
@@ -123,7 +123,7 @@ def rules_of(right: str, namespace: str = TEAM) -> str:
 
 
 def everything_in(namespace: str) -> str:
-    """A policy with every capability in a namespace and on its variables."""
+    """Policy rules with every capability in a namespace and on its variables."""
     named = ", ".join(f'"{each}"' for each in Capability)
     paths = ", ".join(f'"{each}"' for each in VariableCapability)
     variables = f'variables {{ path "*" {{ capabilities = [{paths}] }} }}'
@@ -131,7 +131,7 @@ def everything_in(namespace: str) -> str:
 
 
 async def make_world(callers: Callers) -> World:
-    """Make everything; the callers' API is that of a new server."""
+    """Create the objects and callers on a new server."""
     ids = await _make_objects(callers)
     return World(ids, await _caller_headers(callers, ids))
 
@@ -191,7 +191,7 @@ def _jobs(namespace: str) -> Iterable[dict[str, object]]:
 
 
 def _sticky() -> dict[str, object]:
-    """A job with many claims of a volume, because a probe may delete one."""
+    """A job with many claims of a sticky volume: each probe of a deletion uses up one."""
     job = job_document("sticky", Namespace=TEAM, Type="service")
     job["TaskGroups"][0] |= {
         "Count": CLAIMS,
@@ -222,7 +222,7 @@ async def _put(callers: Callers, path: str, body: object) -> None:
 
 
 async def _wait_for_allocs(callers: Callers) -> None:
-    """Until the service runs in both namespaces, and the claims are there."""
+    """Wait until the service runs in both namespaces and the claims exist."""
 
     def placed(state: Snapshot) -> int:
         return sum(alloc.job_id in ("web", "sticky") for alloc in state.allocs.values())

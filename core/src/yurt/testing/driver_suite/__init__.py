@@ -1,4 +1,4 @@
-"""What every task driver must do, as a test class that any driver package runs against its own driver.
+"""Conformance suite for task drivers: any driver package subclasses it for its own driver.
 
     class TestMyDriver(DriverSuite):
         @pytest.fixture
@@ -54,7 +54,7 @@ class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, Netw
 
     @pytest_asyncio.fixture
     async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[DriverBench]:
-        """A driver with an empty folder."""
+        """A new driver with an empty state folder."""
         bench = DriverBench(make_driver, tmp_path)
         yield bench
         await bench.close()

@@ -1,4 +1,4 @@
-"""Drivers and tasks for one test of the suite, and what a driver says of its tasks."""
+"""Creates drivers and tasks for one test of the suite, and reads what a task wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KILL_TIMEOUT_S = 0.3
 
 
 class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
-    """Config blocks of tasks that do certain things; a case left empty is not tested."""
+    """Config blocks for tasks with a known behaviour; tests of a case that is None are skipped."""
 
     ends: Callable[[int], Config]
     """Ends at once with an exit code."""
@@ -73,7 +73,7 @@ class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverBench:
-    """Makes drivers and tasks for one test, and clears them away."""
+    """Creates drivers and tasks for one test, and destroys them afterwards."""
 
     def __init__(self, make_driver: DriverFactory, folder: Path) -> None:
         self.make_driver = make_driver
@@ -91,7 +91,7 @@ class DriverBench:
         logs: LogRotation | None = None,
         env: Mapping[str, str] | None = None,
     ) -> TaskRequest:
-        """A complete task of this config; `env` is added to what every task gets."""
+        """A complete task request with this config; `env` is added to the task's environment."""
         alloc = self.folder / "alloc"
         dirs = TaskDirs(
             alloc_dir=str(alloc),
@@ -139,7 +139,7 @@ class DriverBench:
         return await asyncio.wait_for(self.driver.wait_task(task_id), LIMIT_S)
 
     async def is_running_after(self, task_id: str, wait_s: float) -> bool:
-        """Whether the task does not end within a time."""
+        """Whether the task still runs after a time."""
         try:
             await asyncio.wait_for(self.driver.wait_task(task_id), wait_s)
         except TimeoutError:
@@ -147,7 +147,7 @@ class DriverBench:
         return False
 
     async def throw_away(self) -> None:
-        """Close the driver as an agent that stops does, and make a new one in the same folders."""
+        """Close the driver as a stopping agent does, and create a new one over the same folders."""
         await self.driver.close()
         self.driver = self.make_driver(self.context)
 
@@ -157,11 +157,11 @@ class DriverBench:
         return sorted(found, key=lambda path: int(path.suffix[1:]))
 
     def text(self, *, name: str = "web") -> str:
-        """All that a task has written to its standard output so far."""
+        """Everything that the task has written to its standard output so far."""
         return "".join(path.read_text(errors="replace") for path in self.output(name=name))
 
     async def close(self) -> None:
-        """Destroy what is left."""
+        """Destroy all tasks that are left."""
         try:
             for task_id in self.started:
                 with contextlib.suppress(NotFound):
@@ -171,21 +171,21 @@ class DriverBench:
 
 
 def needed(case: Any, what: str) -> Any:
-    """The case, or a stated reason why the test does not apply to this driver."""
+    """The case; skips the test, with the reason, when this driver has no such case."""
     if case is None:
         pytest.skip(f"this driver's cases name no task that {what}")
     return case
 
 
 def intent_of(bench: DriverBench, handle: TaskHandle) -> TaskHandle:
-    """What is known of a task whose start an agent did not live to see."""
+    """The handle of a task whose agent was killed before `start_task` returned."""
     if not bench.driver.capabilities.finds_by_id:
         pytest.skip("this driver cannot find a task by its id")
     return TaskHandle(driver=handle.driver, task_id=handle.task_id, version=0)
 
 
 async def eventually(what: str, holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """Wait until something holds; a failure that says what, when it does not in time."""
+    """Wait until a condition holds; fails with `what` after a time limit."""
     loop = asyncio.get_running_loop()
     limit = loop.time() + limit_s
     while not holds():

@@ -1,4 +1,4 @@
-"""Commands that run inside a task."""
+"""Tests of commands that run inside a task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOOD_BYTES = 60_000_000
 
 
 class CommandTests:
-    """`exec_task` and `exec_stream`."""
+    """Tests of `exec_task` and `exec_stream`."""
 
     async def test_a_command_runs_in_a_task(self, bench: DriverBench, cases: DriverCases) -> None:
         if not bench.driver.capabilities.exec:
@@ -128,7 +128,7 @@ class CommandTests:
 
 
 def streaming(bench: DriverBench) -> StreamsExec:
-    """The driver, if its tasks can be worked in."""
+    """The driver, when it supports sessions in its tasks; skips the test otherwise."""
     if not isinstance(bench.driver, StreamsExec):
         pytest.skip("this driver has no exec_stream: its commands get no input and no terminal")
     return bench.driver
@@ -147,7 +147,7 @@ async def shell_task(bench: DriverBench, cases: DriverCases) -> TaskHandle:
 async def opened(
     bench: DriverBench, handle: TaskHandle, *command: str, tty: bool = False
 ) -> AsyncIterator[ExecSession]:
-    """A session that is closed afterwards, twice."""
+    """A session that is closed twice afterwards, which must not matter."""
     session = await asyncio.wait_for(streaming(bench).exec_stream(handle.task_id, command, tty=tty), LIMIT_S)
     assert isinstance(session, ExecSession)
     try:
@@ -158,7 +158,7 @@ async def opened(
 
 
 async def everything(session: ExecSession) -> dict[str, bytes]:
-    """Both outputs to their ends."""
+    """Read both outputs of a session to their ends."""
     found = {"stdout": b"", "stderr": b""}
     async with asyncio.timeout(LIMIT_S):
         async for piece in session.output():
@@ -167,7 +167,7 @@ async def everything(session: ExecSession) -> dict[str, bytes]:
 
 
 def unlikely_number() -> str:
-    """A number of seconds by which a command is known again among all processes."""
+    """A number of seconds that identifies a command among all processes of the machine."""
     return str(9_000_000 + uuid.uuid4().int % 1_000_000)
 
 

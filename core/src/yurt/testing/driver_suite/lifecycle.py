@@ -1,4 +1,4 @@
-"""Tasks from their start to their end."""
+"""Tests of a task's life from its start to its destruction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt.testing.driver_suite.bench import KILL_TIMEOUT_S, LIMIT_S, DriverBench
 
 
 class LifecycleTests:
-    """Start, wait, signal, stop, destroy."""
+    """Tests of start, wait, signal, stop and destroy."""
 
     async def test_it_keeps_the_protocol(self, bench: DriverBench) -> None:
         assert isinstance(bench.driver, Driver)

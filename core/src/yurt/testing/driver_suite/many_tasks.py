@@ -1,4 +1,4 @@
-"""Many tasks at once, and what is left on the machine after them (invariant E9)."""
+"""Tests with many tasks at once, and of what they leave on the machine (invariant E9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CGROUP_DEPTH = 4
 
 
 class Traces(NamedTuple):
-    """What a driver and its tasks hold: numbers of descriptors and processes, cgroups, mounts, files of the driver."""
+    """Resources of a driver and its tasks: counts of descriptors and processes; cgroups, mounts and files by name."""
 
     descriptors: int
     processes: int
@@ -35,7 +35,7 @@ class Traces(NamedTuple):
 
 
 class BurdenTests:
-    """Many at once, and nothing left."""
+    """Tests with many tasks at once, and of what remains afterwards."""
 
     async def test_many_tasks_at_once(self, bench: DriverBench, cases: DriverCases) -> None:
         codes = [number % 100 for number in range(cases.many)]
@@ -56,7 +56,7 @@ class BurdenTests:
 
 
 async def warmed_up(bench: DriverBench, cases: DriverCases) -> Traces:
-    """What there is when pools of threads and connections have grown to their sizes."""
+    """The resources in use once pools of threads and connections have reached their size."""
     await one_life(bench, cases, "first")
     before = traces_of(bench)
     for number in range(WARM_UP_MAX):
@@ -69,7 +69,7 @@ async def warmed_up(bench: DriverBench, cases: DriverCases) -> Traces:
 
 
 async def one_life(bench: DriverBench, cases: DriverCases, name: str) -> None:
-    """A task from its start to its destruction, with a command in it where the driver runs some."""
+    """Run a task from start to destruction, with a command in it when the driver supports commands."""
     handle = await bench.start(cases.executes or cases.runs, name=name)
     if isinstance(bench.driver, StreamsExec) and bench.driver.capabilities.exec and cases.executes:
         session = await bench.driver.exec_stream(handle.task_id, cases.exec_command, tty=True)
@@ -83,7 +83,7 @@ async def one_life(bench: DriverBench, cases: DriverCases, name: str) -> None:
 
 
 def traces_of(bench: DriverBench) -> Traces:
-    """What there is now; of cgroups and mounts those that name this test."""
+    """The resources in use now; only cgroups and mounts that name this test count."""
     marks = (bench.alloc_id, str(bench.folder))
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     state = Path(bench.context.paths.state_dir)
@@ -108,7 +108,7 @@ def folders_below(root: str, depth: int) -> list[str]:
 
 
 def more_than(before: Traces, after: Traces) -> dict[str, object]:
-    """What there is more of than before, by its name."""
+    """The resources that have grown since `before`, by name."""
     found: dict[str, object] = {}
     for name in ("descriptors", "processes"):
         if getattr(after, name) > getattr(before, name) + SLACK:

@@ -1,4 +1,4 @@
-"""Tasks in the network of their group."""
+"""Tests of tasks in the network of their group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt.testing.driver_suite.bench import DriverBench, DriverCases, eventually
 
 
 class NetworkTests:
-    """What the client makes for a group is what its tasks get."""
+    """A task runs in the network that the client made for its group."""
 
     @pytest.fixture
     def namespace(self, tmp_path: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""What tasks write, what they use and what they are given."""
+"""Tests of a task's output, resource usage and inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATS_LIMIT_S = 2.5
 
 
 class OutputTests:
-    """Log files and resources."""
+    """Tests of log files and resource usage."""
 
     async def test_output_is_in_the_log_when_the_task_has_ended(self, bench: DriverBench, cases: DriverCases) -> None:
         await bench.run(needed(cases.prints, "prints")("hello from the task"))

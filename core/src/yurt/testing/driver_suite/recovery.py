@@ -1,4 +1,4 @@
-"""Tasks that outlive their agent and its driver."""
+"""Tests of tasks that outlive their agent and driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HANDLE_BYTES_MAX = 1 << 20
 
 
 class RecoveryTests:
-    """What `recover_task` promises."""
+    """Tests of `recover_task`."""
 
     async def test_a_running_task_is_taken_up_again_from_a_stored_handle(
         self, bench: DriverBench, cases: DriverCases
@@ -80,7 +80,7 @@ class RecoveryTests:
 
 
 def started_by_a_killed_agent(bench: DriverBench, config: Config) -> TaskHandle:
-    """The handle of a task that another process has started, which was killed at once by SIGKILL."""
+    """The handle of a task that a process started before it was killed by SIGKILL."""
     request = bench.request(config)
     bench.started.append(request.task_id)
     read_end, write_end = os.pipe()
@@ -101,7 +101,7 @@ def started_by_a_killed_agent(bench: DriverBench, config: Config) -> TaskHandle:
 
 
 def start_and_wait(bench: DriverBench, request: TaskRequest, write_end: int) -> NoReturn:
-    """In the child: be an agent that starts a task, tells its handle and waits to be killed."""
+    """Entry point of the child process: start a task, send its handle, and wait to be killed."""
 
     async def agent() -> None:
         driver = bench.make_driver(bench.context)

@@ -1,4 +1,4 @@
-"""A folder that a task mounts is swapped for a link to the host, while an engine starts its container.
+"""Tests that replace a mounted folder by a symbolic link to the host while an engine starts the container.
 
 For drivers whose tasks name folders of their allocation that the engine mounts; a driver's tests subclass
 `SwappedMountTests`, and use the rest for what holds only for their engine.
@@ -24,7 +24,7 @@ MOUNT = "../alloc/data/mine:/seen"
 
 
 def laid_trap(bench: DriverBench) -> tuple[Path, Path]:
-    """A folder of the allocation, and beside it a link to one of the host."""
+    """A folder of the allocation, and next to it a symbolic link to a folder of the host."""
     data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
     for folder, owner in ((data / "mine", "ours"), (host, "host")):
         folder.mkdir(parents=True)
@@ -34,7 +34,7 @@ def laid_trap(bench: DriverBench) -> tuple[Path, Path]:
 
 
 def swaps_before(calls: Any, name: str, swap: Callable[[], None]) -> None:
-    """Let the swap happen right before a driver asks its engine for something, a method of `calls`."""
+    """Patch a method of `calls` so that `swap` runs right before the driver calls its engine."""
     act = getattr(calls, name)
 
     async def swapped(*arguments: Any) -> Any:
@@ -61,7 +61,7 @@ class SwappedMountTests:
 
     @pytest.fixture
     def calls(self, bench: DriverBench) -> Any:
-        """What the driver asks its engine with: its `start` starts a container; a subclass overrides this."""
+        """The object through which the driver calls its engine; a subclass overrides this."""
         pytest.fail("swapped mounts need a fixture `calls`")
 
     async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(

@@ -1,1 +1,1 @@
-"""Faults that tests inject: damaged files, wrong clocks, exchanged links, writes during server deaths."""
+"""Faults that tests inject: damaged files, wrong clocks, swapped links, and writes while servers die."""

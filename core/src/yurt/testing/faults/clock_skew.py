@@ -20,7 +20,7 @@ def skewed_command(before: Sequence[str], skew_s: int) -> list[str]:
 
 
 def main() -> int:
-    """Shift the clock, then be `yurt`."""
+    """Shift the clock, then run `yurt` in this process."""
     skew_s = int(sys.argv.pop(1))
     now, now_ns = time.time, time.time_ns
     time.time = lambda: now() + skew_s

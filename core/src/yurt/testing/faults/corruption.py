@@ -1,4 +1,4 @@
-"""Damage to files as disks and people do it: from a seed, at every region of a file."""
+"""Seeded damage to files as disks and people cause it, at every region of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Damage(Value):
         return f"{self.kind} {self.name} region {self.region}/{REGIONS} at {self.chance:.3f}"
 
     def do(self, folder: Path) -> bool:
-        """Damage the file; whether anything was changed."""
+        """Damage the file; returns whether its content changed."""
         path = folder / self.name
         if not path.is_file():
             return False
@@ -62,7 +62,7 @@ class Damage(Value):
 
 
 def written_bytes(path: Path) -> int:
-    """The size of a file; of one that ends in a hole, a file made large in advance, the size of what was written."""
+    """The size of a file; of a preallocated file (it ends in a hole) the size of the written part."""
     size = path.stat().st_size
     with path.open("rb") as file:
         end = 0
@@ -78,7 +78,7 @@ def written_bytes(path: Path) -> int:
 
 
 def damages(names: Sequence[str], count: int, *, seed: int) -> list[Damage]:
-    """So many damages that every file, kind and region gets its turn; a name may stand in `names` more than once."""
+    """Random damages that cover every file, kind and region; a name listed twice is damaged twice as often."""
     chance = random.Random(seed)
     all_places = [
         Damage(kind=kind, name=name, region=region)

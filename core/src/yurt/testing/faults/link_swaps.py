@@ -1,4 +1,4 @@
-"""A folder and a link that exchange their names without pause, as a task may do it in its allocation's folders."""
+"""A folder and a symbolic link that swap their names continuously, as a hostile task may do in its allocation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ while os.getppid() == parent:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two names change places in one step."""
+    """Swap two names atomically."""
     libc = ctypes.CDLL(None, use_errno=True)
     done = libc.renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE)
     assert done == 0, os.strerror(ctypes.get_errno())
@@ -32,7 +32,7 @@ def exchange(first: Path, second: Path) -> None:
 
 @contextmanager
 def swapping(first: Path, second: Path) -> Iterator[None]:
-    """Let two names change places again and again, in a process of its own that ends with this one."""
+    """Swap two names continuously in a separate process that ends with this one."""
     command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(first), str(second), str(os.getpid())]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

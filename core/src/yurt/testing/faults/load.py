@@ -1,4 +1,4 @@
-"""Writes that go on while servers die: what was acknowledged, when, and whether it is all still there."""
+"""Writes that continue while servers die: which were acknowledged, when, and whether all of them survive."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Load:
 
     @property
     def acknowledged(self) -> tuple[AcknowledgedWrite, ...]:
-        """So far, in the order of the answers."""
+        """The acknowledged writes so far, in the order of the answers."""
         return tuple(self._acknowledged)
 
     def longest_gap(self, since: float) -> float:
-        """The longest time without an acknowledgement after a moment, in seconds."""
+        """The longest time without an acknowledgement from `since` to the last one, in seconds."""
         moments = sorted(each.answered for each in self.acknowledged if each.answered >= since)
         return max(later - earlier for earlier, later in itertools.pairwise([since, *moments]))
 
@@ -90,7 +90,7 @@ class Load:
 
 
 def put(host: str, port: int, path: str, body: Any, *, limit_s: float = REQUEST_LIMIT_S) -> Any:
-    """One write to a server on loopback within a time; raises OSError or ApiFailure."""
+    """Send one write to a server on loopback within a time limit; raises OSError or ApiFailure."""
     connection = http.client.HTTPConnection(host, port, timeout=limit_s)
     try:
         connection.request("PUT", path, body=json.dumps(body))

@@ -24,11 +24,11 @@ CONFIGURATIONS_MAX = 100_000
 
 
 class Undecided(Exception):
-    """The search was given up: too many operations of unknown outcome, or too many at once."""
+    """The search was stopped: too many operations of unknown outcome, or too many concurrent ones."""
 
 
 class Verdict(NamedTuple, Generic[S]):
-    """What the search found: an order in which the operations could have taken effect and the states it can end in.
+    """The result of a search: an order in which the operations can have taken effect, and the possible end states.
 
     When there is none, `order` is the longest part of one, and `end_states` the state after that part.
     """
@@ -56,7 +56,7 @@ def end_states(model: Model[S], operations: Sequence[Operation], *, initial: S |
 
 
 class _Search(Generic[S]):
-    """One search; a set of operations is a bit mask over their positions in the order of invocation."""
+    """One search; a set of operations is a bit mask of their positions in the order of invocation."""
 
     def __init__(self, model: Model[S], operations: Sequence[Operation], initial: S) -> None:
         self._model = model
@@ -75,7 +75,7 @@ class _Search(Generic[S]):
         self._count = 0
 
     def run(self, *, all_ends: bool) -> Verdict[S]:
-        """Search in depth, for one end or for all of them."""
+        """Depth-first search for one end state or for all of them."""
         taken: list[int] = []
         longest: tuple[int, ...] = ()
         deepest, ends = self._initial, set[S]()
@@ -110,7 +110,7 @@ class _Search(Generic[S]):
         return tuple(self._operations[at] for at in positions)
 
     def _is_new(self, mask: int, state: S) -> bool:
-        """Nobody was here with these operations of unknown outcome, or with fewer, still to come."""
+        """Whether this configuration is unexplored; one that had fewer unknown outcomes to come covers it."""
         unknown = mask & ~self._known_mask
         explored = self._seen.setdefault((mask & self._known_mask, state), [])
         if any(other & unknown == other for other in explored):
@@ -122,7 +122,7 @@ class _Search(Generic[S]):
         return True
 
     def _choices(self, mask: int, state: S) -> Iterator[_Choice[S]]:
-        """What may take effect next, the likeliest first."""
+        """The operations that may take effect next, the likeliest first."""
         known, until = self._pending(mask)
         possible: list[_Choice[S]] = []
         lowest = min((index for at in known if (index := self._indexes[at]) is not None), default=None)
@@ -146,7 +146,7 @@ class _Search(Generic[S]):
                 yield _Choice(at, after)
 
     def _pending(self, mask: int) -> tuple[list[int], int]:
-        """Known operations that may be next, and the moment before which others must have been invoked."""
+        """Operations of known outcome that may be next, and the time before which others must be invoked."""
         rest = self._known_mask & ~mask
         at = (rest & -rest).bit_length() - 1
         until, found = 1 << 80, list[int]()

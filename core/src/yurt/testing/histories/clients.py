@@ -1,4 +1,4 @@
-"""Concurrent clients: lanes that each drive one object after another with bursts of random requests over HTTP.
+"""Concurrent clients over HTTP: each lane drives one object after another with bursts of random requests.
 
 A lane takes a new object, sends bursts of prepared requests to it, and at the end reads the whole object. Requests of a
 burst go out on connections of their own, to agents chosen at random; the next burst waits for them, but not long: what
@@ -38,7 +38,7 @@ SECRETS: Final = 1_000
 
 
 class LoadShape(NamedTuple):
-    """How much is sent: lanes at once, requests of a burst, bursts on one object."""
+    """The size of the load: concurrent lanes, requests in a burst, bursts on one object."""
 
     lanes: int = 6
     width: int = 6
@@ -54,7 +54,7 @@ class Recorded(NamedTuple):
 
 
 class Senders(NamedTuple):
-    """The connections, and the parent of the tasks that use them."""
+    """The HTTP connections, and the task group of the requests."""
 
     session: aiohttp.ClientSession
     group: asyncio.TaskGroup
@@ -75,7 +75,7 @@ class Clients:
         shape: LoadShape = DEFAULT_SHAPE,
         token: str = "",
     ) -> None:
-        """`token` is the secret that requests show."""
+        """`token` is the secret sent with every request."""
         self._addresses = list(addresses)
         self._kinds = list(kinds)
         self._seed = seed
@@ -90,13 +90,13 @@ class Clients:
         """Operations whose outcome is known or open; requests that were not carried out are none."""
 
     async def run(self, operations: int) -> None:
-        """Record at least that many operations; an object that was begun is finished."""
+        """Record at least `operations` operations; lanes finish the object that they have begun."""
         async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for _ in range(self._shape.lanes):
                 group.create_task(self._lane(Senders(session, group), operations))
 
     async def read_everywhere(self) -> None:
-        """Read each object once more from every agent, as it has it: all of them must have caught up."""
+        """Read each object from every agent with stale reads; all agents must have caught up."""
         async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for at, done in enumerate(self.recorded):
                 drive = ObjectLoad(self, Senders(session, group), done.kind, done.key, random.Random(at))
@@ -149,12 +149,12 @@ class Clients:
         await asyncio.sleep(AGAIN_S)
 
     def plan(self, key: str, request: Request, client: int) -> Operation:
-        """An operation that is still to be sent."""
+        """An operation that has not been sent yet."""
         return Operation(next(self._numbers), client, key, request, invoked=0)
 
 
 def new_session(*traces: aiohttp.TraceConfig, token: str = "") -> aiohttp.ClientSession:
-    """Connections for as many requests at once as come; each request is sent once and shows the token."""
+    """An HTTP session without a limit of connections and without retries; every request carries the token."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
     limit = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
     headers = {TOKEN_HEADER: token} if token else None
@@ -164,7 +164,7 @@ def new_session(*traces: aiohttp.TraceConfig, token: str = "") -> aiohttp.Client
 
 
 class ObjectLoad:
-    """One object under the requests of a lane."""
+    """The requests of one lane on one object."""
 
     def __init__(self, clients: Clients, senders: Senders, kind: Kind, key: str, rng: random.Random) -> None:
         self._clients = clients
@@ -197,7 +197,7 @@ class ObjectLoad:
         is_stale: bool = False,
         limit_s: float | None = None,
     ) -> None:
-        """Send requests at the same moment and wait for the answers."""
+        """Send requests at the same time and wait for all answers."""
         if not requests:
             return
         sent = set()

@@ -1,4 +1,4 @@
-"""The configurations of the scheduler and of autopilot, one of each in a cluster: requests and sequential behaviour."""
+"""The cluster-wide configurations of the scheduler and of autopilot: requests, and their sequential behaviour."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOGS_MIN, LOGS_MAX = 10_000, 1_000_000
 
 
 class Configure(Request, frozen=True):
-    """PUT of some settings of the configuration; the others get their defaults."""
+    """PUT of the configuration; settings that are left out get their defaults."""
 
     settings: tuple[int, ...]
     cas: int | None = None
 
 
 class ReadConfiguration(Read, frozen=True):
-    """GET."""
+    """GET of the configuration."""
 
 
 class ShownConfiguration(NamedTuple):
@@ -42,7 +42,7 @@ class ConfigurationChange(NamedTuple):
 
 
 class ConfigurationState(NamedTuple):
-    """The configuration; `settings` are None until a read shows what the agent began with."""
+    """The configuration; `settings` is None until a read shows the initial one."""
 
     at: int = unknown_after(NEVER)
     settings: tuple[int, ...] | None = None
@@ -53,7 +53,7 @@ class ConfigurationModel:
     """The sequential behaviour of the configuration."""
 
     def initial(self) -> ConfigurationState:
-        """Nobody has read it."""
+        """No client has read the configuration."""
         return ConfigurationState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -87,7 +87,7 @@ def _read(state: ConfigurationState, answer: Reply) -> ConfigurationState | None
 
 
 class ConfigurationKind:
-    """The scheduler's configuration, whether each type of job may preempt: all its operations are one history."""
+    """The scheduler configuration's preemption settings; all operations form one history."""
 
     name = "scheduler configuration"
 
@@ -129,7 +129,7 @@ class ConfigurationKind:
 
 
 class AutopilotKind:
-    """Autopilot's configuration, how far a healthy server may be behind: all its operations are one history."""
+    """Autopilot's configuration, with the allowed lag of a healthy server; all operations form one history."""
 
     name = "autopilot configuration"
 

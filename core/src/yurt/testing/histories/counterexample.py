@@ -1,4 +1,4 @@
-"""Makes a violation readable: the fewest operations that still have no order, in the order of time.
+"""Reduces a violation to the fewest operations that still have no valid order, sorted by time.
 
 Every prefix of a linearizable history is linearizable, with what was not answered yet of unknown outcome. So a failing
 history is cut behind the first answer that cannot be explained. Operations before a moment without pending ones are
@@ -49,7 +49,7 @@ class Counterexample(NamedTuple, Generic[S]):
 
 
 def counterexample(model: Model[S], operations: Sequence[Operation]) -> Counterexample[S] | None:
-    """The smallest one found; None when the history is linearizable. Raises Undecided."""
+    """The smallest counterexample found; None when the history is linearizable. Raises Undecided."""
     if check(model, operations).is_linearizable:
         return None
     cut = _shortest_prefix(model, operations)
@@ -62,13 +62,13 @@ def counterexample(model: Model[S], operations: Sequence[Operation]) -> Countere
 
 
 def operation_lines(operations: Sequence[Operation]) -> list[str]:
-    """Operations as text, in the order in which they were sent."""
+    """The operations as text, in the order of invocation."""
     ordered = sorted(operations, key=lambda each: each.invoked)
     return [_line(each, each, ordered[0].invoked, frozenset()) for each in ordered]
 
 
 def until(operations: Sequence[Operation], moment: int) -> History:
-    """What was known at a moment: what returned later is of unknown outcome, what was invoked later is not there."""
+    """The history as known at a time: later answers become unknown outcomes, later operations are left out."""
     return tuple(
         each if each.returned is not None and each.returned <= moment else each._replace(returned=None, answer=None)
         for each in sorted(operations, key=lambda each: each.invoked)
@@ -89,7 +89,7 @@ def _shortest_prefix(model: Model[S], operations: Sequence[Operation]) -> Histor
 
 
 def _after_last_quiet_moment(model: Model[S], operations: History) -> tuple[S, History]:
-    """The only state at a moment without pending operations, a late one, and the operations after it."""
+    """The state at the latest time without pending operations, and the operations after it."""
     for at in range(len(operations) - 1, 0, -1):
         before, after = operations[:at], operations[at:]
         if sum(not each.is_idle for each in after) < WRITES_SHOWN:

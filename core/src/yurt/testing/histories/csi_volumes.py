@@ -1,4 +1,4 @@
-"""A CSI volume and the job that names its plugin: requests, and their sequential behaviour.
+"""A CSI volume and the job that runs its plugin: requests, and their sequential behaviour.
 
 A volume can be registered, and changed, while a job names its plugin. It stays when that job is purged, and nobody uses
 it, so it can always be deregistered.
@@ -47,7 +47,7 @@ class ShownCsiVolume(NamedTuple):
 
 
 class CsiVolumeState(NamedTuple):
-    """The volume, written last at index `at` (NEVER: there is none), and whether its plugin is known."""
+    """The volume's index (NEVER: it does not exist), and whether its plugin is known."""
 
     has_plugin: bool = False
     at: int = NEVER
@@ -60,7 +60,7 @@ class CsiVolumeModel:
     """The sequential behaviour of a volume."""
 
     def initial(self) -> CsiVolumeState:
-        """There is neither plugin nor volume."""
+        """Neither the plugin nor the volume exists."""
         return CsiVolumeState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -108,7 +108,7 @@ def _read(state: CsiVolumeState, shown: ShownCsiVolume) -> CsiVolumeState | None
 
 
 class CsiVolumeKind:
-    """A volume of a plugin that one job names and no node runs."""
+    """A volume whose plugin is named by one job and runs on no node."""
 
     name = "CSI volume"
 

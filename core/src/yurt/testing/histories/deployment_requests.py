@@ -32,7 +32,7 @@ HOUR_NS: Final = 3_600 * 10**9
 
 
 class DeploymentKind:
-    """A deployment that waits for allocations that nobody can place: only requests and newer versions change it.
+    """A deployment without feasible nodes: only requests and newer versions of the job change it.
 
     The first version is marked stable, and a failure goes back to it.
     """
@@ -86,7 +86,7 @@ class DeploymentKind:
 
 
 class CanaryKind:
-    """A deployment with a canary, on a node that runs it: its health is decided by requests."""
+    """A deployment with a running canary whose health is set by requests only."""
 
     name = "canary"
 
@@ -138,7 +138,7 @@ class CanaryKind:
 
 
 def canary_document(key: str, mark: str, datacenter: str) -> dict[str, Any]:
-    """A service of one small allocation that is replaced by way of a canary when the mark changes."""
+    """A service of one small allocation; a new mark replaces it by way of a canary."""
     task = {
         "Name": "main", "Driver": "mock_driver", "Config": {"run_for": "2h"}, "Env": {"MARK": mark},
         "Resources": {"CPU": 1, "MemoryMB": 10}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1},
@@ -217,7 +217,7 @@ def _carried_out(past: Sequence[Operation]) -> set[Request]:
 
 
 def _found(answers: Sequence[Reply]) -> LatestDeployment | None:
-    """The deployment to drive, as it was seen first with its canary, or first at all."""
+    """The deployment under test: the first one seen with its canary, else the first one seen."""
     told = [each.body for each in answers if isinstance(each.body, LatestDeployment) and each.body.version == WATCHED]
     return next((each for each in told if each.canary), told[0] if told else None)
 

@@ -40,13 +40,13 @@ class MarkStable(Request, frozen=True):
 
 
 class FindAllocations(Read, frozen=True):
-    """GET /v1/job/:id/allocations; with an index, when something changed since then."""
+    """GET /v1/job/:id/allocations; with an index, a blocking query."""
 
     after: int = 0
 
 
 class FindDeployment(Read, frozen=True):
-    """GET /v1/job/:id/deployment: the latest one; with an index, when something changed since then."""
+    """GET /v1/job/:id/deployment, the latest one; with an index, a blocking query."""
 
     after: int = 0
 
@@ -106,7 +106,7 @@ class JobBody(NamedTuple):
 
 
 class RolloutState(NamedTuple):
-    """The job (version -1: there is none) and the deployment of its second version."""
+    """The job (version -1: it does not exist) and the deployment of its second version."""
 
     version: int = -1
     mark: str = ""
@@ -121,28 +121,28 @@ class RolloutState(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """The deployment has not ended, as far as anybody was told."""
+        """The deployment has not ended, as far as an answer has shown."""
         return self.status in (RUNNING, PAUSED)
 
     @property
     def is_driven(self) -> bool:
-        """A request on the deployment is carried out, unless the servers have ended it."""
+        """A request on the deployment succeeds unless the servers have ended the deployment."""
         return self.is_active and self.version >= 0
 
     @property
     def is_left(self) -> bool:
-        """The job has left the deployment behind."""
+        """The job has a newer version than the deployment's."""
         return self.is_purged or self.version > WATCHED
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """How the servers may end the deployment, or have ended it."""
+        """The states in which the servers may have ended the deployment."""
         reasons = ((CANCELLED, self.is_left), (FAILED, self.is_healthy is False), (SUCCESSFUL, self.promoted))
         return tuple(status for status, is_so in reasons if is_so)
 
     @property
     def health(self) -> tuple[int, int]:
-        """The counts in the deployment."""
+        """The counts of healthy and unhealthy allocations in the deployment."""
         return int(self.is_healthy is True), int(self.is_healthy is False)
 
 
@@ -153,7 +153,7 @@ class DeploymentModel:
         self._has_canary = has_canary
 
     def initial(self) -> RolloutState:
-        """There is no job."""
+        """The job does not exist."""
         return RolloutState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -204,7 +204,7 @@ class DeploymentModel:
         return "" if state.is_healthy else "has 0/1 healthy allocations"
 
     def _refused(self, state: RolloutState, request: Any, text: str) -> RolloutState | None:
-        """The state, ended where the refusal tells that; None when nothing in it is a reason for this refusal."""
+        """The state that explains this refusal, with the deployment's end it reveals; None when none does."""
         if isinstance(request, MarkStable):
             return state if state.version < 0 and ("has no version" in text or "not found" in text) else None
         if "terminal" in text:
@@ -223,7 +223,7 @@ def _ended(state: RolloutState) -> RolloutState:
 
 
 def _read(state: RolloutState, answer: Reply) -> RolloutState | None:
-    """The state, ended where the read shows that; None when it shows what is not so."""
+    """The state that explains this read, with the deployment's end it reveals; None when the read contradicts it."""
     body = answer.body
     if answer.is_refusal:
         return state if state.version < 0 and answer.status == 404 else None

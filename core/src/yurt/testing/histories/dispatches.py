@@ -25,7 +25,7 @@ class RegisterParent(Request, frozen=True):
 
 
 class StopParent(Request, frozen=True):
-    """DELETE /v1/job/:id; children stay."""
+    """DELETE /v1/job/:id; the children remain."""
 
     purge: bool
 
@@ -42,7 +42,7 @@ class ReadChildren(Read, frozen=True):
 
 
 class Dispatched(NamedTuple):
-    """The body of a dispatch: the child, the index at which it was made, and whether this dispatch made it."""
+    """The body of a dispatch: the child, its index, and whether this dispatch created it."""
 
     child: str
     at: int
@@ -50,7 +50,7 @@ class Dispatched(NamedTuple):
 
 
 class DispatchedChild(NamedTuple):
-    """A dispatched job; `name` is "" while nobody was told its id."""
+    """A dispatched job; `name` is "" until an answer shows its id."""
 
     mark: str
     token: str
@@ -59,7 +59,7 @@ class DispatchedChild(NamedTuple):
 
 
 class ParentState(NamedTuple):
-    """The parent (None: there is none; whether it is stopped) and its children."""
+    """The parent (None: it does not exist), whether it is stopped, and its children."""
 
     is_stopped: bool | None = None
     children: frozenset[DispatchedChild] = frozenset()
@@ -70,11 +70,11 @@ class DispatchModel:
     """The sequential behaviour of a parameterized job."""
 
     def initial(self) -> ParentState:
-        """There is no job."""
+        """The job does not exist."""
         return ParentState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
-        """The answer's index when something was written: no token was found."""
+        """The answer's index, unless an idempotency token matched and nothing was written."""
         if answer.is_refusal or request.is_read:
             return None
         is_found = isinstance(answer.body, Dispatched) and not answer.body.is_new

@@ -1,4 +1,4 @@
-"""Objects that are put, read and deleted as a whole, and that others may depend on: namespaces and node pools.
+"""Objects that are put, read and deleted as a whole and may have dependents: namespaces and node pools.
 
 A dependent (a variable of the namespace, a job of the node pool) needs its object when it is made, and the object
 cannot be deleted while it has one.
@@ -17,7 +17,7 @@ from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_afte
 
 
 class PutDocument(Request, frozen=True):
-    """Make or change the object."""
+    """Create or change the object."""
 
     mark: str
 
@@ -31,11 +31,11 @@ class ReadDocument(Read, frozen=True):
 
 
 class AddDependent(Request, frozen=True):
-    """Make something that needs the object."""
+    """Create an object that depends on this one."""
 
 
 class RemoveDependent(Request, frozen=True):
-    """Delete what needs the object; it is no error when there is nothing."""
+    """Delete the dependent object; succeeds when there is none."""
 
 
 class ShownDocument(NamedTuple):
@@ -46,7 +46,7 @@ class ShownDocument(NamedTuple):
 
 
 class DocumentState(NamedTuple):
-    """The object; `at` is NEVER where there is none."""
+    """The object; `at` is NEVER when it does not exist."""
 
     at: int = NEVER
     mark: str = ""
@@ -55,10 +55,10 @@ class DocumentState(NamedTuple):
 
 
 class DocumentModel:
-    """The sequential behaviour of such an object."""
+    """The sequential behaviour of a document."""
 
     def initial(self) -> DocumentState:
-        """There is no object."""
+        """The object does not exist."""
         return DocumentState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -81,7 +81,7 @@ class DocumentModel:
 
 
 def _words(state: DocumentState, answer: Reply) -> str:
-    """What the refusal says that the state contradicts."""
+    """The text of a refusal while the object exists; "" while it does not."""
     return str(answer.body) if state.at != NEVER else ""
 
 

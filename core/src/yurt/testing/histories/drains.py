@@ -49,7 +49,7 @@ class ReadBatch(Read, frozen=True):
 
 
 class LoadedState(NamedTuple):
-    """The node and its jobs by their marks."""
+    """The node, and the jobs on it by mark."""
 
     is_eligible: bool | None = None
     """None until somebody has read it."""
@@ -64,7 +64,7 @@ class LoadedState(NamedTuple):
 
     @property
     def may_be_drained(self) -> bool:
-        """The drain may have ended by itself."""
+        """Whether the drain may have completed by itself."""
         return self.is_draining and not self.holds
 
 
@@ -72,7 +72,7 @@ class LoadedNodeModel:
     """The sequential behaviour of a node and the jobs on it."""
 
     def initial(self) -> LoadedState:
-        """There are no jobs, and nobody has read the node."""
+        """There are no jobs, and no client has read the node."""
         return LoadedState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -129,7 +129,7 @@ def _batch_read(state: LoadedState, mark: str, *, live: int) -> LoadedState | No
 
 
 class LoadedNodeKind:
-    """One node, alone in its datacenter: all its operations are one history."""
+    """One node, alone in its datacenter; all operations form one history."""
 
     name = "loaded node"
 
@@ -139,7 +139,7 @@ class LoadedNodeKind:
         self.model = LoadedNodeModel()
 
     def key(self, number: int) -> str:
-        """There is only one."""
+        """A fixed name: there is only one node."""
         return self._node_id
 
     def prepare(self, key: str, request: Any) -> PreparedRequest:
@@ -177,7 +177,7 @@ class LoadedNodeKind:
                 return None
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
-        """See `Kind.choose`; several lanes have the node at once, so marks must differ between them too."""
+        """See `Kind.choose`; several lanes share the node, so their marks must differ."""
         asked = [each.request for each in past]
         stopped = {each.mark for each in asked if isinstance(each, StopBatch)}
         begun = [each.mark for each in asked if isinstance(each, RegisterBatch)]
@@ -202,7 +202,7 @@ class LoadedNodeKind:
 
 
 def batch_document(job_id: str, datacenter: str) -> dict[str, Any]:
-    """A batch job of one small allocation that runs until somebody stops it."""
+    """A batch job of one small allocation that runs until it is stopped."""
     task = {
         "Name": "main", "Driver": "mock_driver", "Config": {"run_for": "12h"},
         "Resources": {"CPU": 1, "MemoryMB": 10}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1},

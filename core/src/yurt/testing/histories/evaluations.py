@@ -1,4 +1,4 @@
-"""The evaluations of a job, which are made, end by themselves, and are deleted by hand: requests and behaviour.
+"""The evaluations of a job, which requests create and delete and which end by themselves: requests and behaviour.
 
 Whether an evaluation has ended yet is not modelled: one that exists may be called not safe to delete at any time. What
 was deleted does not come back, and is deleted once.
@@ -25,7 +25,7 @@ PAUSED_SHARE: Final = 0.6
 
 
 class RegisterEvaluated(Request, frozen=True):
-    """PUT /v1/jobs: an evaluation comes of it."""
+    """PUT /v1/jobs, which creates an evaluation."""
 
     mark: str
 
@@ -47,7 +47,7 @@ class ReadEvaluation(Read, frozen=True):
 
 
 class PauseBroker(Request, frozen=True):
-    """PUT of the scheduler's configuration that pauses the broker, or ends the pause."""
+    """PUT of the scheduler configuration that pauses or resumes the broker."""
 
     is_paused: bool
 
@@ -57,13 +57,13 @@ class ReadBroker(Read, frozen=True):
 
 
 class EvaluationBody(NamedTuple):
-    """The body of a request that made an evaluation."""
+    """The body of an answer that names a created evaluation."""
 
     id: str
 
 
 class EvaluationState(NamedTuple):
-    """Whether there is a job, and the evaluations that somebody was told of and that exist."""
+    """Whether the job exists, and the existing evaluations whose ids an answer has shown."""
 
     is_there: bool = False
     known: frozenset[str] = frozenset()
@@ -73,13 +73,13 @@ class EvaluationState(NamedTuple):
 
 
 class EvaluationModel:
-    """The sequential behaviour of evaluations; with `owns_broker` of the broker's pause, too."""
+    """The sequential behaviour of evaluations and, with `owns_broker`, of the broker's pause."""
 
     def __init__(self, *, owns_broker: bool = False) -> None:
         self._is_paused = False if owns_broker else None
 
     def initial(self) -> EvaluationState:
-        """There is no job."""
+        """The job does not exist."""
         return EvaluationState(is_paused=self._is_paused)
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -138,7 +138,7 @@ def _is_reason(state: EvaluationState, request: Any, text: str) -> bool:
 
 
 class EvaluationKind:
-    """The evaluations of a batch job that wants no allocation."""
+    """The evaluations of a batch job with a count of 0."""
 
     name = "evaluations"
 
@@ -195,7 +195,7 @@ class EvaluationKind:
 
 
 class BrokerKind(EvaluationKind):
-    """The evaluations of one job, and the pause of the cluster's broker: all its operations are one history."""
+    """The evaluations of one job, and the pause of the cluster's broker; all operations form one history."""
 
     name = "paused broker"
 
@@ -205,7 +205,7 @@ class BrokerKind(EvaluationKind):
         self._weights = (1, 4, 7, 3, 5, 2)
 
     def key(self, number: int) -> str:
-        """There is only one broker."""
+        """A fixed job id: a cluster has one broker."""
         return "evaluated-under-pause"
 
     def last_reads(self) -> Sequence[Request]:

@@ -1,4 +1,4 @@
-"""What the servers hold of an object whose history has no order, to be shown with its counterexample.
+"""Collects what the servers store about an object whose history has no valid order, for its counterexample.
 
 The records that servers make themselves (evaluations, deployments, versions) say what they did to the object between
 requests, with the index of each change: a counterexample alone does not tell a lost change from a gap in the model.
@@ -22,7 +22,7 @@ NESTED_MAX: Final = 200
 
 
 async def evidence_of(recorded: Recorded, addresses: Sequence[str], token: str = "") -> str:
-    """Every operation on the object, and its records as each of the agents has them."""
+    """Every operation on the object, and its records as each agent stores them."""
     kind, key, operations = recorded
     reads = [kind.prepare(key, request).path for request in kind.last_reads()]
     lines = [f"{kind.name} {key}: {len(operations)} operations"]
@@ -36,7 +36,7 @@ async def evidence_of(recorded: Recorded, addresses: Sequence[str], token: str =
 
 
 async def _records(session: aiohttp.ClientSession, address: str, path: str) -> tuple[str, ...]:
-    """One line for each record that an agent has by itself; what it says instead, where it has none."""
+    """One line for each record of an agent; its answer instead when it has none."""
     try:
         async with session.get(f"{address}{path}{'&' if '?' in path else '?'}stale") as response:
             text = await response.text(errors="replace")
@@ -51,7 +51,7 @@ async def _records(session: aiohttp.ClientSession, address: str, path: str) -> t
 
 
 def _grouped(told: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
-    """The different answers, each with the numbers of the agents that gave it."""
+    """The distinct answers, each with the numbers of the agents that gave it."""
     agents: dict[tuple[str, ...], list[str]] = {}
     for number, records in enumerate(told):
         agents.setdefault(records, []).append(str(number))
@@ -59,7 +59,7 @@ def _grouped(told: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], str
 
 
 def _compact(record: Any) -> Any:
-    """A record without what is empty and without long parts."""
+    """A record without empty fields and long values."""
     if not isinstance(record, dict):
         return record
     filled = {name: value for name, value in record.items() if value not in (None, "", 0, False, [], {})}

@@ -1,4 +1,4 @@
-"""Faults of the leader while clients go on.
+"""Faults of servers while clients send requests.
 
 In turn it is killed with its etcd and started again, frozen with its etcd and thawed when another one leads, and frozen
 while its etcd goes on. A thawed server finds requests that were sent to it as the leader.
@@ -19,7 +19,7 @@ FROZEN_S: Final = 4.0
 
 
 class LeaderFaults:
-    """Kills and freezes the leader in turn, one fault each `every_s` seconds."""
+    """Alternately kills and freezes the leader, one fault every `every_s` seconds."""
 
     def __init__(self, cluster: RealCluster, every_s: float) -> None:
         self._cluster = cluster
@@ -30,18 +30,18 @@ class LeaderFaults:
         """What was done to whom."""
 
     def start(self) -> None:
-        """Begin with the first fault after a third of the time."""
+        """Begin; the first fault follows after a third of the interval."""
         self._thread.start()
 
     def settle(self) -> None:
-        """No fault begins any more; return when every server runs and has applied what the leader has."""
+        """Begin no more faults; return when every server runs and has applied the leader's index."""
         self._stop.set()
         self._thread.join()
         applied = self._cluster.wait_leader().answer("/v1/agent/self")["stats"]["raft"]["applied_index"]
         self._cluster.wait_index(int(applied))
 
     def close(self) -> None:
-        """No fault begins any more, and every server runs."""
+        """Begin no more faults and start every server that is down."""
         self._stop.set()
         self._thread.join()
 
@@ -84,7 +84,7 @@ class LeaderFaults:
 
 
 class ServerKills(LeaderFaults):
-    """Kills every server in turn with its etcd (SIGKILL) and starts it again, whoever leads."""
+    """Kills every server with its etcd member (SIGKILL) in turn and restarts it, leader or not."""
 
     def _strike(self) -> None:
         servers = self._cluster.servers
@@ -93,7 +93,7 @@ class ServerKills(LeaderFaults):
 
 @contextmanager
 def server_kills(cluster: RealCluster, *, every_s: float) -> Iterator[ServerKills]:
-    """Kills during the block."""
+    """Kill servers in turn during the block."""
     kills = ServerKills(cluster, every_s)
     kills.start()
     try:
@@ -104,7 +104,7 @@ def server_kills(cluster: RealCluster, *, every_s: float) -> Iterator[ServerKill
 
 @contextmanager
 def leader_faults(cluster: RealCluster, *, every_s: float) -> Iterator[LeaderFaults]:
-    """Faults during the block."""
+    """Inject faults of the leader during the block."""
     faults = LeaderFaults(cluster, every_s)
     faults.start()
     try:

@@ -1,4 +1,4 @@
-"""Operations as clients saw them, and what a kind of object must say of itself to be checked.
+"""Operations as clients saw them, and the interface of a sequential model.
 
 An operation has an interval, from the moment before the request was sent to the moment after the answer was read. One
 whose outcome is unknown (connection lost, time over, "may or may not be stored") has no end: it may take effect at any
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a client asks of one object; its text stands in counterexamples."""
+    """A request of a client on one object; its text appears in counterexamples."""
 
     is_read: ClassVar[bool] = False
     """It changes nothing, whatever comes back."""
@@ -30,7 +30,7 @@ class Read(Request, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came back: the HTTP status, X-Nomad-Index (0: none), and what the models need of the body."""
+    """An answer: the HTTP status, X-Nomad-Index (0: none), and the part of the body that the models need."""
 
     status: int
     index: int = 0
@@ -38,7 +38,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def is_refusal(self) -> bool:
-        """The request was not carried out."""
+        """Whether the request was refused."""
         return self.status >= 400
 
 
@@ -55,12 +55,12 @@ class Operation(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """The client knows what became of it."""
+        """Whether the client received an answer."""
         return self.returned is not None
 
     @property
     def is_idle(self) -> bool:
-        """It has no effect in any state: a read or a refusal."""
+        """Whether it has no effect in any state: a read or a refusal."""
         return self.request.is_read or (self.answer is not None and self.answer.is_refusal)
 
 
@@ -83,5 +83,5 @@ class Model(Protocol[S]):
         ...
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
-        """The log index at which the answer says that the request took effect; None when it does not say so."""
+        """The log index at which the request took effect according to the answer; None when it shows none."""
         ...

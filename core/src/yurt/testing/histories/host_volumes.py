@@ -1,4 +1,4 @@
-"""A host volume that a node makes: requests, and their sequential behaviour.
+"""A host volume that a node creates: requests, and their sequential behaviour.
 
 A name has one volume on a node at a time. Making and deleting take several steps in the log; an answer tells the index
 of the last one. The node may be ineligible for a moment, which is a reason to refuse a new volume at any time.
@@ -22,7 +22,7 @@ OVERLAP: Final = "was changed by somebody else at the same time"
 
 
 class MakeVolume(Request, frozen=True):
-    """PUT /v1/volume/host/create; with an id the volume is changed."""
+    """PUT /v1/volume/host/create; with an id, the volume is changed."""
 
     id: str = ""
 
@@ -40,7 +40,7 @@ class ReadVolume(Read, frozen=True):
 
 
 class VolumeState(NamedTuple):
-    """The id of the volume, "" while there is none."""
+    """The id of the volume; "" when it does not exist."""
 
     id: str = ""
     last: int = NEVER
@@ -50,7 +50,7 @@ class HostVolumeModel:
     """The sequential behaviour of the volumes of one name."""
 
     def initial(self) -> VolumeState:
-        """There is none."""
+        """The volume does not exist."""
         return VolumeState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -84,7 +84,7 @@ def _unknown(state: VolumeState, request: Any, *, is_held: bool) -> VolumeState:
 
 
 class HostVolumeKind:
-    """A volume of the plugin `mkdir`, on the only node that there is."""
+    """A volume of the plugin `mkdir` on the cluster's only node."""
 
     name = "host volume"
 

@@ -1,4 +1,4 @@
-"""What log indexes promise beyond one object: they follow real time, belong to one write each, and never go back."""
+"""Rules for log indexes across objects: they follow real time, belong to one write each, and never go back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IndexFault(NamedTuple):
 
 
 def index_faults(recorded: Iterable[tuple[Kind, History]]) -> list[IndexFault]:
-    """All contradictions: between writes of any objects, and between reads of one object."""
+    """All contradictions between writes of any objects and between reads of one object."""
     writes: list[tuple[int, Operation]] = []
     faults: list[IndexFault] = []
     for kind, history in recorded:
@@ -49,7 +49,7 @@ def _writes(model: Model, history: History) -> list[tuple[int, Operation]]:  # t
 
 
 def _shared(writes: list[tuple[int, Operation]]) -> list[IndexFault]:
-    """Two writes were told the same index: one of them was told the other's."""
+    """Two writes that were answered with the same index."""
     owners: dict[int, Operation] = {}
     faults = []
     for index, each in writes:
@@ -60,12 +60,12 @@ def _shared(writes: list[tuple[int, Operation]]) -> list[IndexFault]:
 
 
 def _against_time(writes: list[tuple[int, Operation]]) -> list[IndexFault]:
-    """A write that began when another had been answered has a lower index than that one."""
+    """A write that began after another was answered, but has a lower index."""
     return _backward(writes, "a later write was answered a lower index")
 
 
 def _backward_reads(reads: list[Operation]) -> list[IndexFault]:
-    """A read that began when another one of the same object had been answered shows a lower index."""
+    """A read that began after another of the same object was answered, but shows a lower index."""
     told = [(each.answer.index, each) for each in reads if each.answer is not None and each.answer.index]
     return _backward(told, "a later read was answered a lower index")
 

@@ -31,7 +31,7 @@ COUNT_MAX: Final = 5
 
 
 class JobKind:
-    """A batch job without a node that could run it: only requests change it."""
+    """A batch job without feasible nodes: only requests change it."""
 
     name = "job"
 
@@ -125,7 +125,7 @@ _CHOICES: Final = {
 
 
 def _known_of(rng: random.Random, past: Sequence[Operation]) -> tuple[int, int]:
-    """A JobModifyIndex and a version number that a client may believe to be the job's."""
+    """A JobModifyIndex and a version that a client may believe to be current."""
     indexes, versions = [], []
     for each in past[-16:]:
         body = each.answer.body if each.answer is not None else None
@@ -146,7 +146,7 @@ def _registration(key: str, request: Register) -> dict[str, Any]:
 
 
 def job_document(key: str, counts: Sequence[int], meta: dict[str, str], **changes: Any) -> dict[str, Any]:
-    """A batch job with a group for each count; no node has its driver's attribute."""
+    """A batch job with one group for each count; no node has its driver."""
     groups = [{"Name": name, "Count": count, "Tasks": [_TASK]} for name, count in zip(GROUPS, counts, strict=False)]
     return {"ID": key, "Name": key, "Type": "batch", "Meta": meta, "TaskGroups": groups, **_NOWHERE, **changes}
 

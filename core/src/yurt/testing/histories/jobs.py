@@ -108,7 +108,7 @@ class Version(NamedTuple):
 
     @property
     def specification(self) -> tuple[str, Counts, bool]:
-        """What makes a version when it changes."""
+        """The fields whose change creates a new version."""
         return self.mark, self.counts, self.stop
 
 
@@ -120,7 +120,7 @@ class SeenVersion(NamedTuple):
 
 
 class JobState(NamedTuple):
-    """The newest versions, the current one first (none: there is no job), and the version with the tag."""
+    """The newest versions, the current one first (none: the job does not exist), and the tagged version."""
 
     versions: tuple[Version, ...] = ()
     tagged: int | None = None
@@ -129,7 +129,7 @@ class JobState(NamedTuple):
 
     @property
     def current(self) -> Version | None:
-        """The job as it is."""
+        """The current version."""
         return self.versions[0] if self.versions else None
 
     def find(self, number: int) -> Version | None:
@@ -137,11 +137,11 @@ class JobState(NamedTuple):
         return next((each for each in self.versions if each.number == number), None)
 
     def may_lack(self, number: int) -> bool:
-        """The servers may have forgotten this version, or never had it."""
+        """Whether the servers may have pruned this version, or never had it."""
         return all(each.number != number for each in self.versions[:KEPT_VERSIONS])
 
     def marked(self, version: Version) -> JobState:
-        """The same with one version changed in its place."""
+        """The state with one version replaced."""
         return self._replace(
             versions=tuple(version if each.number == version.number else each for each in self.versions)
         )
@@ -151,7 +151,7 @@ class JobModel:
     """The sequential behaviour of a job."""
 
     def initial(self) -> JobState:
-        """There is no job."""
+        """The job does not exist."""
         return JobState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -178,12 +178,12 @@ class JobModel:
 
 
 def _low(state: JobState) -> int:
-    """Any later request takes effect at a greater index."""
+    """A lower bound for the index of any later request."""
     return max(state.last, lowest(state.current.at) if state.current else NEVER)
 
 
 def _bound(state: JobState, told: int) -> JobState | None:
-    """The state when its JobModifyIndex is the one that an answer tells; None when it cannot be."""
+    """The state with its unknown JobModifyIndex set to the answered one; None when they contradict."""
     current = state.current
     if current is None or not agrees(current.at, told):
         return None
@@ -191,7 +191,7 @@ def _bound(state: JobState, told: int) -> JobState | None:
 
 
 def _bound_to_condition(state: JobState, request: Write) -> JobState | None:
-    """The state with what holds when the request is not refused for its condition; None when it must be."""
+    """The state that meets the request's condition; None when no such state is possible."""
     match request:
         case Register(enforce=0):
             return state if state.current is None else None
@@ -204,7 +204,7 @@ def _bound_to_condition(state: JobState, request: Write) -> JobState | None:
 
 
 def _written(state: JobState, request: Write, at: int) -> JobState | None:
-    """The state after a request whose condition holds took effect at an index; None when it must be refused."""
+    """The state after a successful request at an index; None when it must be refused."""
     current = state.current
     if isinstance(request, Register):
         counts = current.counts if request.keeps_counts and current is not None else request.counts
@@ -256,7 +256,7 @@ def _tagged(state: JobState, number: int) -> JobState | None:
 
 
 def _tells_of(state: JobState, request: Write, answer: Reply) -> bool:
-    """The body tells the job as this request left it, not as another one did."""
+    """Whether the body shows the job as this request left it, and not as a later one did."""
     current = state.current
     if current is None or not isinstance(answer.body, AcceptedWrite):
         return True
@@ -266,7 +266,7 @@ def _tells_of(state: JobState, request: Write, answer: Reply) -> bool:
 
 
 def _refused(state: JobState, request: Write, text: str) -> JobState | None:
-    """The state, with what the refusal tells of it; None when nothing in it is a reason for this refusal."""
+    """The state, with what the refusal reveals about it; None when nothing in it explains this refusal."""
     current = state.current
     if found := _CONFLICT.search(text):
         told = int(found[1])
@@ -317,12 +317,12 @@ def _read(state: JobState, request: ReadJob | ReadVersions, answer: Reply) -> Jo
 
 
 def _are_newest(state: JobState, seen: tuple[SeenVersion, ...]) -> bool:
-    """The versions that are always kept are among those that a read shows."""
+    """Whether a read shows all versions that are always kept."""
     numbers = {each.version.number for each in seen}
     return all(each.number in numbers for each in state.versions[:KEPT_VERSIONS])
 
 
 def _shows(seen: SeenVersion, stored: Version, tagged: int | None) -> bool:
-    """A read shows this version: the same but for an index that nobody knew."""
+    """Whether a read shows this version; indexes that no answer has shown match any."""
     has_tag = seen.tag == (TAG if tagged == stored.number else "")
     return has_tag and agrees(stored.at, seen.version.at) and seen.version == stored._replace(at=seen.version.at)

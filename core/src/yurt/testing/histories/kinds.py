@@ -1,4 +1,4 @@
-"""What a kind of object must provide so that random requests can be sent to objects of this kind."""
+"""The interface of a kind of object to which random requests are sent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class PreparedRequest(NamedTuple):
 
 
 class Kind(Protocol):
-    """A kind of object: its requests over HTTP, the choice of the next one, and its sequential behaviour."""
+    """A kind of object: its requests over HTTP, the choice of the next one, and its sequential model."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Its name in reports."""
         ...
 
     @property
@@ -34,19 +34,19 @@ class Kind(Protocol):
         ...
 
     def key(self, number: int) -> str:
-        """The name of an object that nobody has used."""
+        """A name that no object has had."""
         ...
 
     def prepare(self, key: str, request: Any) -> PreparedRequest:
-        """The request over HTTP."""
+        """The HTTP request of a model's request."""
         ...
 
     def body_of(self, request: Any, document: Any) -> Any:
-        """What the model needs of the body of an answer below 400."""
+        """The part of a successful answer's body that the model needs."""
         ...
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
-        """The next request on an object with these operations so far; `mark` is nobody else's."""
+        """The next request on an object after these operations; `mark` is unique to this request."""
         ...
 
     def last_reads(self) -> Sequence[Request]:
@@ -54,23 +54,23 @@ class Kind(Protocol):
         ...
 
     def records(self, key: str) -> Sequence[str]:
-        """Paths of what servers record about the object besides; they are read after a violation."""
+        """Paths of further records about the object, which are read after a violation."""
         ...
 
 
 def put(path: str, document: Any = None) -> PreparedRequest:
-    """A write with a JSON body."""
+    """A PUT with a JSON body."""
     return PreparedRequest("PUT", path, None if document is None else json.dumps(document).encode())
 
 
 def job_records(key: str) -> Sequence[str]:
-    """What servers record about a job."""
+    """Paths of the records about a job."""
     at = f"/v1/job/{key}"
     return at, f"{at}/versions", f"{at}/deployments?all=true", f"{at}/evaluations", f"{at}/allocations?all=true"
 
 
 def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Reply:
-    """An answer as the models read it; bodies of refusals are kept as text, JSON objects (409) as such."""
+    """An answer for the models; bodies of refusals stay text, except JSON objects (409)."""
     at = int(index) if index.isdecimal() else 0
     if status >= 400 and not text.startswith("{"):
         return Reply(status, at, text.strip())
@@ -78,7 +78,7 @@ def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Re
 
 
 def latest_index(past: Sequence[Operation], rng: random.Random) -> int:
-    """An index that a client may believe to be the object's: mostly the latest one answered, at times an older one."""
+    """An index that a client may believe to be current: mostly the latest answered, sometimes an older one."""
     told = [each.answer.index for each in past[-12:] if each.answer is not None and not each.answer.is_refusal]
     if not told:
         return 1

@@ -1,4 +1,4 @@
-"""Log indexes inside the states of models, some of which nobody has been told.
+"""Log indexes in the states of models, some of which no answer has shown.
 
 The index of an operation of unknown outcome is known only to be greater than the one before it. It is written as a
 negative number until an answer tells it: `-low - 1` stands for "some index greater than low".
@@ -11,15 +11,15 @@ NEVER = 0
 
 
 def unknown_after(low: int) -> int:
-    """Some index greater than `low`."""
+    """An unknown index greater than `low`."""
     return -low - 1
 
 
 def agrees(stored: int, told: int) -> bool:
-    """An answer may tell this index of a state that holds that one."""
+    """Whether an answer with this index is possible in a state with that one."""
     return stored == told if stored >= 0 else told > -stored - 1
 
 
 def lowest(stored: int) -> int:
-    """An index that the held one is not below."""
+    """The lowest value that the index can have."""
     return stored if stored >= 0 else -stored - 1

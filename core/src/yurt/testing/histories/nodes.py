@@ -44,7 +44,7 @@ class ShownNode(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """The node; whether it is eligible is None until somebody has read it."""
+    """The node; its eligibility is None until a client has read it."""
 
     is_eligible: bool | None = None
     may_drain: bool = False
@@ -56,7 +56,7 @@ class NodeModel:
     """The sequential behaviour of a node."""
 
     def initial(self) -> NodeState:
-        """Nobody has read it."""
+        """No client has read the node."""
         return NodeState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -92,7 +92,7 @@ def _after(state: NodeState, request: Any) -> NodeState:
 
 
 class NodeKind:
-    """One node that exists: all its operations are one history."""
+    """One existing node; all operations form one history."""
 
     name = "node"
 
@@ -101,7 +101,7 @@ class NodeKind:
         self.model = NodeModel()
 
     def key(self, number: int) -> str:
-        """There is only one."""
+        """A fixed name: there is only one node."""
         return self._node_id
 
     def prepare(self, key: str, request: Any) -> PreparedRequest:

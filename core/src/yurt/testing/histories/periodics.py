@@ -1,4 +1,4 @@
-"""A periodic job that is launched by hand: requests, and their sequential behaviour.
+"""A periodic job that is launched by request: requests, and their sequential behaviour.
 
 A launch is named after its second, so a second one within it makes no child; nor does one beside a live child where
 overlaps are prohibited. No node runs the children: each of them stays alive.
@@ -23,7 +23,7 @@ class RegisterPeriodic(Request, frozen=True):
 
 
 class PurgePeriodic(Request, frozen=True):
-    """DELETE /v1/job/:id?purge=true; children stay."""
+    """DELETE /v1/job/:id?purge=true; the children remain."""
 
 
 class Launch(Request, frozen=True):
@@ -35,13 +35,13 @@ class ReadLaunches(Read, frozen=True):
 
 
 class Launched(NamedTuple):
-    """The body of a launch: whether it made a child."""
+    """The body of a launch: whether it created a child."""
 
     is_new: bool
 
 
 class PeriodicState(NamedTuple):
-    """Whether the job is there, and the indexes at which its children were made."""
+    """Whether the job exists, and the indexes at which its children were created."""
 
     is_there: bool = False
     children: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class PeriodicModel:
         self._prohibits_overlap = prohibits_overlap
 
     def initial(self) -> PeriodicState:
-        """There is no job."""
+        """The job does not exist."""
         return PeriodicState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -105,7 +105,7 @@ def _listed(state: PeriodicState, answer: Reply) -> PeriodicState | None:
 
 
 class PeriodicKind:
-    """A periodic batch job whose schedule never comes."""
+    """A periodic batch job whose schedule never fires."""
 
     def __init__(self, *, prohibits_overlap: bool) -> None:
         self._prohibits_overlap = prohibits_overlap

@@ -1,4 +1,4 @@
-"""Random programs of concurrent requests against agents, from a seed, and the verdict on what they answered."""
+"""Seeded random programs of concurrent requests against agents, and the verdict on the answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from yurt.testing.histories.variables import VariableKind
 
 
 class RequestProgram(NamedTuple):
-    """What is sent: at least `operations` requests, the same ones for a seed as long as the answers are."""
+    """The requests to send, at least `operations`; a seed gives the same ones as long as the answers agree."""
 
     seed: int
     operations: int
@@ -42,7 +42,7 @@ class RequestProgram(NamedTuple):
 
 
 def all_kinds(node_id: str = "") -> list[Kind]:
-    """Every kind of object; jobs and variables have the most requests."""
+    """Every kind of object; most requests go to jobs and variables."""
     kinds: list[Kind] = [
         JobKind(), VariableKind(), DispatchKind(), JobKind(), NamespaceKind(), VariableKind(), NodePoolKind(),
         JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(prohibits_overlap=False),
@@ -53,14 +53,14 @@ def all_kinds(node_id: str = "") -> list[Kind]:
 
 
 def acl_kinds() -> list[Kind]:
-    """What access control stores; for agents that have it on and have carried out `prerequisites`."""
+    """The kinds of access control, for agents with access control that have carried out `prerequisites`."""
     return [TokenKind(), PolicyKind(), AuthMethodKind(), role_kind(), binding_rule_kind()]
 
 
 async def run_program(
     program: RequestProgram, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
 ) -> HistoryReport:
-    """Send it to the agents, read every object from each of them after `settle`, and check what they answered.
+    """Send the program to the agents, read every object from each agent after `settle`, and check the history.
 
     `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.
     """

@@ -1,4 +1,4 @@
-"""The verdict on what clients recorded: violations as text, and how much was checked."""
+"""The verdict on recorded histories: violations as text, and how much was checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_MAX: Final = 8
 
 
 class HistoryReport(NamedTuple):
-    """What was checked, and what is wrong with it."""
+    """The number of checked operations, and the violations found."""
 
     operations: int
     unknown: int
@@ -35,12 +35,12 @@ class HistoryReport(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Everything was decided, and nothing is wrong."""
+        """Whether every object was decided and no violation found."""
         return not self.violations and not self.undecided
 
     @property
     def is_clean_but_for_faults(self) -> bool:
-        """Nothing is wrong, and at most one object in ten is undecided.
+        """Whether no violation was found and at most one object in ten is undecided.
 
         Each request of unknown outcome multiplies the orders to try. A leader that is frozen in the middle of a burst
         leaves so many of them with one object that no search ends.
@@ -61,7 +61,7 @@ class HistoryReport(NamedTuple):
 
 
 def report_on(recorded: Sequence[Recorded]) -> HistoryReport:
-    """Check every object, and the indexes between them."""
+    """Check every object, and the indexes across objects."""
     violations, undecided, unexplained = [], [], []
     objects = _by_object(recorded)
     for each in objects:
@@ -85,7 +85,7 @@ def report_on(recorded: Sequence[Recorded]) -> HistoryReport:
 
 
 def _by_object(recorded: Sequence[Recorded]) -> list[Recorded]:
-    """One history for each object; several lanes may have had the same one."""
+    """One history for each object; several lanes may have used the same object."""
     found: dict[tuple[str, str], tuple[Kind, list[Operation]]] = {}
     for each in recorded:
         found.setdefault((each.kind.name, each.key), (each.kind, []))[1].extend(each.operations)
@@ -93,5 +93,5 @@ def _by_object(recorded: Sequence[Recorded]) -> list[Recorded]:
 
 
 def outcomes_text(outcomes: Counter[str]) -> str:
-    """The answers by kind of object, request and status."""
+    """The number of answers by kind of object, request and status."""
     return "\n".join(f"{count:8} {name}" for name, count in sorted(outcomes.items()))

@@ -21,7 +21,7 @@ UNTOLD: Final = "?"
 
 
 class Put(Request, frozen=True):
-    """PUT /v1/var/:path with items, perhaps against an index (`cas`) or under a lock."""
+    """PUT /v1/var/:path with items; optionally with a check-and-set index (`cas`) or under a lock."""
 
     mark: str
     cas: int | None = None
@@ -35,7 +35,7 @@ class Delete(Request, frozen=True):
 
 
 class Acquire(Request, frozen=True):
-    """PUT ?lock-acquire; without a lock id the server makes one, without a mark the items stay."""
+    """PUT ?lock-acquire; without a lock id the server creates one, without a mark the items stay."""
 
     mark: str = ""
     lock: str = ""
@@ -58,7 +58,7 @@ class ReadVariable(Read, frozen=True):
 
 
 class ShownVariable(NamedTuple):
-    """A variable in a body; at index 0 there is none."""
+    """A variable in a body; index 0 means that it does not exist."""
 
     at: int
     created: int
@@ -67,7 +67,7 @@ class ShownVariable(NamedTuple):
 
 
 class VariableState(NamedTuple):
-    """A variable; `at` is NEVER where there is none."""
+    """A variable; `at` is NEVER when it does not exist."""
 
     at: int = NEVER
     created: int = NEVER
@@ -80,7 +80,7 @@ class VariableModel:
     """The sequential behaviour of a variable."""
 
     def initial(self) -> VariableState:
-        """There is no variable."""
+        """The variable does not exist."""
         return VariableState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -108,7 +108,7 @@ def _low(state: VariableState) -> int:
 
 
 def _possible(state: VariableState, request: Any) -> VariableState | None:
-    """The state with what holds when the request is not refused; None when it must be."""
+    """The state that meets the request's condition; None when no such state is possible."""
     if isinstance(request, Release):
         return state if state.lock and state.lock == request.lock else None
     if isinstance(request, Acquire):
@@ -135,7 +135,7 @@ def _after(state: VariableState, request: Any, at: int) -> VariableState:
 
 
 def _shown(state: VariableState, shown: ShownVariable) -> VariableState | None:
-    """The state when an answer may show it like this, with the indexes and the lock that it tells."""
+    """The state, with the indexes and lock of the answer filled in; None when the answer contradicts it."""
     if state.at == NEVER:
         return state if shown.at == NEVER else None
     is_same = agrees(state.at, shown.at) and agrees(state.created, shown.created) and shown.mark == state.mark
@@ -241,7 +241,7 @@ _CHOICES: Final = {
 
 
 def _lock_of(past: Sequence[Operation]) -> str:
-    """The lock that was told last."""
+    """The id of the lock that was answered last."""
     for each in reversed(past[-24:]):
         body = each.answer.body if each.answer is not None else None
         if isinstance(body, ShownVariable) and body.lock:

@@ -1,1 +1,1 @@
-"""Tests of logins and keys: a provider that may lie, an API that trusts it, and tokens of SoftHSM."""
+"""Helpers for tests of logins and keys: a fake OIDC provider, an API that trusts it, and PKCS#11 tokens."""

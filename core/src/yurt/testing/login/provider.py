@@ -1,4 +1,4 @@
-"""An OIDC provider of tests that does what a test tells it, lies included; it speaks on a loopback port.
+"""A fake OIDC provider on a loopback port whose answers, valid or not, a test chooses.
 
 Real providers are in tests/http/login/test_providers.py and e2e/test_login.py: this one is for what they would not do.
 """
@@ -25,7 +25,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @cache
 def signing_key(key_id: str) -> rsa.RSAPrivateKey:
-    """The private key of an id, the same in all tests of a process."""
+    """The private key of an id; the same for all tests of a process."""
     return rsa.generate_private_key(65537, 2048)
 
 
@@ -43,14 +43,14 @@ def jwk_of(key_id: str) -> Json:
 
 
 def signed(claims: Json, key_id: str = "k1", **header: Any) -> str:
-    """A JWT by a key."""
+    """A JWT signed by a key."""
     parts = {"alg": "RS256", "typ": "JWT", "kid": key_id, **header}, claims
     body = ".".join(encoded(json.dumps(part).encode()) for part in parts)
     return body + "." + encoded(signing_key(key_id).sign(body.encode(), padding.PKCS1v15(), hashes.SHA256()))
 
 
 class FakeProvider:
-    """The provider: its answers are attributes, and `replaced` has handlers that stand in for its own, by path."""
+    """The provider: its answers are attributes; `replaced` maps paths to handlers that replace its own."""
 
     def __init__(self) -> None:
         self.issuer = ""
@@ -68,7 +68,7 @@ class FakeProvider:
         """A lie: a code may be used again."""
 
     def authorize(self, query: Json) -> str:
-        """A code, as if the user had agreed."""
+        """An authorization code, as if the user had consented."""
         code = f"code-{len(self.codes)}"
         self.codes[code] = query
         return code
@@ -80,7 +80,7 @@ class FakeProvider:
         return signed({**fixed, **self.claims, **changes})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Every request."""
+        """Answer one request."""
         self.asked.append(request.path)
         self.headers.append(dict(request.headers))
         if request.path in self.replaced:
@@ -109,7 +109,7 @@ class FakeProvider:
 
 
 async def hang(request: web.Request) -> web.StreamResponse:
-    """Never answers."""
+    """A handler that never answers."""
     await asyncio.Event().wait()
     raise AssertionError
 

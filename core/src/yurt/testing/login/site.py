@@ -1,4 +1,4 @@
-"""An API with access control, and a provider that it trusts."""
+"""An API with access control and a login provider that it trusts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Site:
         self.provider = provider
 
     async def put(self, path: str, body: Any = None, *, token: str = "") -> HttpAnswer:
-        """A request, with a token or without."""
+        """Send a PUT with a token or without."""
         headers = {"X-Nomad-Token": token} if token else {}
         return await self.api.call("PUT", path, body, headers=headers)
 
     async def manage(self, path: str, body: Any) -> Any:
-        """A request with the management token that must succeed."""
+        """Send a PUT with the management token; it must succeed."""
         answer = await self.put(path, body, token=self.secret)
         assert answer.status == 200, answer.text
         return answer.json if answer.text else None
@@ -59,15 +59,15 @@ class Site:
 
     @property
     def keys_url(self) -> str:
-        """Where the provider's keys are."""
+        """The URL of the provider's keys."""
         return f"{self.provider.issuer}/keys"
 
     async def log_in(self, token: str, method: str = "ci") -> HttpAnswer:
-        """A login by JWT."""
+        """Log in by JWT."""
         return await self.put("/v1/acl/login", {"AuthMethodName": method, "LoginToken": token})
 
     async def begin(self, method: str = "sso", nonce: str = "n1", redirect: str = REDIRECT) -> dict[str, str]:
-        """The parameters with which the browser goes to the provider."""
+        """Begin a login by OIDC; returns the parameters of the redirect to the provider."""
         body = {"AuthMethodName": method, "RedirectURI": redirect, "ClientNonce": nonce}
         answer = await self.put("/v1/acl/oidc/auth-url", body)
         assert answer.status == 200, answer.text
@@ -76,7 +76,7 @@ class Site:
         return dict(parse_qsl(url.query, strict_parsing=True))
 
     async def complete(self, query: dict[str, str], code: str | None = None, **changes: str) -> HttpAnswer:
-        """End a login by OIDC with a code, by default the one of a user who agreed."""
+        """Complete a login by OIDC with a code; by default a user has consented."""
         code = self.provider.authorize(query) if code is None else code
         body = {"AuthMethodName": "sso", "ClientNonce": "n1", "State": query["state"], "Code": code,
                 "RedirectURI": query["redirect_uri"]}  # fmt: skip
@@ -84,7 +84,7 @@ class Site:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens beside the first."""
+        """The number of tokens, the management token excluded."""
         return len(self.api.server.state.acl_tokens) - 1
 
 
@@ -104,6 +104,6 @@ def now_s() -> int:
 
 
 def jwt(**claims: Any) -> str:
-    """A JWT that a method accepts."""
+    """A JWT that a login method accepts."""
     times = {"iat": now_s(), "exp": now_s() + 300}
     return signed({"iss": "https://ci.example.com", "sub": "job", "team": "web", **times, **claims})

@@ -1,4 +1,4 @@
-"""Tokens of SoftHSM, a PKCS#11 module in software, for tests. Needs Debian's package `softhsm2`."""
+"""PKCS#11 tokens of SoftHSM for tests. Needs Debian's package `softhsm2`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ with token.open(rw=True, user_pin=spec["pin"]) as session:
 
 
 def softhsm_missing() -> str:
-    """What is not installed that tests with SoftHSM need; "" for nothing."""
+    """The missing programs and libraries for tests with SoftHSM; "" when all are installed."""
     if not shutil.which("softhsm2-util") or not any(path.exists() for path in MODULES):
         return "SoftHSM is not installed (Debian package softhsm2)"
     return "" if importlib.util.find_spec("pkcs11") else "the Python package python-pkcs11 is not installed"
 
 
 def softhsm_module() -> Path:
-    """SoftHSM's module."""
+    """The path of SoftHSM's PKCS#11 module."""
     return next(path for path in MODULES if path.exists())
 
 

@@ -1,4 +1,4 @@
-"""A TPM in software (Debian's package `swtpm`) for tests, with a PKCS#11 token in it.
+"""A software TPM (Debian's package `swtpm`) with a PKCS#11 token in it, for tests.
 
 A program that speaks to it without a resource manager, which the kernel's /dev/tpmrm0 is for a real TPM, leaves its
 transient objects there; so they are flushed after each.
@@ -31,14 +31,14 @@ PORT_TRIES: Final = 50
 
 
 def swtpm_missing() -> str:
-    """What is not installed that tests with a TPM need; "" for nothing."""
+    """The missing programs and libraries for tests with a TPM; "" when all are installed."""
     packages = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
     packages += [] if any(path.exists() for path in MODULES) else ["libtpm2-pkcs11-1"]
     return f"no TPM in software (Debian packages: {', '.join(packages)})" if packages else ""
 
 
 def tpm2_module() -> Path:
-    """The PKCS#11 module on a TPM."""
+    """The path of the PKCS#11 module for TPMs."""
     return next(path for path in MODULES if path.exists())
 
 
@@ -63,7 +63,7 @@ class Tpm:
                  f"--key-label={key_label}", path)  # fmt: skip
 
     def run(self, *command: str, given: str = "") -> str:
-        """What a program prints that uses the TPM."""
+        """Run a program that uses the TPM; returns its output."""
         environment = {**os.environ, **self.environment, "PATH": f"{self._tools}:{os.environ['PATH']}"}
         done = subprocess.run(
             command, env=environment, input=given, capture_output=True, text=True, timeout=COMMAND_S, check=False
@@ -73,7 +73,7 @@ class Tpm:
         return done.stdout
 
     def _lay_tools(self) -> None:
-        """Programs that tpm2_ptool finds before tpm2-tools: each runs the real one, then flushes its objects."""
+        """Wrappers of tpm2-tools for tpm2_ptool: each runs the real program, then flushes its transient objects."""
         self._tools.mkdir()
         flush = shutil.which("tpm2_flushcontext")
         for real in Path(flush or "").parent.glob("tpm2_*"):
@@ -86,7 +86,7 @@ class Tpm:
 
 @contextmanager
 def running_tpm(folder: Path) -> Iterator[Tpm]:
-    """A TPM whose state lies in the folder."""
+    """A running TPM with its state in the folder."""
     port, control = _adjacent_ports()
     (folder / "state").mkdir(parents=True)
     command = [
@@ -114,7 +114,7 @@ def running_tpm(folder: Path) -> Iterator[Tpm]:
 
 
 def _adjacent_ports() -> tuple[int, int]:
-    """Two free ports, the second after the first: clients expect the control channel there."""
+    """Two consecutive free ports: clients expect the control channel on the second one."""
     for _ in range(PORT_TRIES):
         port, control = free_ports(2)
         if control == port + 1:

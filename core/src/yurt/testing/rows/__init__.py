@@ -1,1 +1,1 @@
-"""Rows for every table and record: filled, random and recorded ones."""
+"""Factories for rows of every table and for records: filled, random and recorded."""

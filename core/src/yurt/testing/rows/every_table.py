@@ -1,4 +1,4 @@
-"""A small state with rows in every table of the first versions, the same in every process: what is compared with files.
+"""A small, reproducible state with rows in every table of the first versions, for comparison with stored files.
 
 Tables that are written in the order of their hash have one row, so that the bytes do not depend on the process.
 """
@@ -38,7 +38,7 @@ DEPLOYMENT: Final = factories.number_id(8)
 
 
 def every_table() -> Transaction:
-    """The transaction that writes the state; its changes are one row of each table, and three allocations."""
+    """The transaction that writes the state: one row of each table and three allocations."""
     edit = Snapshot.empty().edit(INDEX)
     for name in ("all", "default"):
         edit.delete(Tables.node_pools, name)
@@ -63,7 +63,7 @@ def _written(row: T) -> T:
 
 
 def _allocs(job: Job, node: Node) -> list[Allocation]:
-    """Two share their resources and metrics, one has a table of scores, one has neither job nor metrics."""
+    """Three allocations: two share resources and metrics, one has scores, one has neither job nor metrics."""
     score = NodeScoreMeta(node_id=node.id, scores={"binpack": 0.5}, norm_score=0.5)
     metric = AllocationMetric(nodes_evaluated=2, score_meta_data=(score,))
     first = _written(factories.alloc(job, on=node, id=factories.number_id(2), eval_id="e", metrics=metric))

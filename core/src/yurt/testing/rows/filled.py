@@ -1,4 +1,4 @@
-"""Values with something in every field, made from their types: what holds of all kinds of rows is tested with them."""
+"""Values with every field set, generated from their types, for tests that hold for all kinds of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEPTH_MAX: Final = 12
 
 
 def filled(kind: type[T], number: int) -> T:
-    """A value in which texts are the names of their fields, and all of it depends on the number."""
+    """A value with every field set; texts are field names, and all of it depends on the number."""
     made: T = _made(inspect.type_info(kind), "", number, 0)
     return made
 

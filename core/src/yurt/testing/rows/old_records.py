@@ -1,4 +1,4 @@
-"""Complete records of evaluations in their old form, of which a test changes a few fields.
+"""Complete records of evaluations in the old format, in which a test changes a few fields.
 
 See `yurt.testing.rows.recorded_evaluations`. Names are those of the records, and nulls stand where a record has nulls.
 """
@@ -33,12 +33,12 @@ def old_node(number: int = 1, **changes: Any) -> Data:
 
 
 def leaving(number: int = 1, **changes: Any) -> Data:
-    """A node that is drained."""
+    """A node that is being drained."""
     return old_node(number, **{"DrainStrategy": DRAIN, "SchedulingEligibility": "ineligible", **changes})
 
 
 def old_job(type: str = "service", **group: Any) -> Data:
-    """A job with one group `web` of one task that asks 300 MHz and 100 MiB; the changes are the group's."""
+    """A job with one group `web` of one task that asks for 300 MHz and 100 MiB; the changes apply to the group."""
     task = {"Name": "web", "Driver": "exec", "Config": {"started": AT}, "Resources": {"CPU": 300, "MemoryMB": 100}}
     web = {"Name": "web", "Count": 1, "Tasks": [task], "EphemeralDisk": {"SizeMB": 10}, "Update": None, **group}
     return {
@@ -49,7 +49,7 @@ def old_job(type: str = "service", **group: Any) -> Data:
 
 
 def newer(job: Data, *, config: Data | None = None, **group: Any) -> Data:
-    """The job's next version: with that config for its task, which replaces allocations, and its group changed."""
+    """The job's next version with this task config, which replaces allocations, and with changes to its group."""
     web = {**job["TaskGroups"][0], **group}
     if config is not None:
         web["Tasks"] = [{**task, "Config": config} for task in web["Tasks"]]
@@ -57,7 +57,7 @@ def newer(job: Data, *, config: Data | None = None, **group: Any) -> Data:
 
 
 def old_alloc(index: int = 0, node: int = 1, **changes: Any) -> Data:
-    """An allocation of `old_job` on the node of that number, running, that holds what the job asks."""
+    """A running allocation of `old_job` on the node of that number, with the resources that the job asks for."""
     alloc = {
         "ID": number_id(index + 1, kind=2), "Name": f"web.web[{index}]", "Namespace": "default", "JobID": "web",
         "TaskGroup": "web", "Job": None, "NodeID": number_id(node, kind=1), "DesiredStatus": "run",
@@ -69,7 +69,7 @@ def old_alloc(index: int = 0, node: int = 1, **changes: Any) -> Data:
 
 
 def old_record(*, eval: Data | None = None, **tables: Any) -> Data:
-    """The evaluation of `old_job` at its registration, on one node; the changes are tables of the state."""
+    """The evaluation of `old_job`'s registration on one node; the changes replace tables of the state."""
     evaluation = {"ID": "e", "Namespace": "default", "JobID": "web", "TriggeredBy": "job-register", "WaitUntil": ZERO}
     return {
         "test": "one", "scheduler": "*scheduler.GenericScheduler", "rejects_plans": False,
@@ -82,5 +82,5 @@ def old_record(*, eval: Data | None = None, **tables: Any) -> Data:
 
 
 def made_at(record: Data, at: int = AT_NS) -> Data:
-    """The record with a new allocation that says when its evaluation ran."""
+    """The record with a placement created at `at`, which dates the evaluation."""
     return {**record, "plans": [{"NodeAllocation": {"n": [{"ID": "new", "CreateTime": at}]}}]}

@@ -1,4 +1,4 @@
-"""Random commands on what access control stores: few names, so that they meet each other."""
+"""Random commands on the tables of access control, over few names so that they conflict often."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = 3_600_000_000_000
 
 
 class AclMaker:
-    """Makes one random command after another."""
+    """Generates random commands."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -36,7 +36,7 @@ class AclMaker:
         )  # fmt: skip
 
     def command(self, state: Snapshot, now: UnixNano) -> c.AclCommand:
-        """A command for that state."""
+        """A random command for this state."""
         self._now = now
         return self._pick(self._makers)(state)
 

@@ -1,4 +1,4 @@
-"""Random commands of every type over a small world, so that they often meet the same job, node or allocation.
+"""Random commands of every type over few ids, so that they often touch the same job, node or allocation.
 
 Most of them fit the state; some name what is not there or say nonsense, as a hostile or outdated log entry would.
 """
@@ -87,7 +87,7 @@ DEPLOYMENT_STATUSES: tuple[DeploymentStatus, ...] = (
 
 
 def random_history(random: Random, length: int) -> Iterator[ApplyResult]:
-    """Apply random commands from the empty state on; every step as it is made."""
+    """Apply random commands to the empty state; yields every step."""
     maker, state = CommandMaker(random), Snapshot.empty()
     for _ in range(length):
         step = apply(state, maker.command(state), index=state.index + 1)
@@ -96,7 +96,7 @@ def random_history(random: Random, length: int) -> Iterator[ApplyResult]:
 
 
 class CommandMaker:
-    """Makes one random command after another; ids are counted, the clock moves on with each."""
+    """Generates random commands; ids are counted and the clock advances with each command."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -122,7 +122,7 @@ class CommandMaker:
         self._acl = AclMaker(random)
 
     def command(self, state: Snapshot) -> c.AnyCommand:
-        """A command for that state."""
+        """A random command for this state."""
         self._now = UnixNano(self._now + 1_000_000_000)
         following, self._following = self._following, None
         return following or self._pick(self._makers)(state)
@@ -144,7 +144,7 @@ class CommandMaker:
         return factories.number_id(self._made, kind=2)
 
     def _any(self, state: Snapshot, table: str) -> str:
-        """A key of the table, or one that is not there."""
+        """A key of the table, or one that does not exist."""
         keys = sorted(state.table(table).keys())
         return self._pick(keys) if keys and self._random.randrange(8) else factories.number_id(99, kind=9)
 
@@ -154,7 +154,7 @@ class CommandMaker:
         return EncryptedVariable(namespace=namespace, path=path, key_id=key_id, data=data, lock=lock)
 
     def _held_lock(self, state: Snapshot) -> tuple[tuple[str, str], str]:
-        """A variable and its lock's id, or one that may not be there."""
+        """A variable and the id of its lock; either may not exist."""
         locked = state.variables.where("locked", "locked")
         if locked and self._random.randrange(6):
             locked_row = self._pick(locked)
@@ -391,7 +391,7 @@ class CommandMaker:
         return c.DeleteHostVolumeClaim(id=self._any(state, "host_volume_claims"))
 
     def _staged(self, state: Snapshot) -> c.AnyCommand:
-        """A part of a plan, often followed by the plan."""
+        """A staged part of a plan, often followed by the plan."""
         part, last = self._plan(state), self._plan(state)
         assert isinstance(part, c.ApplyPlan) and isinstance(last, c.ApplyPlan)
         plan_id = self._pick(("one", "two"))
@@ -581,7 +581,7 @@ class CommandMaker:
         return c.RecordPeriodicLaunch(namespace="default", job_id=self._pick(JOBS), launched_at=self._now)
 
     def _restore(self, state: Snapshot) -> c.AnyCommand:
-        """The present state, which the command that follows restores, or nonsense, which it can not.
+        """A staged copy of the present state for the restore command that follows, or invalid bytes.
 
         What stays staged must not depend on the order of a snapshot's rows, which the hash seed decides.
         """

@@ -1,4 +1,4 @@
-"""Evaluations recorded elsewhere: their state loaded, run through the scheduler, and told back as they were recorded.
+"""Loads evaluations recorded elsewhere, runs them through the scheduler, and writes the result in the same format.
 
 A record is one JSON object: `scheduler`, `eval`, `state` (`tables` and `config`), what came out (`plans`, `evals`,
 `create_evals`, `reblock_evals`, `error`) and `rejects_plans`. Field names are those of Nomad's structs, times are
@@ -48,7 +48,7 @@ DRIVER: Final = "driver."
 
 
 def load(path: Path) -> list[Data]:
-    """The records of a file of JSON lines, packed by gzip or not; none where there is no file."""
+    """The records of a JSON lines file, gzip-compressed or not; empty when the file does not exist."""
     if not path.exists():
         return []
     raw = path.read_bytes()
@@ -60,7 +60,7 @@ def load(path: Path) -> list[Data]:
 
 
 def snapshot_of(record: Data) -> Snapshot:
-    """The state that an evaluation was recorded on; tables that say nothing to a scheduler are passed over."""
+    """The state of a recorded evaluation; tables that schedulers do not read are skipped."""
     edit = Snapshot.empty().edit(INDEX)
     tables = record["state"].get("tables") or {}
     jobs: dict[tuple[str, str], Job] = {}
@@ -95,7 +95,7 @@ def snapshot_of(record: Data) -> Snapshot:
 
 
 def _node(data: Data) -> Node:
-    """A node; its class is computed anew, for a record may have changed what it stands for."""
+    """A node; its computed class is recalculated because a record may have changed its inputs."""
     data = _plain(data)
     if not data.get("NodeResources"):
         offered = data.get("Resources") or {}
@@ -124,7 +124,7 @@ def _node(data: Data) -> Node:
 
 
 def _fingerprinted(attributes: Mapping[str, str]) -> Data:
-    """The drivers that only attributes tell of, as nodes did before `Drivers`."""
+    """Drivers that a record shows in attributes only, as nodes did before they had `Drivers`."""
     named = ((key.removeprefix(DRIVER), value) for key, value in attributes.items() if key.startswith(DRIVER))
     found = ((name, value.lower() in ("1", "t", "true")) for name, value in named if "." not in name)
     return {name: {"Detected": is_there, "Healthy": is_there} for name, is_there in found}
@@ -135,7 +135,7 @@ def _job(data: Data) -> Job:
 
 
 def _modern_job(data: Data) -> Data:
-    """Blocks where they are today: what a group does when its client is away, how a system job is updated."""
+    """The job with moved blocks in their present places: disconnect behaviour, updates of system jobs."""
     update = data.get("Update") or {}
     for group in data.get("TaskGroups") or []:
         lost_after = group.get("MaxClientDisconnect") or 0
@@ -149,7 +149,7 @@ def _modern_job(data: Data) -> Data:
 
 
 def _alloc(data: Data) -> Allocation:
-    """An allocation; one that ended before it was made, as some records have it, was made when it ended.
+    """An allocation; the create time is moved back when a record shows an end before it.
 
     One that nothing but its making dates ended before anything: its last change is what counts then, and that is 0.
     """
@@ -176,7 +176,7 @@ def _alloc(data: Data) -> Allocation:
 
 
 def _allocated(data: Data) -> Data:
-    """What an allocation holds, from the forms that were before: by task, or as one sum."""
+    """An allocation's resources, read from the old formats: by task, or as one sum."""
     shared, whole = data.get("SharedResources") or {}, data.get("Resources") or {}
     by_task = data.get("TaskResources") or {"": {**whole, "DiskMB": 0}}
     tasks = {
@@ -192,7 +192,7 @@ def _allocated(data: Data) -> Data:
 
 
 def _csi_volume(data: Data) -> CSIVolume:
-    """A volume; it offers its own modes, and those that a request leaves open, as old requests do."""
+    """A volume that offers its own access modes and, as old requests do, those that requests leave open."""
     own = CSIVolumeCapability(
         access_mode=data.get("AccessMode") or "", attachment_mode=data.get("AttachmentMode") or ""
     )
@@ -203,7 +203,7 @@ def _csi_volume(data: Data) -> CSIVolume:
 
 
 def _evaluation(data: Data) -> Evaluation:
-    """An evaluation, without what it told when it was processed: the next attempt tells it anew."""
+    """An evaluation without its recorded results, which the next attempt computes anew."""
     # Some recordings leave the type empty; the scheduler takes it from the job.
     given = {name: value for name, value in data.items() if name != "Type" or value}
     return _value({**given, "PlanAnnotations": None}, Evaluation)
@@ -224,7 +224,7 @@ def _value(data: Data, kind: type[T]) -> T:
 
 
 def _plain(value: Any, *, is_free: bool = False) -> Any:
-    """A copy without what is null, its times as nanoseconds; 0 stands for a time that never was."""
+    """A copy without null values, with times as nanoseconds (0: never)."""
     if isinstance(value, dict):
         return {key: _plain(entry, is_free=is_free or key in FREE) for key, entry in value.items() if entry is not None}
     if isinstance(value, list):
@@ -269,7 +269,7 @@ def _written(record: Data) -> Iterator[Data]:
 
 
 def _delay(record: Data) -> int:
-    """How long the first of the recorded job's groups waits before it replaces an allocation."""
+    """The delay before the first recorded group is replaced: its stop after a disconnect, else its reschedule delay."""
     for job in record["state"]["tables"].get("jobs") or []:
         for group in job.get("TaskGroups") or []:
             if group.get("StopAfterClientDisconnect"):
@@ -282,7 +282,7 @@ def _delay(record: Data) -> int:
 
 
 def run(record: Data) -> Data:
-    """The recorded evaluation by this scheduler, in the form of the records."""
+    """Run the recorded evaluation through this scheduler; returns the result in the format of the records."""
     snapshot, now = snapshot_of(record), moment_of(record)
     evaluation = _evaluation(record["eval"])
     told_type = record["eval"].get("Type") or ""
@@ -316,7 +316,7 @@ def _type_of(record: Data) -> str:
 
 
 def _refused(snapshot: Snapshot, evaluation: Evaluation, now: UnixNano) -> tuple[list[Data], Outcome]:
-    """All attempts at an evaluation whose plans are refused, and its end: all that was to be placed is queued."""
+    """Attempts whose plans are all refused, and the resulting evaluation with every placement queued."""
     plans = []
     for number in range(scheduler.max_attempts(evaluation.type)):
         attempt = scheduler.attempt(snapshot, evaluation, now=now, seed=SEED, attempt=number)

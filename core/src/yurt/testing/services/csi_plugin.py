@@ -1,4 +1,4 @@
-"""A CSI plugin for tests: a real gRPC server at a socket, with volumes that are folders.
+"""A CSI plugin for tests: a real gRPC server on a Unix socket whose volumes are folders.
 
 `python -m yurt.testing.services.csi_plugin FOLDER` serves at `$CSI_ENDPOINT` with bind mounts, as a task does; in a
 test without root a volume is shown by a symbolic link instead. It answers as CSI demands: each call may come again.
@@ -24,7 +24,7 @@ MS_BIND, MS_REMOUNT, MS_RDONLY = 4096, 32, 1
 
 
 class FakeCsiPlugin:
-    """Serves the services Identity, Node and Controller; `calls` are those of Node, in their order."""
+    """Serves the services Identity, Node and Controller; `calls` lists the calls of Node in order."""
 
     def __init__(self, storage: Path, *, mounts: bool = False, stages: bool = True, attaches: bool = False) -> None:
         self.storage = storage
@@ -36,7 +36,7 @@ class FakeCsiPlugin:
         self._server: grpc.aio.Server | None = None
 
     async def start(self, socket: Path) -> None:
-        """Listen."""
+        """Start serving."""
         server = self._server = grpc.aio.server()
         for service in ("Identity", "Node", "Controller"):
             server.add_generic_rpc_handlers((self._handlers(service),))
@@ -44,12 +44,12 @@ class FakeCsiPlugin:
         await server.start()
 
     async def stop(self) -> None:
-        """End at once."""
+        """Stop serving at once."""
         if self._server is not None:
             await self._server.stop(None)
 
     def named(self, name: str) -> list[Message]:
-        """The calls of one name."""
+        """The recorded calls of one name."""
         return [request for called, request in self.calls if called == name]
 
     def _handlers(self, service: str) -> grpc.GenericRpcHandler:
@@ -131,7 +131,7 @@ class FakeCsiPlugin:
 
 
 def bind(source: Path, target: Path, *, is_read_only: bool = False) -> None:
-    """Mount a folder over another, unless something is mounted there."""
+    """Bind-mount a folder over another, unless something is mounted there."""
     if is_mounted(target):
         return
     _mount(source, target, MS_BIND)
@@ -146,7 +146,7 @@ def _mount(source: Path, target: Path, flags: int) -> None:
 
 
 async def main() -> None:
-    """Serve until killed."""
+    """Run the plugin until killed."""
     plugin = FakeCsiPlugin(Path(sys.argv[1]), mounts=True)
     await plugin.start(Path(os.environ["CSI_ENDPOINT"].removeprefix("unix://")))
     await asyncio.Event().wait()

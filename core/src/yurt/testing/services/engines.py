@@ -1,4 +1,4 @@
-"""Container engines of their own for tests and benchmarks, with one small image made of busybox.
+"""Private container engines for tests and benchmarks, with one small image of busybox.
 
 Folders, sockets, bridges and storage are private, so that they disturb no other engine of this machine. They need root
 and Debian's packages (docker.io, podman, runc, busybox-static, containernetworking-plugins); `missing` says which.
@@ -45,7 +45,7 @@ Done = subprocess.CompletedProcess[bytes]
 
 
 def missing(*programs: str) -> str:
-    """Why an engine cannot run here; empty when it can."""
+    """The reason why an engine cannot run here; "" when it can."""
     absent = [program for program in programs if shutil.which(program) is None]
     if absent:
         return f"{', '.join(absent)} not installed (apt install docker.io podman runc busybox-static)"
@@ -87,7 +87,7 @@ def podman_network(bridge: str, subnet: str) -> dict[str, object]:
 
 
 class PodmanEngine:
-    """A podman service with folders and a socket of its own; it runs runc, with limits that need no rights.
+    """A podman service with its own folders and socket; it runs runc, with limits that need no privileges.
 
     With `uid` it is the service of that user, without root, in a folder that the user can reach. It sees a /dev/net/tun
     that the user may open, as machines with slirp4netns have it.
@@ -124,7 +124,7 @@ class PodmanEngine:
             os.chown(path, self.uid, self.uid)
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start it and wait until it accepts connections."""
         self.socket.unlink(missing_ok=True)
         service = [*self.command, "system", "service", "--time", "0", f"unix://{self.socket}"]
         with (self.folder / "log").open("ab") as log:
@@ -139,7 +139,7 @@ class PodmanEngine:
             time.sleep(0.02)
 
     def _as_user(self) -> list[str]:
-        """The words before a command that make it the user's, with a device of its own for slirp4netns."""
+        """The command prefix that runs a program as the user, with a tun device for slirp4netns."""
         if not self.uid:
             return []
         tun = self.folder / "tun"
@@ -157,18 +157,18 @@ class PodmanEngine:
         assert done.returncode == 0, done.stderr
 
     def run(self, *args: str, data: bytes | None = None) -> Done:
-        """The engine's own command line, on the same storage."""
+        """Run podman's command line on the same storage."""
         return subprocess.run(
             [*self.command, *args], input=data, capture_output=True, check=False, timeout=COMMAND_S, env=self.environ,
             user=self.uid, group=self.uid, extra_groups=() if self.uid else None, cwd=self.folder,
         )  # fmt: skip
 
     def containers(self) -> list[str]:
-        """Ids of all containers, ended ones included."""
+        """The ids of all containers, including exited ones."""
         return self.run("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
 
     def monitors(self) -> list[int]:
-        """The processes that podman keeps for each container, and for each command in one."""
+        """The conmon processes: one for each container and for each command in one."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -178,18 +178,18 @@ class PodmanEngine:
         return found
 
     def send(self, number: int) -> None:
-        """A signal to the service alone."""
+        """Send a signal to the service process only."""
         assert self.process
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the service as a crash would; what runs in containers goes on."""
+        """Kill the service with SIGKILL; containers keep running."""
         self.send(signal.SIGKILL)
         assert self.process
         self.process.wait(START_LIMIT_S)
 
     def stop(self) -> None:
-        """Remove all containers, and end."""
+        """Remove all containers and end the service."""
         self.run("rm", "--all", "--force", "--time", "0")
         if self.process:
             self.process.terminate()
@@ -205,7 +205,7 @@ class PodmanEngine:
 
 
 class DockerEngine:
-    """A dockerd with folders, a bridge and a socket of its own, that leaves the firewall alone.
+    """A dockerd with its own folders, bridge and socket that does not change the firewall.
 
     containerd is a process of its own, as Debian's services have it, so that killing dockerd kills nothing else.
     """
@@ -226,16 +226,16 @@ class DockerEngine:
 
     @property
     def endpoint(self) -> str:
-        """What the agent's configuration says."""
+        """The engine's endpoint for the agent's configuration."""
         return f"unix://{self.socket}"
 
     def spawn(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a program whose output goes to the log."""
+        """Start a program with its output in the log file."""
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start it and wait until it answers."""
         address = str(self.folder / "containerd.sock")
         if self.containerd is None:
             config = self.folder / "containerd.toml"
@@ -261,28 +261,28 @@ class DockerEngine:
         assert done.returncode == 0, done.stderr
 
     def run(self, *args: str, data: bytes | None = None) -> Done:
-        """The engine's own command line."""
+        """Run docker's command line."""
         command = ["docker", "--config", str(self.folder / "cli"), "--host", self.endpoint, *args]
         return subprocess.run(command, input=data, capture_output=True, check=False, timeout=COMMAND_S)
 
     def containers(self) -> list[str]:
-        """Ids of all containers, ended ones included."""
+        """The ids of all containers, including exited ones."""
         return self.run("ps", "--all", "--quiet", "--no-trunc").stdout.decode().split()
 
     def send(self, number: int) -> None:
-        """A signal to dockerd alone."""
+        """Send a signal to dockerd only."""
         assert self.process
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill dockerd as a crash would; what runs in containers goes on."""
+        """Kill dockerd with SIGKILL; containers keep running."""
         self.send(signal.SIGKILL)
         assert self.process
         self.process.wait(START_LIMIT_S)
         (self.folder / "pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Remove all containers, and end."""
+        """Remove all containers and end dockerd."""
         found = self.containers()
         if found:
             self.run("rm", "--force", *found)
@@ -294,24 +294,24 @@ class DockerEngine:
         unmount_below(self.folder)
 
     def save(self, image: str, path: str) -> None:
-        """Write an image to an archive, and forget it."""
+        """Save an image to an archive and remove it."""
         assert self.run("save", "-o", path, image).returncode == 0
         assert self.run("rmi", image).returncode == 0
 
 
 def ip(*arguments: str) -> None:
-    """One command of iproute2; that something is there or gone already is no matter."""
+    """Run one command of iproute2; "exists" and "does not exist" are no errors."""
     subprocess.run(["ip", *arguments], check=False, capture_output=True, timeout=10)
 
 
 def is_listening(path: Path) -> bool:
-    """Whether somebody takes connections at a socket."""
+    """Whether a Unix socket accepts connections."""
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0
 
 
 def unmount_below(folder: Path) -> None:
-    """Undo what an engine that was killed left mounted, the latest first."""
+    """Unmount everything below a folder, the latest mount first, after an engine was killed."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for path in reversed([each for each in mounts if each.startswith(f"{folder}/")]):
         subprocess.run(["umount", "--lazy", path], check=False, capture_output=True, timeout=10)

@@ -1,4 +1,4 @@
-"""etcd members on the loopback interface for tests and benchmarks: started, killed, stopped for a while, started again.
+"""etcd members on loopback for tests and benchmarks: start, kill, freeze and restart.
 
 They are plain child processes, so that they may outlive an event loop, and die with the process that started them.
 `missing` says why they cannot be had.
@@ -28,7 +28,7 @@ READY_LIMIT_S = 60.0
 
 
 def missing() -> str:
-    """Why no member can be started; empty when it can."""
+    """The reason why no member can be started; "" when one can."""
     return "" if shutil.which("etcd") else "etcd is not installed (apt install etcd-server)"
 
 
@@ -41,21 +41,21 @@ class LocalMember:
 
     @property
     def name(self) -> str:
-        """The name of the server whose member this is."""
+        """The name of the server that this member belongs to."""
         return self.config.name
 
     @property
     def endpoint(self) -> str:
-        """Where clients reach it."""
+        """The URL for clients."""
         return self.config.client_endpoint
 
     @property
     def pid(self) -> int:
-        """The process, while it runs."""
+        """The pid of its process."""
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it, with the data that it had."""
+        """Start it over its existing data."""
         assert self._process is None, self.name
         make_folders(self.config)
         with (Path(self.config.data_dir) / "etcd.log").open("ab") as output:
@@ -71,7 +71,7 @@ class LocalMember:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It answers nothing meanwhile, and goes on where it was afterwards."""
+        """Freeze it (SIGSTOP) during the block."""
         self._send(signal.SIGSTOP)
         try:
             wait_for(f"all threads of {self.name} stand still", lambda: has_stopped(self.pid))
@@ -80,7 +80,7 @@ class LocalMember:
             self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(timeout=END_LIMIT_S)
@@ -107,7 +107,7 @@ class LocalMember:
 
 
 def has_stopped(pid: int) -> bool:
-    """Whether every thread of a process has taken SIGSTOP."""
+    """Whether every thread of a process is stopped by SIGSTOP."""
     states = [
         (task / "stat").read_bytes().rpartition(b")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()
     ]
@@ -122,7 +122,7 @@ class LocalEtcd:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Where clients reach all of them."""
+        """The URLs of all members for clients."""
         return tuple(member.endpoint for member in self.members)
 
     def member(self, name: str) -> LocalMember:
@@ -154,7 +154,7 @@ def member_configs(count: int, folder: Path, *, quota_bytes: int = QUOTA_BYTES) 
 
 @contextmanager
 def local_etcd(count: int = 1, *, quota_bytes: int = QUOTA_BYTES) -> Iterator[LocalEtcd]:
-    """A cluster that runs and answers; its data lies in a short temporary folder, for the sake of its sockets."""
+    """Run a cluster during the block; its data is in a folder with a short path because of its sockets."""
     with tempfile.TemporaryDirectory(prefix="etcd-", ignore_cleanup_errors=True) as folder:
         configs = member_configs(count, Path(folder), quota_bytes=quota_bytes)
         etcd = LocalEtcd(tuple(LocalMember(config) for config in configs))

@@ -1,4 +1,4 @@
-"""A guest that answers: Debian's kernel with busybox and QEMU's guest agent in memory, put together here.
+"""A virtual machine that answers: Debian's kernel with busybox and QEMU's guest agent in an initramfs.
 
 The kernel and the agent come from Debian's packages (linux-image-cloud-amd64, qemu-guest-agent), installed or unpacked
 below `ROOTS`; nothing of them runs on the host.
@@ -31,7 +31,7 @@ DIRECTORY, FILE, LINK = 0o040755, 0o100755, 0o120777
 
 
 class GuestParts(NamedTuple):
-    """Files of the host: a kernel, its modules in the order of their loading, and the guest agent."""
+    """Files of this host: a kernel, its modules in load order, and the guest agent."""
 
     kernel: Path
     modules: tuple[Path, ...]
@@ -39,7 +39,7 @@ class GuestParts(NamedTuple):
 
 
 def find_parts() -> GuestParts | None:
-    """What is installed or unpacked here; None when something lacks."""
+    """The files installed or unpacked on this host; None when one is missing."""
     for root in ROOTS:
         for kernel in sorted((root / "boot").glob("vmlinuz-*"), reverse=True):
             drivers = root / "lib" / "modules" / kernel.name.removeprefix("vmlinuz-") / "kernel" / "drivers"
@@ -58,7 +58,7 @@ def libraries(program: Path) -> list[Path]:
 
 
 def initramfs(parts: GuestParts) -> bytes:
-    """The guest's files, which are its root."""
+    """The initramfs, which is the guest's root file system."""
     archive = CpioArchive()
     archive.add("init", INIT.format(modules=" ".join(MODULES)).encode())
     archive.add("bin/busybox", Path(shutil.which("busybox") or "").read_bytes())
@@ -75,7 +75,7 @@ def initramfs(parts: GuestParts) -> bytes:
 
 
 class CpioArchive:
-    """A cpio archive in the form that Linux unpacks."""
+    """A cpio archive in the format that Linux unpacks (newc)."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -83,7 +83,7 @@ class CpioArchive:
         self._count = 0
 
     def folder(self, name: str) -> None:
-        """A folder, after those above it."""
+        """Add a folder and its parents."""
         if name in ("", ".") or name in self._folders:
             return
         self.folder(os.path.dirname(name))
@@ -91,7 +91,7 @@ class CpioArchive:
         self._entry(name, DIRECTORY, b"")
 
     def add(self, name: str, data: bytes, *, mode: int = FILE) -> None:
-        """A file or a link."""
+        """Add a file or a symbolic link."""
         self.folder(os.path.dirname(name))
         self._entry(name, mode, data)
 
@@ -105,6 +105,6 @@ class CpioArchive:
         self._data += data + bytes(-(len(self._data) + len(data)) % 4)
 
     def packed(self) -> bytes:
-        """The whole, compressed."""
+        """The compressed archive."""
         self._entry("TRAILER!!!", 0, b"")
         return gzip.compress(bytes(self._data), 1)

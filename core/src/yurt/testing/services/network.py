@@ -1,4 +1,4 @@
-"""Machines of a test's own on one machine: network namespaces on a bridge, and what is cut between them.
+"""Simulates several machines on one: network namespaces on a bridge, with cuts between them.
 
 The host stands on the bridge too, so a test reaches every machine, whatever the machines think of each other. Needs
 root; everything goes at the end.
@@ -15,7 +15,7 @@ from yurt.testing.unique_ports import own_subnet
 
 
 class Network:
-    """A bridge `10.<x>.<y>.1/24` with machines `.2`, `.3` ... behind it."""
+    """A bridge `10.<x>.<y>.1/24` with machines at `.2`, `.3` ..."""
 
     def __init__(self) -> None:
         number, self._prefix = own_subnet()
@@ -36,7 +36,7 @@ class Network:
         _ip("link", "del", self.name)
 
     def machine(self) -> AgentHost:
-        """One more machine."""
+        """Add a machine."""
         number = len(self._machines) + 2
         address, namespace, link = f"{self._prefix}.{number}", f"{self.name}-{number}", f"{self.name}v{number}"
         _ip("netns", "add", namespace)
@@ -51,7 +51,7 @@ class Network:
 
     @contextmanager
     def cut(self, here: str, *others: str, incoming: bool = True, outgoing: bool = True) -> Iterator[None]:
-        """Drop what machine `here` gets from the others, and what it sends to them; until the end of the block."""
+        """Drop all packets between machine `here` and the others during the block."""
         rules = [("INPUT", "-s", other) for other in others if incoming]
         rules += [("OUTPUT", "-d", other) for other in others if outgoing]
         for rule in rules:
@@ -63,7 +63,7 @@ class Network:
                 self._iptables(here, "-D", rule)
 
     def _let_pass(self, action: str) -> None:
-        """A container engine on the host may have every bridge filtered and drop what it does not know."""
+        """Accept the bridge's packets: a container engine may filter all bridges and drop unknown traffic."""
         _run("iptables", "-w", action, "FORWARD", "-i", self.name, "-o", self.name, "-j", "ACCEPT")
 
     def _iptables(self, address: str, action: str, rule: tuple[str, str, str]) -> None:

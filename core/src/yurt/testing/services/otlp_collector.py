@@ -1,4 +1,4 @@
-"""A collector of traces for tests: takes spans over OTLP/HTTP on loopback."""
+"""A trace collector for tests: receives spans over OTLP/HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH: Final = "/v1/traces"
 
 
 class OtlpCollector:
-    """What was received; `status` is what the next requests are answered with."""
+    """The received spans; `status` is the HTTP status of the next answers."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -30,13 +30,13 @@ class OtlpCollector:
         return f"http://{self.address}{PATH}"
 
     def spans(self) -> list[Any]:
-        """All spans received."""
+        """All received spans."""
         return [span for part in self.requests for scope in part.scope_spans for span in scope.spans]
 
 
 @contextmanager
 def otlp_collector() -> Iterator[OtlpCollector]:
-    """A collector that runs in a thread."""
+    """Run a collector in a thread during the block."""
     collector = OtlpCollector()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""An image registry on loopback (Debian's docker-registry), for tests of pulling."""
+"""An image registry on loopback (Debian's docker-registry) for tests of image pulls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_S = 0.1
 
 
 class Registry:
-    """A registry that everybody may use, or only who knows the password."""
+    """A registry that is open or requires a password."""
 
     def __init__(self, folder: Path, *, is_open: bool) -> None:
         self.address = f"127.0.0.1:{quiet_port()}"
@@ -36,7 +36,7 @@ class Registry:
             self.process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=log, stderr=log)
 
     def push(self, engine: DockerEngine | PodmanEngine, name: str) -> str:
-        """Put a new image there under a name, and forget it here; the name to pull."""
+        """Push a new image under a name and remove the local copy; returns the name to pull."""
         full = f"{self.address}/{name}"
         imported = engine.run("import", "--change", f"LABEL name={full}", "-", full, data=busybox_archive())
         assert imported.returncode == 0, imported.stderr
@@ -55,13 +55,13 @@ class Registry:
         return engine.run("push", full).returncode == 0
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self.process.terminate()
         self.process.wait(START_LIMIT_S)
 
 
 def running_registry(folder: Path, *, is_open: bool) -> Iterator[Registry]:
-    """A registry for a test, or a skip that says what lacks."""
+    """Run a registry for a test; skips the test when a program is missing."""
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry is not installed (apt install docker-registry)")
     made = Registry(folder, is_open=is_open)

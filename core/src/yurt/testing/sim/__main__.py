@@ -1,4 +1,4 @@
-"""`python -m yurt.testing.sim`: replays a seed with its transcript, shrinks one that fails, or searches for hours."""
+"""`python -m yurt.testing.sim`: replays a seed with its transcript, shrinks a failing one, or searches for hours."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def look_for(name: str, *, limit_s: float = PLANTED_LIMIT_S) -> int:
-    """Run seeds with a planted bug until it is found, or until the CPU time is spent; 1 when it is not found."""
+    """Run seeds with a planted bug until it is found or the CPU time is used up; returns 1 when it is not found."""
     bug, spent_s = seeded_bugs.BUGS[name], 0.0
     for seed in range(1, sys.maxsize):
         report = run_plan(draw(seed, **bug.plan))
@@ -73,7 +73,7 @@ def look_for(name: str, *, limit_s: float = PLANTED_LIMIT_S) -> int:
 
 
 def show(report: Report, *, is_quiet: bool) -> None:
-    """Print the transcript, then what came of the run."""
+    """Print the transcript and the result of the run."""
     if not is_quiet:
         print("\n".join(report.transcript))
     if report.problem:
@@ -82,7 +82,7 @@ def show(report: Report, *, is_quiet: bool) -> None:
 
 
 def picture(report: Report) -> str:
-    """The last lines with a column for each agent and user, time downwards."""
+    """The last lines as columns, one for each agent and user, with time running downwards."""
     lines = [line.split(None, 2) for line in report.transcript[-PICTURE_LINES:]]
     names = list(dict.fromkeys(parts[1] for parts in lines))
     width = max(8, *(len(name) + 1 for name in names))
@@ -96,7 +96,7 @@ def picture(report: Report) -> str:
 
 
 def search(hours: float, path: Path) -> int:
-    """Run the seeds that follow those of the ledger, on two processes, until the CPU time is spent."""
+    """Run the seeds after those of the ledger, on two processes, until the CPU time is used up."""
     text = path.read_text("utf-8")
     rows = ledger.read_rows(text)
     machines = ledger.fingerprint(Path(yurt.__file__).parent)

@@ -1,4 +1,4 @@
-"""The agents of a simulated cluster: the real parts of a server's and of a client's agent, joined as `agent.node` does.
+"""The agents of a simulated cluster: the real parts of server and client agents, composed as `agent.node` does.
 
 What is left out of an agent: how servers find each other (they know each other's addresses from the start), plugins as
 packages (the driver is given), and the sockets of the HTTP API.
@@ -67,7 +67,7 @@ MANAGEMENT: Final = "5ec7e700-0000-4000-8000-00000000ac1d"
 
 @dataclass(frozen=True)
 class World:
-    """What all agents of a run share."""
+    """The parts that all agents of a run share."""
 
     loop: SimLoop
     network: SimNetwork
@@ -79,13 +79,13 @@ class World:
 
 
 class Directory:
-    """Servers that know each other from the start."""
+    """A fixed membership: all servers know each other from the start."""
 
     def __init__(self, members: tuple[Member, ...]) -> None:
         self._members = members
 
     def members(self) -> tuple[Member, ...]:
-        """All of them, by name."""
+        """All servers, by name."""
         return self._members
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
@@ -107,12 +107,12 @@ def member(name: str, host: str) -> Member:
 
 
 def _ignore(*_: object) -> None:
-    """No check listens."""
+    """The default of callbacks without a check."""
 
 
 @dataclass(frozen=True)
 class ServerChecks:
-    """The checks of a run that follow what its servers apply and restore."""
+    """The checks that follow what one server applies and restores."""
 
     applied: OnApplied = _ignore
     restored: OnRestored = _ignore
@@ -124,7 +124,7 @@ NO_SERVER_CHECKS: Final = ServerChecks()
 
 
 class SimServer(Server):
-    """A server that tells the checks what it applies, and leaves the interpreter's settings alone."""
+    """A server that reports applied commands to the checks and leaves the interpreter's settings alone."""
 
     def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, peers: Peers, checks: ServerChecks) -> None:
         super().__init__(config, env=env, log=log, peers=peers)
@@ -141,7 +141,7 @@ class SimServer(Server):
 
 
 class ServerAgent:
-    """One server's host: its disk outlives the processes of its agent."""
+    """The host of one server: its disk outlives the agent's processes."""
 
     def __init__(
         self, world: World, name: str, host: str, directory: Directory, *, has_own_etcd: bool = True,
@@ -240,7 +240,7 @@ class ServerAgent:
             await env.sleep(env.random() * READ_PAUSE_S)
 
     async def _read_some(self, server: SimServer, seen: int, *, count: int) -> int:
-        """Read so many events after an index; returns the index of the last one."""
+        """Read `count` events after an index; returns the index of the last one."""
         async with contextlib.aclosing(server.log.events.subscribe(seen + 1 if seen else 0)) as events:
             async for event in events:
                 self._checks.event(server, event, not seen)
@@ -251,17 +251,17 @@ class ServerAgent:
 
     @property
     def snapshots(self) -> list[Path]:
-        """The snapshots on its disk, the newest last."""
+        """The snapshots on its disk, oldest first."""
         return sorted((self._world.folder / self.name).rglob(f"*{snapshot_files.SUFFIX}"))
 
     async def call(self, method: str, path: str, body: bytes | None, *, token: str = "") -> Answer:
-        """One request to its HTTP API; raises ConnectionRefusedError or ConnectionResetError."""
+        """Send one request to its HTTP API; raises ConnectionRefusedError or ConnectionResetError."""
         if self.api is None or not self.is_up:
             raise ConnectionRefusedError("connection refused")
         return await self.api.call(method, path, body, {TOKEN_HEADER: token} if token else {})
 
     async def kill(self, *, with_host: bool = False) -> None:
-        """End the process as SIGKILL does, or the machine as a power loss does."""
+        """End the process as SIGKILL does, or the machine as a power failure does."""
         process, self.server, self.api = self.process, None, None
         if process is None or process.is_dead:
             return
@@ -273,13 +273,13 @@ class ServerAgent:
             self._log._folder.close()  # as the kernel closes what a process had open
 
     def power_on(self) -> None:
-        """The machine is back, with its etcd member and its agent."""
+        """Power the machine on: its etcd member and its agent start."""
         self._world.etcd.down.discard(self.host)
         self.start()
 
 
 class ClientAgent:
-    """One node: its tasks and its disk outlive the processes of its agent."""
+    """The host of one client: its tasks and its disk outlive the agent's processes."""
 
     def __init__(
         self, world: World, name: str, host: str, servers: tuple[str, ...], *, checks: RunChecks = NO_RUN_CHECKS
@@ -345,7 +345,7 @@ class ClientAgent:
             group.create_task(client.run(ready=asyncio.Event()), name="client")
 
     def _drivers(self, process: Process) -> dict[str, Driver]:
-        """The simulator's own driver, or the one that is tested."""
+        """The simulator's own driver, or the driver under test."""
         given, devices = self._world.foreign
         made: Driver
         if given is not None:
@@ -355,12 +355,12 @@ class ClientAgent:
         return {made.name: made}
 
     def _devices(self, process: Process) -> dict[str, DevicePlugin]:
-        """The device plugin that is tested, if any."""
+        """The device plugin under test; none by default."""
         given = self._world.foreign.devices
         return {} if given is None else {given.name: FaultyDevices(given, self.machine, process)}
 
     def _describe(self, config: ClientConfig, identity: NodeIdentity, attributes: Mapping[str, str]) -> Node:
-        """A small machine, the same in every run."""
+        """The node of a small machine, the same in every run."""
         address = NetworkResource(mode="host", device="eth0", ip=self.host, cidr=f"{self.host}/32", mbits=1000)
         return Node(
             id=identity.node_id,
@@ -381,7 +381,7 @@ class ClientAgent:
         )
 
     async def kill(self, *, with_host: bool = False) -> None:
-        """End the process as SIGKILL does: tasks run on. `with_host`: a power loss, which ends them too."""
+        """End the process as SIGKILL does; tasks keep running unless `with_host`, a power failure, ends them."""
         process = self.process
         if process is None or process.is_dead:
             return

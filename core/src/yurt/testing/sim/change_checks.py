@@ -1,4 +1,4 @@
-"""What the rows that one command changed must say together: quotas, gangs, reconnects, readiness and garbage.
+"""Invariants of the rows that one command changed: quotas, gangs, reconnects, readiness and garbage collection.
 
 C6 what a plan adds fits the quota, B6 a gang is placed whole, D3 of an allocation and its replacement one stays,
 E1 a node becomes ready once it has told of its allocations, D9 only what is over is collected. Each function gives
@@ -19,7 +19,7 @@ from yurt.structs.predicates import is_server_terminal, is_terminal
 
 
 def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: Changes) -> str:
-    """The first problem of the rows that a command changed."""
+    """The first violation in the rows that a command changed."""
     for change in changes:
         problem = ""
         if change.table == "nodes":
@@ -35,7 +35,7 @@ def problem_of(before: Snapshot, state: Snapshot, command: AnyCommand, changes: 
 
 
 def _of_node(before: Snapshot, change: Change) -> str:
-    """E1: a node that was lost, or is new, has reported its allocations when it becomes ready."""
+    """E1: a node that was lost or is new becomes ready only after it reported its allocations."""
     old, new = change.before, change.after
     if old is None or new is None or new.status != status.NODE_READY or old.status == status.NODE_READY:
         return ""
@@ -46,7 +46,7 @@ def _of_node(before: Snapshot, change: Change) -> str:
 
 
 def _of_collected(gone: Allocation, state: Snapshot) -> str:
-    """D9: what is collected is over."""
+    """D9: only ended objects are garbage-collected."""
     if is_terminal(gone):
         return ""
     return (
@@ -55,7 +55,7 @@ def _of_collected(gone: Allocation, state: Snapshot) -> str:
 
 
 def _of_quotas(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> str:
-    """C6: a plan that lets the usage of a quota grow stays within it; what it stops counts no more."""
+    """C6: a plan that raises the usage of a quota stays within its limits; stopped allocations do not count."""
     spaces = {each.after.namespace for each in allocs}
     names = {found.quota for each in spaces if (found := state.namespaces.get(each)) is not None and found.quota}
     for name in sorted(names):
@@ -71,14 +71,14 @@ def _of_quotas(before: Snapshot, state: Snapshot, allocs: Iterable[Change]) -> s
 
 
 def _wanted(state: Snapshot, namespaces: Iterable[str]) -> tuple[int, int]:
-    """The MHz and MiB of the allocations of some namespaces that are not over."""
+    """The MHz and MiB of all non-terminal allocations of some namespaces."""
     wanted = frozenset(namespaces)
     usages = [usage_of(each) for each in state.allocs.values() if each.namespace in wanted and not is_terminal(each)]
     return sum(each.cpu for each in usages), sum(each.memory for each in usages)
 
 
 def _of_gangs(state: Snapshot, allocs: Iterable[Change]) -> str:
-    """B6: a group with a gang has its least number of members whenever a plan adds one."""
+    """B6: after a plan that adds a member, a gang has at least its minimum of members."""
     for key in sorted({(a.after.namespace, a.after.job_id, a.after.task_group) for a in allocs if a.before is None}):
         job = state.jobs.get(key[:2])
         group = job.group(key[2]) if job is not None else None
@@ -95,7 +95,7 @@ def _of_gangs(state: Snapshot, allocs: Iterable[Change]) -> str:
 
 
 def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
-    """D3: when a plan keeps an allocation whose client is back, nothing of its name and version runs beside it."""
+    """D3: after a plan keeps a reconnected allocation, no other of its name and version runs."""
     for change in allocs:
         old, new = change.before, change.after
         is_kept = old is not None and len(new.alloc_states) > len(old.alloc_states)
@@ -112,6 +112,6 @@ def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
 
 
 def _is_alike(one: Allocation, other: Allocation) -> bool:
-    """Whether they are of one version, and in contact."""
+    """Whether two allocations have the same version and both clients are connected."""
     is_same = one.job is not None and other.job is not None and one.job.version == other.job.version
     return is_same and one.client_status != status.CLIENT_UNKNOWN

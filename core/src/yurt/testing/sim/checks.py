@@ -1,4 +1,4 @@
-"""What must hold at every commit, of every server and of every host; a violation ends the run.
+"""Invariants that hold at every commit, server and host; a violation ends the run.
 
 Commits are checked once, when the first server applies them, and compared on the others. Numbers are those of the list
 of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one leader in a term, A5 indexes only grow,
@@ -71,7 +71,7 @@ class Checks:
     # Commits.
 
     def applied(self, server: SimServer, command: AnyCommand, changes: Changes) -> None:
-        """A server has applied a command."""
+        """Check a command that a server has applied."""
         state = server.state
         index = state.index
         before = self._indexes.get(id(server), 0)
@@ -107,11 +107,11 @@ class Checks:
             _hold(not problem, problem)
 
     def _is_of_old_term(self, server: SimServer) -> bool:
-        """Whether a server that leads for itself stores something after a newer term began."""
+        """Whether a server still stores commands of its term after a newer term began."""
         return server.is_leader and server.leader.known.epoch < max(self._leaders)
 
     def _check_changes(self, state: Snapshot, changes: Changes) -> None:
-        """What the changed rows must say, and the nodes and jobs around them."""
+        """Check the changed rows, and the nodes and jobs around them."""
         nodes, jobs = dict[str, None](), dict[tuple[str, str], None]()
         for change in changes:
             if change.table == "allocs" and change.after is not None:
@@ -149,7 +149,7 @@ class Checks:
             self.completed.add(after.id)
 
     def _check_run_once(self, state: Snapshot, new: Allocation) -> None:
-        """D4: of one version of a batch job no name is placed again that completed, unless it was asked for."""
+        """D4: a completed batch allocation's name is not placed again in that version, unless requested."""
         job = new.job
         if job is None or job.type not in BATCHES:
             return
@@ -165,7 +165,7 @@ class Checks:
             )
 
     def _check_token(self, job: Job, index: int) -> None:
-        """D9: an idempotency token makes one job, for as long as that exists."""
+        """D9: an idempotency token creates one job while that job exists."""
         token = job.dispatch_idempotency_token
         if token:
             key = (job.namespace, job.parent_id, token)
@@ -175,7 +175,7 @@ class Checks:
             self._tokens[key] = job.id
 
     def restored(self, server: SimServer) -> None:
-        """A server has its state from a snapshot, the log, or another server."""
+        """Check a state that a server restored from a snapshot, the log or another server."""
         state = server.state
         self._indexes[id(server)] = state.index
         self._transcript.note(server.config.name.partition(".")[0], "restored", f"{state.index}")
@@ -184,7 +184,7 @@ class Checks:
             _hold(digest(known) == digest(state), f"A7 {server.config.name} restored another state at {state.index}")
 
     def leads(self, server: SimServer, epoch: int, now_s: float) -> None:
-        """A server leads in a term; each pending evaluation is somewhere at it (B2), or its end is being stored."""
+        """Check a server at the start of its term: it tracks each pending evaluation (B2), or stores its end."""
         known = self._leaders.setdefault(epoch, server.config.name)
         _hold(known == server.config.name, f"A3 {known} and {server.config.name} lead in term {epoch}")
         if server.term is not None:
@@ -197,11 +197,11 @@ class Checks:
     # Users and hosts.
 
     def acknowledge(self, index: int, what: str) -> None:
-        """A user was told that a command is stored at an index."""
+        """Record that a user was told the index at which a command is stored."""
         self.acknowledged[index] = what
 
     def started(self, host: SimHost, run: SimTaskRun) -> None:
-        """A host has started a task."""
+        """Check a task that a host has started."""
         self._transcript.note(host.name, "start", run.handle.task_id)
         self.starts[f"{run.alloc_id}/{run.task}"] += 1
         _hold(run.alloc_id not in self.completed, f"D4 completed allocation {run.alloc_id} is run again")
@@ -209,14 +209,14 @@ class Checks:
         _hold(len(twins) == 1, f"E3 task {run.task} of allocation {run.alloc_id} runs {len(twins)} times")
 
     def ended(self, host: SimHost, run: SimTaskRun) -> None:
-        """A task has ended."""
+        """Record in the transcript that a task has ended."""
         assert run.result is not None
         self._transcript.note(host.name, "end", f"{run.handle.task_id} {run.result.exit_code}")
 
     # The end.
 
     def finish(self, servers: Iterable[SimServer]) -> None:
-        """All servers have caught up."""
+        """Check the end of the run, when all servers have caught up."""
         found = {(server.state.index, digest(server.state)) for server in servers}
         _hold(len(found) == 1, f"A2 servers differ at the end: {sorted(found)}")
         for index, what in self.acknowledged.items():
@@ -225,13 +225,13 @@ class Checks:
 
 
 def is_explained(alloc: Allocation) -> bool:
-    """Whether an allocation that ended says why: an event of each task that began, or a description."""
+    """Whether an ended allocation tells why: by an event of each started task, or by a description."""
     states = [each for each in alloc.task_states.values() if each.started_at or each.finished_at]
     return bool(alloc.client_description or alloc.desired_description or states) and all(each.events for each in states)
 
 
 def check_room(node: Node, allocs: list[Allocation]) -> None:
-    """C1 and C2: what lives on a node fits, and nothing exclusive is given twice."""
+    """C1 and C2: the allocations of a node fit, and no exclusive resource is assigned twice."""
     usages = [usage_of(each) for each in allocs]
     resources, reserved = node.node_resources, node.reserved_resources
     cpu, memory = sum(each.cpu for each in usages), sum(each.memory for each in usages)
@@ -247,7 +247,7 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
 
 
 def check_drain(state: Snapshot, change: Change) -> None:
-    """D7: when a drain is reported as complete, nothing that counts is wanted on the node or runs there."""
+    """D7: when a drain is complete, no allocation that it must move is desired or runs on the node."""
     before, after = change.before, change.after
     is_ended = before is not None and before.drain_strategy is not None and after.drain_strategy is None
     if not is_ended or after.last_drain is None or after.last_drain.status != status.DRAIN_COMPLETE:
@@ -261,7 +261,7 @@ def check_drain(state: Snapshot, change: Change) -> None:
 
 
 def check_names(state: Snapshot, allocs: Iterable[Allocation]) -> None:
-    """D2: of one version no name is held twice, save by a pair of an allocation and its successor."""
+    """D2: no two allocations of one version share a name, except an allocation and its successor."""
     names = Counter(
         (each.name, each.node_id if _is_per_node(each) else "", each.job.version if each.job else 0)
         for each in allocs
@@ -280,7 +280,7 @@ def _has_successor(state: Snapshot, alloc: Allocation) -> bool:
 
 
 def _waits(command: RegisterJob) -> bool:
-    """Jobs that are only launched by something else have no evaluation."""
+    """Whether the job gets no evaluation at its registration: it is periodic or parameterized."""
     return command.job.periodic is not None or command.job.parameterized_job is not None
 
 
@@ -293,12 +293,12 @@ def _name_of(command: AnyCommand) -> str:
 
 
 def _rows_of(changes: Changes) -> Rows:
-    """The rows that a command wrote; comparing them costs much less than making texts of them."""
+    """The rows that a command wrote; comparing them is much cheaper than encoding them."""
     return [(change.table, change.key, change.after) for change in changes]
 
 
 def _digest_of(changes: Changes) -> bytes:
-    """A digest of the rows that a command wrote; texts hold every field."""
+    """A digest of the rows that a command wrote, over every field."""
     hasher = hashlib.blake2b(digest_size=8)
     for change in changes:
         hasher.update(repr((change.table, change.key, change.after)).encode())

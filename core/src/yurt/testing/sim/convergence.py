@@ -1,4 +1,4 @@
-"""Checks that a cluster settles once faults have stopped, and that nothing forbidden remains (B5, D1, D8, E4).
+"""Checks that a cluster settles after faults have stopped and that nothing forbidden remains (B5, D1, D8, E4).
 
 Every evaluation ends; a blocked one still finds no room when it is tried again; each job runs what it asks for or has
 a reason; servers and hosts agree on what runs.
@@ -24,14 +24,14 @@ IN_TIME = ", and has time left"
 
 
 def draining(servers: list[ServerAgent]) -> list[str]:
-    """The nodes whose drain has a deadline."""
+    """The nodes that have a drain with a deadline."""
     states = [agent.server.state for agent in servers if agent.server is not None]
     drains = [(each.name, each.drain_strategy) for each in max(states, key=lambda each: each.index).nodes.values()]
     return sorted(name for name, strategy in drains if strategy is not None and strategy.force_deadline)
 
 
 def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_devices: bool = False) -> list[str]:
-    """What is not settled now; `has_devices`: nodes have device plugins."""
+    """The reasons why the cluster has not settled; `has_devices`: nodes have device plugins."""
     states = [agent.server.state for agent in servers if agent.server is not None]
     if len({state.index for state in states}) != 1 or len(states) != len(servers):
         return ["servers have not caught up"]
@@ -89,7 +89,7 @@ def _problems_of_job(state: Snapshot, job: Job, now: UnixNano, limits: LimitsOf)
 
 
 def _is_halted(state: Snapshot, job: Job) -> bool:
-    """A deployment that failed, or that waits for its promotion, places nothing more."""
+    """Whether a deployment places nothing more: it failed or waits for its promotion."""
     deployment = state.latest_deployment(*job.key)
     if deployment is None:
         return False
@@ -98,7 +98,7 @@ def _is_halted(state: Snapshot, job: Job) -> bool:
 
 
 def _waits_for_room(state: Snapshot, deployment: Deployment) -> bool:
-    """Whether nothing of some group was ever placed: a deadline begins with the first placement, as in Nomad."""
+    """Whether some group was never placed: as in Nomad, a deadline begins with the first placement."""
     key = (deployment.namespace, deployment.job_id)
     is_blocked = any(each.status == status.EVAL_BLOCKED for each in state.evals.where("job", key))
     return is_blocked and any(
@@ -115,7 +115,7 @@ def _waits_for_promotion(deployment: Deployment) -> bool:
 
 
 def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]:
-    """Tasks without an allocation that wants them, and allocations that run nowhere."""
+    """Tasks without a desired allocation, and desired allocations that run nowhere."""
     found = []
     for client in clients:
         wanted = {each.id: each for each in state.allocs_of_node(client.node_id)}
@@ -133,7 +133,7 @@ def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]
 
 
 def problems_of_devices(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[str]:
-    """What differs between the devices of the nodes, their plugins and the servers."""
+    """Differences between the devices of the nodes, their plugins and the servers."""
     states = [agent.server.state for agent in servers if agent.server is not None]
     nodes = max(states, key=lambda each: each.index).nodes
     found = []

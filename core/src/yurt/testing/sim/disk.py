@@ -1,4 +1,4 @@
-"""The client's database on a simulated disk: real SQLite whose image outlives the process, as a file does.
+"""The client's database on a simulated disk: real SQLite whose file image outlives the process.
 
 A call is carried out some time after it was made, when the disk has synced it, and answered then. A process that ends
 before loses the call, or its transaction was committed and nobody was told. Calls are carried out in their order.
@@ -42,20 +42,20 @@ class SimDisk:
         return SimWorker(self, process, self._image)
 
     def lose(self) -> None:
-        """The disk is replaced by an empty one."""
+        """Replace the disk by an empty one."""
         self._image = None
 
     def sync_s(self) -> float:
-        """How long a sync takes."""
+        """The virtual time that a sync takes, in seconds."""
         return self._chance.uniform(*SYNC_S) + self.slow_s
 
     def is_committed_late(self) -> bool:
-        """Whether what was under way when its process ended was committed."""
+        """Whether the transaction in progress was committed when its process ended."""
         return self._chance.random() < 0.5
 
 
 class SimWorker:
-    """The database as one process has it open."""
+    """The open database of one process."""
 
     def __init__(self, disk: SimDisk, process: Process, image: sqlite3.Connection) -> None:
         self._disk = disk
@@ -94,7 +94,7 @@ class SimWorker:
         _give(answer, result, None)
 
     async def close(self) -> None:
-        """The image stays."""
+        """Close the database; the image remains."""
         self._failure = "the database is closed"
 
 

@@ -1,4 +1,4 @@
-"""A driver whose tasks are entries of a simulated host: they outlive the agent's process and end with the host.
+"""A driver whose tasks run on a simulated host: they outlive the agent's process and end with the host.
 
 What a job asks of a task is in its `config`: how long it runs and how it ends. What goes wrong beyond that is the
 nemesis's: starts that are slow or fail, calls that fail once, ends that are told late or as lost.
@@ -35,7 +35,7 @@ STOPPED = ExitResult(exit_code=130)
 
 
 class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task's course: seconds until it ends (0: never), and its exit code."""
+    """The behaviour of a task: seconds until it exits (0: never), and its exit code."""
 
     run_s: float = 0.0
     exit_code: int = 0
@@ -57,7 +57,7 @@ class SimTaskRun:
 
 @dataclass
 class DriverFaults:
-    """How often the driver of a host misbehaves; all 0 once faults have stopped."""
+    """The rates at which a host's driver misbehaves; all 0 once faults have stopped."""
 
     start_fails: float = 0.0
     start_slow: float = 0.0
@@ -66,12 +66,12 @@ class DriverFaults:
 
 
 def _ignore(*_: object) -> None:
-    """No check listens."""
+    """The default of callbacks without a check."""
 
 
 @dataclass(frozen=True)
 class RunChecks:
-    """The checks that follow every run of a task."""
+    """The checks of every run of a task."""
 
     started: Callable[[SimHost, SimTaskRun], None] = _ignore
     ended: Callable[[SimHost, SimTaskRun], None] = _ignore
@@ -83,7 +83,7 @@ NO_RUN_CHECKS: Final = RunChecks()
 
 
 class SimHost:
-    """Where the tasks of one node run."""
+    """The machine on which the tasks of one node run."""
 
     def __init__(self, loop: SimLoop, name: str, seed: int, *, checks: RunChecks = NO_RUN_CHECKS) -> None:
         self.name = name
@@ -97,13 +97,13 @@ class SimHost:
         self._checks = checks
 
     def start(self, request: TaskRequest) -> SimTaskRun:
-        """Begin a run of the simulator's own driver."""
+        """Start a run for the simulator's own driver."""
         assert request.task_id not in self.runs, f"{request.task_id} is started twice on {self.name}"
         config: SimConfig = request.config
         return self.begin(request, request.task_id, run_s=config.run_s, exit_code=config.exit_code)
 
     def begin(self, request: TaskRequest, key: str, *, run_s: float, exit_code: int) -> SimTaskRun:
-        """Begin a run under a key; it ends by itself after `run_s` seconds, if any."""
+        """Start a run under a key; with `run_s` it ends by itself after so many seconds."""
         handle = TaskHandle(driver=NAME, task_id=key, pid=1000 + len(self.runs))
         run = SimTaskRun(
             alloc_id=request.alloc_id,
@@ -125,7 +125,7 @@ class SimHost:
             self.end(key, result)
 
     def end(self, task_id: str, result: ExitResult) -> None:
-        """A run ends, by itself or because it was stopped; nothing happens when it has ended."""
+        """End a run, by itself or because it was stopped; does nothing when it has ended."""
         run = self.runs.get(task_id)
         if run is not None and run.result is None:
             run.result = result
@@ -133,7 +133,7 @@ class SimHost:
             run.ended.set()
 
     def crash(self) -> None:
-        """The host is gone, and with it every task."""
+        """End the host and all its tasks."""
         for task_id in tuple(self.runs):
             self.end(task_id, KILLED)
         self.runs.clear()
@@ -148,7 +148,7 @@ ISOLATING: Final = Capabilities(exec=True, finds_by_id=True, fs_isolation="image
 
 
 class SimDriver:
-    """The driver as one process of the agent has it loaded; `capabilities` say what it pretends to do for tasks."""
+    """The driver as one agent process loads it; `capabilities` are what it claims to support."""
 
     name = NAME
     task_config = SimConfig
@@ -161,12 +161,12 @@ class SimDriver:
         self._closed = asyncio.Event()
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """Healthy, for ever."""
+        """Healthy, without changes."""
         yield Fingerprint(health=HEALTHY, attributes={f"driver.{NAME}.version": "1"})
         await self._closed.wait()
 
     async def _pass(self, *, may_fail: bool = True) -> None:
-        """The way to the driver and what goes wrong on it."""
+        """Delay a call, and at random fail it; calls of a dead process never return."""
         await asyncio.sleep(self._host.chance.uniform(0.0005, 0.01))
         if self._process.is_dead:
             await asyncio.Event().wait()
@@ -179,7 +179,7 @@ class SimDriver:
         return self._host.runs[task_id]
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start it, slowly or not at all."""
+        """Start the task after a delay, or fail."""
         host, chance = self._host, self._host.chance
         await self._pass(may_fail=False)
         if chance.random() < host.faults.start_slow:
@@ -195,14 +195,14 @@ class SimDriver:
         return run.handle
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Find it on the host, also by its id alone."""
+        """Find the task on the host, by its handle or by its id alone."""
         await self._pass()
         if handle.task_id not in self._host.runs:
             raise NotFound(f"no task {handle.task_id}")
         self._known.add(handle.task_id)
 
     async def wait_task(self, task_id: str) -> ExitResult:
-        """Its end; now and then the driver has lost it."""
+        """Wait for the task's end; at random the driver has lost it."""
         run = self._run(task_id)
         await run.ended.wait()
         if self._process.is_dead:
@@ -213,12 +213,12 @@ class SimDriver:
         return run.result
 
     async def signal_task(self, task_id: str, signal: str) -> None:
-        """Signals change nothing."""
+        """Accept the signal, without an effect."""
         await self._pass()
         self._run(task_id)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """End it before the time-out, or kill it then."""
+        """Stop the task within the time limit, or kill it then."""
         await self._pass()
         run = self._run(task_id)
         if run.result is None:
@@ -237,7 +237,7 @@ class SimDriver:
         self._known.discard(task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """A fixed use."""
+        """A fixed usage."""
         self._run(task_id)
         return TaskStats(at=UnixNano(0), rss_bytes=4096, pids=1)
 

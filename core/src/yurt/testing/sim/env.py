@@ -1,4 +1,4 @@
-"""The `Env` of a simulated process: the loop's clock with the process's own error, and chance from the seed."""
+"""The `Env` of a simulated process: the loop's clock with the process's own skew, and seeded randomness."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SimEnv:
         self._random = random.Random(f"env {seed} {process.name}")
 
     def now(self) -> UnixNano:
-        """The process's wall clock, which may be wrong."""
+        """The process's wall clock, with its skew."""
         return UnixNano(START_NS + round((self._loop.time() + self._process.clock_skew_s) * NANOSECONDS))
 
     def monotonic(self) -> float:
@@ -43,17 +43,17 @@ class SimEnv:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait on virtual time."""
+        """Wait in virtual time."""
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """As `asyncio.timeout`, on virtual time."""
+        """As `asyncio.timeout`, in virtual time."""
         return asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Call a function later on virtual time."""
+        """Call a function later in virtual time."""
         return self._loop.call_later(seconds, function)
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function as work in a thread."""
+        """Run a function as work in a simulated thread."""
         return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""An etcd cluster with a member on each server's host: its guarantees, and what can go wrong with them.
+"""A simulated etcd cluster with a member on each server's host: etcd's guarantees, and the faults they allow.
 
 What was acknowledged stays. A call may time out or fail with its change stored or not; only reading tells. While the
 leader's member is gone or cut off from most others, nothing is answered, until another one is elected. A member that
@@ -32,7 +32,7 @@ CLIENT_PORT = 2379
 
 
 class SimEtcd:
-    """The cluster; `hosts` are the addresses of its members, in the order of their ids."""
+    """The cluster; `hosts` are the addresses of its members in the order of their ids."""
 
     def __init__(self, network: SimNetwork, hosts: tuple[str, ...], seed: int) -> None:
         self.store = EtcdStore()
@@ -60,22 +60,22 @@ class SimEtcd:
         return EtcdChannel(self, endpoint.partition("://")[2].rpartition(":")[0])
 
     def endpoint(self, host: str) -> str:
-        """Where the member of a host is reached."""
+        """The endpoint of the member on a host."""
         return f"http://{host}:{CLIENT_PORT}"
 
     # Who can do what.
 
     def is_joined(self, one: str, other: str) -> bool:
-        """Whether two members reach each other."""
+        """Whether two members can reach each other."""
         is_cut = self._network.is_cut(one, other) or self._network.is_cut(other, one)
         return not is_cut and not {one, other} & self.down
 
     def has_majority(self, host: str) -> bool:
-        """Whether a member reaches most of them, itself included."""
+        """Whether a member can reach a majority, itself included."""
         return host not in self.down and sum(self.is_joined(host, each) for each in self.hosts) > len(self.hosts) // 2
 
     def is_serving(self, host: str) -> bool:
-        """Whether a member can have calls carried out now; may elect another leader."""
+        """Whether a member can serve calls now; may elect another leader."""
         if not self.down and not self._network.cut:
             return True
         if not self.has_majority(self.leader):
@@ -94,13 +94,13 @@ class SimEtcd:
             self.lead(self._chance.choice(able))
 
     def lead(self, host: str) -> None:
-        """Have a member lead."""
+        """Make a member the leader."""
         self.leader, self.term = host, self.term + 1
 
     # Calls.
 
     async def ask(self, host: str, service: str, name: str, request: Message, timeout_s: float) -> Message:
-        """One call of the running process to a member; raises AioRpcError."""
+        """Send one call of the running process to a member; raises AioRpcError."""
         self.calls += 1
         if name == "Status":  # asked many times a second, and answered by the member alone
             return await self._own_status(host)
@@ -145,7 +145,7 @@ class SimEtcd:
         return self._status(host)
 
     async def _never(self) -> None:
-        """The caller learns nothing: the call times out, or etcd says that it cannot tell."""
+        """Leave the outcome of a call unknown: it times out, or etcd answers that it cannot tell."""
         if self._chance.random() < 0.5:
             await asyncio.sleep(self._chance.uniform(0.05, 1.0))
             raise _error("UNAVAILABLE", "etcdserver: request timed out, possibly due to connection lost")
@@ -208,7 +208,7 @@ class SimEtcd:
         )
 
     def _notify(self, before: int) -> None:
-        """Wake the watches of what changed after a revision; the others have seen it."""
+        """Wake the watches of the keys changed after a revision."""
         changed = [event.kv.key for _, event in self.store.events_after(before, b"", FOREVER)]
         for watch in self._watches:
             if any(is_within(key, watch.key, watch.range_end) for key in changed):
@@ -241,21 +241,21 @@ class SimEtcd:
         raise _error("UNAVAILABLE", "Socket closed")
 
     def _changes_for(self, watch: Watch) -> list[Message]:
-        """What a watch has not seen yet, which it has seen then."""
+        """The changes that a watch has not received; marks them as received."""
         watch.moved.clear()
         found = [event for _, event in self.store.events_after(watch.seen, watch.key, watch.range_end)]
         watch.seen = max(watch.seen, self.store.revision)
         return found
 
     def fail_host(self, host: str) -> None:
-        """A member's host is gone."""
+        """Take a member down with its host."""
         self.down.add(host)
         for watch in self._watches:
             watch.moved.set()
 
 
 class Watch:
-    """What a watch wants, and up to which revision it knows everything."""
+    """The key range of a watch, and the revision up to which it has received all changes."""
 
     def __init__(self, create: Message, seen: int) -> None:
         self.key = create.key
@@ -295,7 +295,7 @@ class EtcdChannel:
 
 
 class WatchCall:
-    """A watch under way."""
+    """An open watch."""
 
     def __init__(self, etcd: SimEtcd, host: str) -> None:
         self._etcd = etcd
@@ -303,14 +303,14 @@ class WatchCall:
         self._create: Message = None
 
     async def write(self, request: Message) -> None:
-        """Say what is watched."""
+        """Send the watch request."""
         self._create = request.create_request
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self._etcd.watch(self._host, self._create)
 
     def cancel(self) -> None:
-        """End it; whoever reads has stopped already."""
+        """End the watch; its reader has stopped already."""
 
 
 def _error(code: str, details: str) -> grpc.aio.AioRpcError:

@@ -1,4 +1,4 @@
-"""etcd's keys as its API defines them: revisions, transactions, compaction. Pure; checked against a real etcd.
+"""etcd's key space as its API defines it: revisions, transactions, compaction. Pure; checked against a real etcd.
 
 One write moves the revision by one, whatever number of keys it changes; a deletion that finds nothing moves nothing.
 """
@@ -16,7 +16,7 @@ FOREVER = b"\0"
 
 
 class EtcdError(Exception):
-    """What etcd refuses, by the name of its gRPC status."""
+    """A refusal by etcd, with the name of its gRPC status."""
 
     def __init__(self, code: str, details: str) -> None:
         super().__init__(details)
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class EtcdStore:
-    """The keys, and what happened since the last compaction."""
+    """The keys, and the events since the last compaction."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -48,22 +48,22 @@ class EtcdStore:
         }  # fmt: skip
 
     def call(self, name: str, request: Message) -> Message:
-        """Carry out a call of the service KV; raises EtcdError."""
+        """Execute a call of the service KV; raises EtcdError."""
         return self._now[name](request)
 
     def header(self) -> Message:
-        """The header of an answer."""
+        """The header of a response."""
         return message("ResponseHeader", revision=self.revision)
 
     def events_after(self, revision: int, key: bytes, range_end: bytes) -> Iterator[tuple[int, Message]]:
-        """What happened to keys after a revision, in order, each with its revision."""
+        """The events after a revision, in order, each with its revision."""
         start = bisect_right(self._events, revision, key=lambda event: event[0])
         for at, event in self._events[start:]:
             if is_within(event.kv.key, key, range_end):
                 yield at, event
 
     def range(self, request: Message) -> Message:
-        """Keys in order."""
+        """The keys of a range request, in order."""
         keys = self._found(request.key, request.range_end)
         shown = keys[: request.limit] if request.limit else keys
         return message(
@@ -132,7 +132,7 @@ class EtcdStore:
         return message("TxnResponse", header=self.header(), succeeded=is_met, responses=responses)
 
     def _operate(self, operation: Message, before: int) -> Message:
-        """One operation of a transaction that began at revision `before`; all its writes share the next one."""
+        """One operation of a transaction at revision `before`; all its writes share the next revision."""
         kind = operation.WhichOneof("request")
         if kind == "request_range":
             return message("ResponseOp", response_range=self.range(operation.request_range))
@@ -149,7 +149,7 @@ class EtcdStore:
         return message("ResponseOp", response_delete_range=answer)
 
     def _holds(self, compare: Message) -> bool:
-        """Whether a condition of a transaction is met; without the key its numbers are 0, and no value is equal."""
+        """Whether a transaction's condition holds; the numbers of a missing key are 0 and its value equals none."""
         row = self._rows.get(compare.key)
         target = compare.WhichOneof("target_union") or "mod_revision"
         if target == "value":
@@ -170,7 +170,7 @@ class EtcdStore:
 
 
 def _check_branch(branch: Sequence[Message]) -> None:
-    """A key is put once, and not deleted in the same branch."""
+    """Refuse a branch that puts a key twice, or puts and deletes it."""
     puts = [each.request_put.key for each in branch if each.WhichOneof("request") == "request_put"]
     removed = [each.request_delete_range for each in branch if each.WhichOneof("request") == "request_delete_range"]
     is_removed = any(is_within(key, gone.key, gone.range_end) for gone in removed for key in puts)
@@ -179,7 +179,7 @@ def _check_branch(branch: Sequence[Message]) -> None:
 
 
 def is_within(key: bytes, first: bytes, range_end: bytes) -> bool:
-    """Whether a key is one of those that a request names."""
+    """Whether a key is in the range of a request."""
     if not range_end:
         return key == first
     return key >= first and (range_end == FOREVER or key < range_end)

@@ -1,4 +1,4 @@
-"""The devices of a simulated machine, as a device plugin's library sees them, and what must hold of them.
+"""The devices of a simulated machine, as a device plugin's library sees them, and their invariants.
 
 Devices work, break, vanish and come back, whatever agents do. Checked are: no device is held by two tasks that run
 (C2), a reservation is repeatable (P1) and gives exactly the devices of its claim (P2), and once the machine is at rest
@@ -23,7 +23,7 @@ Key = tuple[str, str]
 
 @dataclass
 class DeviceFaults:
-    """How often calls of a device plugin misbehave."""
+    """The rates at which calls of a device plugin misbehave."""
 
     fails: float = 0.0
     hangs: float = 0.0
@@ -49,7 +49,7 @@ class Hardware:
         self._changed = asyncio.Event()
 
     def set_state(self, device: str, state: str) -> None:
-        """Let a device break, vanish, or work again."""
+        """Break a device, make it vanish, or repair it."""
         if self.states[device] != state:
             self.states[device] = state
             self.changes += 1
@@ -57,20 +57,20 @@ class Hardware:
             changed.set()
 
     def mend(self) -> None:
-        """Let every device work, and the plugin's calls too."""
+        """Repair all devices, and stop the faults of the plugin's calls."""
         self.faults = DeviceFaults()
         for device in IDS:
             self.set_state(device, WORKS)
 
     async def wait_change(self, seen: int) -> None:
-        """Wait until devices have changed more often than that."""
+        """Wait until the devices have changed more than `changes` times."""
         while self.changes == seen:
             await self._changed.wait()
 
     # What must hold.
 
     def reserved(self, claim: DeviceClaim, given: Reservation, again: Reservation, seen: Iterable[str] | None) -> None:
-        """A plugin has answered twice for one claim; `seen` are the devices that the reservation gives access to."""
+        """Check two answers of a plugin for one claim; `seen` are the devices that the reservation gives."""
         if given != again:
             self._report(f"P1 {self.host}: one claim on {claim.ids} is answered by {given} and by {again}")
         if seen is not None and sorted(seen) != sorted(claim.ids):
@@ -79,7 +79,7 @@ class Hardware:
         self.claims[claim.alloc_id, claim.task_name] = tuple(whole)
 
     def started(self, key: Key, live: Sequence[Key]) -> None:
-        """A task has started beside others that run."""
+        """Check a started task against those that run."""
         mine = set(self.claims.get(key, ()))
         for other in live:
             both = mine & set(self.claims.get(other, ())) if other != key else set()
@@ -87,7 +87,7 @@ class Hardware:
                 self._report(f"C2 {self.host}: {sorted(both)} are held by two tasks that run: {key} and {other}")
 
     def problems(self, node: Node, live: Iterable[Key]) -> list[str]:
-        """What differs between the hardware, the plugin and the servers, of a machine that should be at rest."""
+        """Differences between the hardware, the plugin and the servers, on a machine at rest."""
         known = {each.id: each.healthy for group in node.node_resources.devices for each in group.instances}
         found = [
             f"P3 {self.host}: {device} {'works' if state == WORKS else 'does not work'}, and the servers know it as "
@@ -107,5 +107,5 @@ def _told(is_healthy: bool | None) -> str:
 
 
 def states_of(hardware: Hardware) -> Mapping[str, str]:
-    """The devices that can be seen now, each with the reason why it does not work."""
+    """The visible devices, each with the reason why it does not work."""
     return {device: state for device, state in hardware.states.items() if state != GONE}

@@ -38,7 +38,7 @@ SHAPE = LoadShape(lanes=2, width=4, bursts=5)
 
 
 class SimClients(Clients):
-    """Clients of simulated servers; `finish` ends the lanes after the objects that they have begun."""
+    """Clients of simulated servers; `finish` lets each lane finish the object it has begun."""
 
     def __init__(self, servers: Sequence[ServerAgent], plan: Plan) -> None:
         # The garbage collector takes jobs away, of which the models know nothing.
@@ -68,7 +68,7 @@ class SimClients(Clients):
             self.recorded.append(Recorded(kind, drive.key, await drive.run(SHAPE)))
 
     def finish(self) -> None:
-        """Begin no further object."""
+        """Let lanes begin no more objects."""
         self.is_over = True
 
     async def send(self, session: object, kind: Kind, plan: Operation, *, is_stale: bool = False) -> Operation | None:

@@ -1,4 +1,4 @@
-"""What agents take from the machine beside `Env` and the loop, replaced for the time of a run.
+"""Replaces, for one run, the parts of the machine that agents use besides `Env` and the event loop.
 
 Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, RSA
 keys, and the system's randomness, which makes nonces and secrets.
@@ -20,21 +20,21 @@ from yurt.server.keys import keyring
 
 
 class NoHeapKeeper:
-    """Leaves Python's collector alone: it is one for all servers of the run."""
+    """Leaves CPython's cyclic collector alone, which all servers of the run share."""
 
     written = 0
 
     def start(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     freeze = pause = restore_defaults = start
 
     async def run(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 async def no_networks(_: NetworkSettings) -> Offered:
-    """A machine that offers no group networks."""
+    """A network manager that supports no group networks."""
     return Offered()
 
 
@@ -43,7 +43,7 @@ _new_pem = keyring._new_pem
 
 @functools.cache
 def _signing_key() -> bytes:
-    """One RSA key for all runs of this process: making one takes as long as seconds of a small cluster."""
+    """One RSA key for all runs of this process: generating a key costs as much as simulating seconds."""
     return _new_pem()
 
 

@@ -1,4 +1,4 @@
-"""The HTTP API without sockets: requests enter an agent's application as parsed calls, answers leave it as bytes."""
+"""The HTTP API without sockets: requests enter an agent's application already parsed, answers leave it as bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BODY_MAX = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an agent answered."""
+    """The status, headers and body of an agent's answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; the text where it is none."""
+        """The body as JSON; as text when it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -41,7 +41,7 @@ class Answer:
 
 
 class _Writer(AbstractStreamWriter):
-    """Keeps what the application writes."""
+    """Collects what the application writes."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -53,35 +53,35 @@ class _Writer(AbstractStreamWriter):
         self.data += chunk
 
     async def drain(self) -> None:
-        """Nothing is full."""
+        """Never waits."""
 
     def enable_compression(self, *_: Any, **__: Any) -> None:
-        """Nothing is compressed."""
+        """Ignored."""
 
     def enable_chunking(self) -> None:
-        """Nothing is in chunks."""
+        """Ignored."""
 
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
-        """They are in the response."""
+        """Ignored: the response holds the headers."""
 
     def send_headers(self) -> None:
-        """They are in the response."""
+        """Ignored: the response holds the headers."""
 
 
 class _Transport(asyncio.Transport):
     """The connection of a caller on the agent's own machine."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Where it comes from."""
+        """The caller's address."""
         return ("127.0.0.1", 40_000) if name == "peername" else default
 
     def is_closing(self) -> bool:
-        """It stays open until the answer."""
+        """Never: it stays open until the answer."""
         return False
 
 
 class _Protocol(asyncio.Protocol):
-    """The protocol of such a connection, as far as requests ask it."""
+    """The part of aiohttp's protocol that requests use."""
 
     ssl_context = None
     peername = ("127.0.0.1", 40_000)
@@ -93,14 +93,14 @@ class _Protocol(asyncio.Protocol):
         self.transport = _Transport()
 
     def pause_reading(self) -> None:
-        """The body is here as a whole."""
+        """Ignored: the whole body is present."""
 
     def resume_reading(self, **_: Any) -> None:
-        """The same."""
+        """Ignored."""
 
 
 class SimApi:
-    """The API of one server's agent. Calls run as work of its process, and end with that."""
+    """The API of one server's agent; calls run as tasks of its process and end with it."""
 
     def __init__(self, loop: SimLoop, process: Process) -> None:
         self.app: web.Application | None = None
@@ -108,7 +108,7 @@ class SimApi:
         self._process = process
 
     async def call(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """One request; raises ConnectionResetError when the agent ends before it has answered."""
+        """Send one request; raises ConnectionResetError when the agent dies before it has answered."""
         app, process = self.app, self._process
         if app is None or process.is_dead:
             raise ConnectionRefusedError("connection refused")
@@ -124,7 +124,7 @@ class SimApi:
         return answer
 
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
-        """A request that another agent passes on (`OwnApi`)."""
+        """A request that another agent forwards (`OwnApi`)."""
         data = b"".join([piece async for piece in body]) if request.has_body else None
         headers = {FORWARDED: BY_CLIENT} | dict(request.headers) | {ORIGIN: sealed_origin(request.origin)}
         assert self.app is not None

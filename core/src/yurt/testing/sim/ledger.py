@@ -1,4 +1,4 @@
-"""The record of clean cluster-hours, kept in docs/sim-ledger.md: which seeds ran on which state machines.
+"""The ledger of clean cluster-hours in docs/sim-ledger.md: which seeds ran on which version of the state machines.
 
 The count belongs to the code: a change to a state machine begins it anew. `MACHINES` are the folders whose content
 makes up the fingerprint.
@@ -21,7 +21,7 @@ HEAD: Final = "| state machines | seeds | clean cluster-hours | CPU-hours | fail
 
 
 class Row(Value, rename=None):
-    """The runs of one version of the state machines, by the first and the last of its consecutive seeds."""
+    """Runs of one version of the state machines, with the first and last of their consecutive seeds."""
 
     machines: str
     first: int
@@ -32,7 +32,7 @@ class Row(Value, rename=None):
 
     @property
     def text(self) -> str:
-        """The row of the table."""
+        """The row as a line of the table."""
         failing = ", ".join(map(str, self.failing)) or "none"
         return f"| `{self.machines}` | {self.first}-{self.last} | {self.clean_h:.2f} | {self.cpu_h:.2f} | {failing} |"
 
@@ -61,13 +61,13 @@ def read_rows(text: str) -> list[Row]:
 
 
 def with_rows(text: str, rows: Sequence[Row]) -> str:
-    """The ledger with these rows; the text around them stays."""
+    """The ledger's text with these rows in its table."""
     table = "\n".join([HEAD, *(row.text for row in rows)])
     return text.replace(_between(text), f"\n{table}\n")
 
 
 def with_run(row: Row, seed: int, *, virtual_s: float, cpu_s: float, is_clean: bool) -> Row:
-    """The row after one more run."""
+    """The row, extended by one run."""
     return replace(
         row,
         last=seed,

@@ -1,4 +1,4 @@
-"""An asyncio event loop on virtual time: it never waits, it moves its clock to the next timer.
+"""An asyncio event loop in virtual time: instead of waiting, it advances its clock to the next timer.
 
 Callbacks run in the order in which they became due, timers of one time in the order in which they were set. What runs
 in threads elsewhere runs here on the loop, at times drawn from the seed: it begins later and its result is delivered
@@ -31,11 +31,11 @@ TRACE_LETTERS = 2_000
 
 
 class Stuck(AssertionError):
-    """Nothing is due and nobody has finished: every task waits for another one."""
+    """A deadlock: every task waits and no timer is due."""
 
 
 class Process:
-    """One agent between its start and its end."""
+    """One run of an agent, from start to end."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,7 +55,7 @@ PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simula
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose place in a set depends on its number and not on its address."""
+    """A task whose hash is its number instead of its address, so that sets of tasks iterate reproducibly."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], *, loop: SimLoop, **options: Any) -> None:
         self.number = next(loop.numbers)
@@ -66,7 +66,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class Threads:
-    """How long work in threads takes, in virtual seconds."""
+    """The virtual durations of work in threads."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -74,7 +74,7 @@ class Threads:
         """Until when the threads of a process are slow, as on a disk that hardly answers."""
 
     def delay_s(self, process: Process | None, now_s: float) -> float:
-        """Until the work begins, or until its result is delivered."""
+        """The delay until work begins, or until its result is delivered."""
         draw = self._chance.random()
         if process is not None and self.slow_until.get(process.name, 0.0) > now_s:
             return 0.05 + draw * 1.5
@@ -82,7 +82,7 @@ class Threads:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """The loop; `failures` holds what nobody handled."""
+    """The event loop; `failures` collects unhandled exceptions."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """One turn: what is ready, or else what is due next."""
+        """One turn: the ready callbacks, or else the next timer."""
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
@@ -137,15 +137,15 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """Cancelled timers are dropped when they come up."""
+        """Do nothing: cancelled timers are dropped when they are due."""
 
     def _write_to_self(self) -> None:
-        """There is no other thread that the loop would have to be woken by."""
+        """Do nothing: no other thread has to wake the loop."""
 
     # Processes.
 
     def _hold(self, handle: events.Handle) -> bool:
-        """Whether the callback waits because its process is paused."""
+        """Whether the callback is held back because its process is paused."""
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
         if process is None or not process.is_paused:
             return False
@@ -153,13 +153,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return True
 
     def pause(self, process: Process) -> None:
-        """Stop a process, as SIGSTOP does."""
+        """Pause a process, as SIGSTOP does."""
         if not process.is_paused:
             process.is_paused = True
             self.paused += 1
 
     def resume(self, process: Process) -> None:
-        """Let a paused process go on; what became due meanwhile comes first."""
+        """Resume a paused process; callbacks held back meanwhile run first."""
         if process.is_paused:
             process.is_paused = False
             self.paused -= 1
@@ -167,7 +167,7 @@ class SimLoop(asyncio.BaseEventLoop):
             process.held.clear()
 
     async def kill(self, process: Process) -> None:
-        """End a process as SIGKILL does: from now on nothing that it does has an effect."""
+        """End a process as SIGKILL does: nothing that it does has an effect any more."""
         process.is_dead = True
         self.resume(process)
         for _ in range(20):
@@ -178,7 +178,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def create_task(self, coro: Any, *, name: Any = None, context: Any = None, **options: Any) -> Any:
-        """A task of the process that creates it."""
+        """Create a task of the current process."""
         task = SimTask(coro, loop=self, name=name, **options) if context is None else SimTask(
             coro, loop=self, name=name, context=context, **options
         )  # fmt: skip
@@ -189,14 +189,14 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def spawn(self, process: Process | None, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """A task of another process."""
+        """Create a task of another process."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         task: asyncio.Task[Any] = self.create_task(coro, name=name, context=context)
         return task
 
     def run_process(self, process: Process, coro: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run the main task of a process; when it fails by itself, the run fails."""
+        """Run the main task of a process; its unexpected failure fails the run."""
 
         def look(task: asyncio.Task[Any]) -> None:
             if not task.cancelled() and task.exception() is not None and not process.is_dead:
@@ -210,7 +210,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        """Run a blocking function later, and deliver its result later still."""
+        """Run a blocking function after a delay, and deliver its result after another."""
         process, future = PROCESS.get(), self.create_future()
 
         def deliver(result: Any, error: BaseException | None) -> None:
@@ -235,7 +235,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There are no threads."""
+        """Do nothing: there are no threads."""
 
     # Sockets.
 
@@ -244,24 +244,24 @@ class SimLoop(asyncio.BaseEventLoop):
         return await self.network.connect(protocol_factory, str(host), int(port))
 
     async def sock_accept(self, sock: Any) -> Any:
-        """The next connection at a simulated listening socket."""
+        """Accept the next connection of a simulated listening socket."""
         return await sock.accept()
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
-        """Carry an accepted connection."""
+        """Attach a protocol to an accepted connection."""
         return sock.carry(protocol_factory)
 
     # Failures.
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Note what nobody handled; it fails the run."""
+        """Record an unhandled exception, which fails the run."""
         process, error = PROCESS.get(), context.get("exception")
         if process is None or not process.is_dead:
             self.failures.append(f"{self._now_s:.6f} {context.get('message')}: {error!r}")
 
 
 def run_on(loop: SimLoop, main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end on a fresh loop, and close that."""
+    """Run a coroutine to its end on a new loop, and close the loop."""
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(main)

@@ -1,4 +1,4 @@
-"""The nemesis: injects faults at random times, each for a while, and heals all of them at the end.
+"""The nemesis: injects faults at random times, each for a limited time, and heals all of them at the end.
 
 Most servers and their etcd members stay up and joined most of the time; now and then they do not.
 """
@@ -45,7 +45,7 @@ class Nemesis:
         """Servers of which a snapshot was damaged."""
 
     async def run(self) -> None:
-        """Strike until cancelled."""
+        """Inject faults until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await asyncio.sleep(self._chance.expovariate(1 / self._plan.fault_pause_s))
@@ -71,7 +71,7 @@ class Nemesis:
                 await healing
 
     async def calm(self) -> None:
-        """Heal everything, and start whoever is down."""
+        """Heal all faults, and start every process that is down."""
         for key in tuple(self._open):
             await self._heal(key)
         self._world.network.cut.clear()
@@ -85,7 +85,7 @@ class Nemesis:
                 client.start()
 
     async def _strike(self, kind: str) -> tuple[str, Heal | None]:
-        """Do it: its key, "" where it cannot be done now, and how it is healed; None where it is over at once."""
+        """Inject a fault; returns its key ("": impossible now) and its cure (None: nothing to heal)."""
         if kind == "damage-snapshot":
             return await self._strike_snapshot()
         if kind.endswith("-server") or kind == "cut-one-way":
@@ -99,7 +99,7 @@ class Nemesis:
     # Servers.
 
     def _spared(self) -> bool:
-        """Whether another server can be taken while most are left."""
+        """Whether another server can be taken down while a majority remains."""
         hurt = {key.partition(" ")[2] for key in self._open if "-server " in key or key.startswith("damage-")}
         return len(hurt) + 1 <= (len(self._servers) - 1) // 2 or self._chance.random() < OUTAGE
 
@@ -127,7 +127,7 @@ class Nemesis:
                 return f"{kind} {agent.name}", self._cut(agent.host, others, is_mutual=False)
 
     async def _strike_snapshot(self) -> tuple[str, Heal | None]:
-        """Kill a server and damage its newest snapshot: one of a minority, and each once, for others must be whole."""
+        """Kill a server and damage its newest snapshot; a majority keeps undamaged snapshots."""
         victims = [each for each in self._servers[: (len(self._servers) - 1) // 2] if each.name not in self._damaged]
         agent = self._chance.choice(victims) if victims else None
         is_free = agent is not None and self._spared() and not any(agent.name in other for other in self._open)
@@ -267,7 +267,7 @@ class Nemesis:
 
 
 async def _quietly(work: Awaitable[None]) -> None:
-    """Do what may be refused while nobody leads."""
+    """Run an action that may be refused while there is no leader."""
     try:
         await work
     except YurtError:

@@ -1,4 +1,4 @@
-"""The network between simulated hosts: ordered byte streams that are slow, stall, and end.
+"""The network between simulated hosts: ordered byte streams that may be slow, stall or end.
 
 A connection is TCP as its ends see it. Bytes arrive in order. A lost packet is a delay. While a direction is cut its
 bytes wait; the sender's kernel gives the connection up after `SILENCE_S` (as `rpc.wire` sets it), unless the cut is
@@ -24,7 +24,7 @@ HIGH_WATER, LOW_WATER = 256 * 1024, 64 * 1024
 
 
 class SimNetwork:
-    """Hosts, who listens there, and which directions are cut or slow."""
+    """The hosts, their listening sockets, and the directions that are cut or slow."""
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self.loop = loop
@@ -39,7 +39,7 @@ class SimNetwork:
         self._open: dict[Transport, None] = {}
 
     def listen(self, host: str, port: int) -> Listening:
-        """Listen as the running process; raises OSError when its port is taken."""
+        """Listen for the running process; raises OSError when its port is in use."""
         found = self._listening.get((host, port))
         if found is not None and not found.process.is_dead:
             raise OSError(98, "Address already in use")
@@ -54,18 +54,18 @@ class SimNetwork:
             del self._listening[(listening.host, listening.port)]
 
     def delay_s(self, source: str, target: str) -> float:
-        """How long one message takes."""
+        """The delay of one message, in seconds."""
         delay = self.chance.uniform(*LATENCY_S) + self.slow.get(source, 0.0) + self.slow.get(target, 0.0)
         if self.loss and self.chance.random() < self.loss:
             delay += self.chance.uniform(*RETRANSMIT_S)
         return delay
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing passes in a direction."""
+        """Whether a direction is cut."""
         return bool(self.cut) and source != target and (source, target) in self.cut
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
-        """A connection from the running process's host; hangs while a direction is cut."""
+        """Connect from the running process's host; waits while a direction is cut."""
         process = PROCESS.get()
         assert process is not None, "only a process connects"
         source = host_of(process)
@@ -83,21 +83,21 @@ class SimNetwork:
         return near, protocol
 
     def has_opened(self, transport: Transport) -> None:
-        """Note a connection's end."""
+        """Record an open end of a connection."""
         self._open[transport] = None
 
     def has_closed(self, transport: Transport) -> None:
-        """Forget it."""
+        """Forget an end of a connection."""
         self._open.pop(transport, None)
 
     def end_process(self, process: Process, *, is_silent: bool) -> None:
-        """The connections of a process that ended; with `is_silent` its host is gone and nobody is told."""
+        """End a dead process's connections; with `is_silent` (its host died) no peer is notified."""
         for transport in tuple(self._open):
             if transport.process is process:
                 transport.vanish(is_silent=is_silent)
 
     def reset_some(self, probability: float) -> int:
-        """End connections at random, as a middlebox does; how many."""
+        """Reset random connections, as a middlebox does; returns their number."""
         found = [each for each in self._open if self.chance.random() < probability]
         for transport in found:
             transport.break_off()
@@ -119,11 +119,11 @@ class Listening:
         self._offered: asyncio.Queue[Accepted] = asyncio.Queue()
 
     def offer(self, accepted: Accepted) -> None:
-        """A connection to take."""
+        """Queue a connection."""
         self._offered.put_nowait(accepted)
 
     async def accept(self) -> tuple[Accepted, tuple[str, int]]:
-        """The next connection and its address."""
+        """Accept the next connection; returns it with its address."""
         accepted = await self._offered.get()
         return accepted, (accepted.source, 40_000)
 
@@ -137,23 +137,23 @@ class Listening:
 
 
 class Accepted:
-    """A connection that was taken and is not carried yet."""
+    """A connection that was accepted but has no protocol yet."""
 
     def __init__(self, transport: Transport, source: str) -> None:
         self.source = source
         self._transport = transport
 
     def setsockopt(self, *_: Any) -> None:
-        """Every connection is watched for silence."""
+        """Ignored: every connection detects dead peers."""
 
     def carry(self, factory: Callable[[], Any]) -> tuple[Any, Any]:
-        """Begin to carry it."""
+        """Attach a protocol."""
         protocol = factory()
         self._transport.carry(protocol)
         return self._transport, protocol
 
     def close(self) -> None:
-        """Refuse it."""
+        """Reset it."""
         self._transport.close()
 
 
@@ -189,19 +189,19 @@ class Transport(asyncio.Transport):
     # What protocols call.
 
     def carry(self, protocol: Any) -> None:
-        """Begin: the protocol gets what has arrived."""
+        """Attach the protocol, which receives the data that has arrived."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._call(self._give)
 
     def write(self, data: Any) -> None:
-        """Send bytes."""
+        """Send bytes in order."""
         if self._is_closing or self._is_gone or self.process.is_dead:
             return
         self._send(bytes(data))
 
     def close(self) -> None:
-        """End the connection after what was written."""
+        """Close the connection after the written data is sent."""
         if not self._is_closing and not self._is_gone:
             self._is_closing = True
             if not self.process.is_dead:
@@ -213,20 +213,20 @@ class Transport(asyncio.Transport):
         self.close()
 
     def is_closing(self) -> bool:
-        """Whether it was closed here."""
+        """Whether this end was closed."""
         return self._is_closing or self._is_gone
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Buffer arriving data."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Deliver buffered and arriving data."""
         self._is_paused = False
         self._call(self._give)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The other end's address; nothing else is known."""
+        """The address of the peer; None for everything else."""
         return (self.other.host, 40_000) if name == "peername" else default
 
     # The way there.
@@ -242,14 +242,14 @@ class Transport(asyncio.Transport):
             self._plan(self._loop.time())
 
     def _plan(self, since_s: float) -> None:
-        """Deliver the next message after its delay; `since_s` is when it was sent first."""
+        """Deliver the next message after its delay; `since_s` is the time of the first attempt."""
         now_s = self._loop.time()
         at_s = max(self._last_s, now_s + self._network.delay_s(self.host, self.other.host))
         self._last_s = at_s
         self._loop.call_at(at_s, self._pass_on, max(since_s, now_s - SILENCE_S))
 
     def _pass_on(self, since_s: float) -> None:
-        """Deliver everything, unless the direction is cut or the other host is gone."""
+        """Deliver all messages that are due, unless the direction is cut or the other host is down."""
         if self._is_gone:
             self._under_way.clear()
             return
@@ -298,14 +298,14 @@ class Transport(asyncio.Transport):
             protocol.connection_lost(None)
 
     def break_off(self) -> None:
-        """Both ends learn that the connection has failed, each from its own kernel."""
+        """Fail both ends; each learns it from its own kernel."""
         for end in (self, self.other):
             end._under_way.clear()
             if not end._is_gone and not end.process.is_dead:
                 end._call(end._lose)
 
     def vanish(self, *, is_silent: bool) -> None:
-        """The process has ended."""
+        """End this end with its process."""
         self._under_way.clear()
         self._network.has_closed(self)
         if is_silent:

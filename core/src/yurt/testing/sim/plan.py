@@ -1,4 +1,4 @@
-"""What one seed runs: its size, which users' actions and which faults it has, and how often (swarm testing).
+"""The plan of a seed: cluster size, user actions and faults, with their rates (swarm testing).
 
 Each seed leaves some features and faults out: bugs hide where everything happens at once, as much as where little
 does. A plan can be made smaller by hand or by `shrink` and run again with the same seed.
@@ -28,7 +28,7 @@ OF_DEVICES: Final = ("device-breaks", "device-fails")
 
 
 class Plan(Value, rename=None):
-    """A run. Seconds are virtual; `fault_pause_s` is the mean time between two faults."""
+    """The plan of a run. Seconds are virtual; `fault_pause_s` is the mean time between two faults."""
 
     seed: int
     servers: int = 3
@@ -53,7 +53,7 @@ class Plan(Value, rename=None):
 
 
 def draw(seed: int, **fixed: object) -> Plan:
-    """The plan of a seed; `fixed` replaces what was drawn."""
+    """Draw the plan of a seed; `fixed` replaces drawn fields."""
     chance = random.Random(f"plan {seed}")
     features = _some(chance, FEATURES, at_least=5)
     if not {"service", "batch", "system", "sysbatch"} & set(features):
@@ -77,7 +77,7 @@ def draw(seed: int, **fixed: object) -> Plan:
 
 
 def _some(chance: random.Random, names: tuple[str, ...], *, at_least: int) -> tuple[str, ...]:
-    """A random part of the names, in their order."""
+    """A random subset of the names, in order."""
     share = chance.choice((0.25, 0.5, 0.8, 1.0))
     found = {name for name in names if chance.random() < share}
     found |= set(chance.sample(names, at_least))

@@ -56,7 +56,7 @@ START_S = 60.0
 
 @dataclass
 class Report:
-    """What came of a run; `problem` is "" for a clean one."""
+    """The result of a run; `problem` is "" for a clean one."""
 
     plan: Plan
     problem: str
@@ -69,12 +69,12 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing was wrong."""
+        """Whether the run found no problem."""
         return not self.problem
 
 
 class Cluster:
-    """The agents of a run and who acts on them."""
+    """The agents of a run, its users and its nemesis."""
 
     def __init__(self, plan: Plan, loop: SimLoop, folder: Path, foreign: Foreign = NOTHING_FOREIGN) -> None:
         hosts = tuple(f"10.0.0.{number + 1}" for number in range(plan.servers))
@@ -112,7 +112,7 @@ class Cluster:
             raise Violation(problem)
 
     def _noted(self, check: Callable[P, None]) -> Callable[P, None]:
-        """A check whose violation ends the run, and not the code that it looks at."""
+        """Wrap a check so that a violation ends the run instead of the code under check."""
 
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
@@ -123,7 +123,7 @@ class Cluster:
         return run
 
     async def run(self) -> None:
-        """From the first start to the settled end; raises Violation."""
+        """Run from the first start until the cluster has settled; raises Violation."""
         agents: list[AnyAgent] = [*self.servers, *self.clients]
         for agent in agents:
             agent.start()
@@ -161,12 +161,12 @@ class Cluster:
         return is_led and all(map(_is_ready, self.clients))
 
     def _not_ready(self) -> str:
-        """Who is not ready."""
+        """The names of the agents that are not ready."""
         found = [each.name for each in self.servers if each.server is None or not each.server.leader_name]
         return ", ".join([*found, *(each.name for each in self.clients if not _is_ready(each))])
 
     async def _watch(self, seconds: float) -> None:
-        """Let time pass, and end the run early when something is wrong."""
+        """Let time pass; ends the run early at the first problem."""
         end_s = self.loop.time() + seconds
         while self.loop.time() < end_s:
             await asyncio.sleep(LOOK_OFTEN_S)
@@ -190,7 +190,7 @@ class Cluster:
                 raise Violation(f"{text} within {limit_s:g} s: {self._not_ready()}")
 
     async def _end_drains(self) -> None:
-        """D7: a drain with a deadline ends, whatever it waits for."""
+        """D7: a drain with a deadline completes."""
         end_s = self.loop.time() + self.plan.calm_s
         while left := draining(self.servers):
             if self.loop.time() > end_s:
@@ -198,7 +198,7 @@ class Cluster:
             await self._watch(LOOK_S)
 
     async def _break_devices(self) -> None:
-        """P3: the servers learn of a device of each node that breaks while nothing else fails."""
+        """P3: the servers learn that a device of each node breaks while nothing else fails."""
         for client in self.clients:
             client.machine.hardware.set_state(IDS[0], "it is too hot")
         end_s = self.loop.time() + self.plan.calm_s
@@ -210,7 +210,7 @@ class Cluster:
             client.machine.hardware.mend()
 
     async def _settle(self) -> None:
-        """Everything must come to rest within the plan's time; what is left then is told."""
+        """Wait for the cluster to settle within the plan's time; raises what is left then."""
         end_s, has_devices = self.loop.time() + self.plan.calm_s, self.world.foreign.devices is not None
         while problems := problems_of(self.servers, self.clients, has_devices=has_devices):
             if self.loop.time() > end_s and (problems := [each for each in problems if not each.endswith(IN_TIME)]):
@@ -223,14 +223,14 @@ def _is_ready(client: ClientAgent) -> bool:
 
 
 class _Errors(logging.Handler):
-    """Notes failures that the code logged and did not expect."""
+    """A log handler that collects unexpected failures."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(logging.ERROR)
         self._loop = loop
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Fail the run for an exception that is none of the closed set; what a dead process says is nobody's."""
+        """Fail the run for a logged exception outside the closed set; logs of dead processes are ignored."""
         process = PROCESS.get()
         error = record.exc_info[1] if record.exc_info else None
         if error is None or isinstance(error, YurtError) or (process is not None and process.is_dead):
@@ -240,7 +240,7 @@ class _Errors(logging.Handler):
 
 
 def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
-    """Run a plan, perhaps with a third party's plugins; never raises for what the run found."""
+    """Run a plan, optionally with third-party plugins; problems found are in the report, never raised."""
     loop, begin = SimLoop(plan.seed), time.process_time()
     folder = Path(tempfile.mkdtemp(prefix="yurt-sim-", dir=MEMORY if MEMORY.is_dir() else None))
     errors, logger = _Errors(loop), logging.getLogger("yurt")
@@ -280,7 +280,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
 
 
 def told(report: Report) -> str:
-    """What came of a run, and how it is run again."""
+    """The result of a run as text, with the command that repeats it."""
     head = (
         f"seed {report.plan.seed}: {report.problem or 'clean'}\n  digest {report.digest}, {report.index} commits, "
         f"{report.virtual_s:.0f} s virtual, {report.cpu_s:.1f} s of CPU"
@@ -296,7 +296,7 @@ def _warned(loop: SimLoop, text: str) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> str:
-    """The first failure within groups."""
+    """The first exception within nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             return _first(error)

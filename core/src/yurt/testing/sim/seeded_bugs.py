@@ -1,4 +1,4 @@
-"""Bugs planted on purpose: the simulator must find each of them, or it would find no real one like it.
+"""Planted bugs: a check that the simulator would find a real bug of each kind.
 
 A bug is one or more replacements of text in modules of Yurt. They are made while the modules are imported, in a process
 of their own (`install`), so the source on disk never changes. A text that no longer occurs exactly once fails
@@ -22,18 +22,18 @@ BUGS: Final[dict[str, Bug]] = {**log.BUGS, **state.BUGS, **scheduling.BUGS, **cl
 
 
 class _Loader(importlib.abc.SourceLoader):
-    """Loads a module with its replacements."""
+    """An import loader that applies the replacements of a bug."""
 
     def __init__(self, path: str, patches: Sequence[Patch]) -> None:
         self._path = path
         self._patches = patches
 
     def get_filename(self, fullname: str) -> str:
-        """The file on disk."""
+        """The path of the module's file."""
         return self._path
 
     def get_data(self, path: str) -> bytes:
-        """The changed source; compiled code is never taken from disk."""
+        """The patched source; bytecode caches are never read."""
         if not path.endswith(".py"):
             raise OSError(path)
         with open(path, encoding="utf-8") as file:
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def changed(source: str, patches: Sequence[Patch]) -> str:
-    """The source with its replacements; raises ValueError where a text does not occur exactly once."""
+    """Apply the replacements to a source; raises ValueError when a text does not occur exactly once."""
     for patch in patches:
         if source.count(patch.old) != 1:
             raise ValueError(f"{patch.module} has {source.count(patch.old)} times: {patch.old}")
@@ -65,7 +65,7 @@ def changed(source: str, patches: Sequence[Patch]) -> str:
 
 
 def install(name: str) -> None:
-    """Plant a bug in this process, before the modules are imported."""
+    """Plant a bug in this process; the modules must not be imported yet."""
     patches = BUGS[name].patches
     early = {patch.module for patch in patches} & sys.modules.keys()
     assert not early, f"imported before the bug was planted: {sorted(early)}"

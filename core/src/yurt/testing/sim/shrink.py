@@ -17,7 +17,7 @@ SHORTEST_S = 10.0
 
 
 def kind_of(problem: str) -> str:
-    """What failed: the number of the invariant, or the last line of a traceback up to its values."""
+    """The kind of a failure: an invariant's number, or a traceback's last line up to its values."""
     last = problem.strip().splitlines()[-1]
     return last.split(" ", 1)[0] if last[:1].isalpha() and last[1:2].isdigit() else last.split(":", 1)[0]
 
@@ -25,7 +25,7 @@ def kind_of(problem: str) -> str:
 def shrink(
     report: Report, run: Run, *, runs_max: int = RUNS_MAX, tell: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """The smallest report that was found with the same kind of failure."""
+    """The smallest report found with the same kind of failure."""
     wanted, best, runs = kind_of(report.problem), report, 0
     is_smaller = True
     while is_smaller and runs < runs_max:
@@ -43,7 +43,7 @@ def shrink(
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    """Plans with less, the largest steps first."""
+    """Smaller plans, with the largest reductions first."""
     if plan.active_s > SHORTEST_S:
         yield replace(plan, active_s=max(SHORTEST_S, plan.active_s / 2))
     for field in ("faults", "features"):

@@ -1,4 +1,4 @@
-"""What happened in a run, line by line, with a digest over all lines by which two runs are compared."""
+"""The transcript of a run, line by line, with a digest by which two runs are compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.testing.sim.loop import SimLoop
 
 
 class Transcript:
-    """Lines `seconds who what`; `counts` says how often each kind of thing happened."""
+    """Lines `seconds who what`; `counts` holds the number of lines of each kind."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.lines: list[str] = []
@@ -18,7 +18,7 @@ class Transcript:
         self._hasher = hashlib.blake2b(digest_size=16)
 
     def note(self, who: str, kind: str, text: str = "") -> None:
-        """One line."""
+        """Add one line."""
         line = f"{self._loop.time():12.6f} {who:<10} {kind} {text}".rstrip()
         self.lines.append(line)
         self.counts[kind] += 1

@@ -1,4 +1,4 @@
-"""Looks at a cluster from outside now and then: readers of events, what the log still holds, and leaks.
+"""Periodic checks from outside the cluster: event readers, the trimmed log, and leaks.
 
 A6 a reader of events gets each one in order, or is told that some are missing; A1 what was deleted of the log is in the
 snapshots of most servers; A4 the leader's duties run once; E9 agents at rest have no more tasks and open files than
@@ -24,13 +24,13 @@ FILES_OF_AGENT = 12
 
 
 class EventReaders:
-    """What the readers of the servers' events got."""
+    """The events that the readers of all servers have received."""
 
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
 
     def got(self, server: SimServer, event: Event, is_first: bool) -> str:
-        """The problem with one more event; "" when it is the next one."""
+        """Check one more event; returns the problem, "" when it is the next event."""
         last = self._last.get(id(server), 0)
         self._last[id(server)] = event.index
         if is_first or event.index == last + 1:
@@ -39,7 +39,7 @@ class EventReaders:
 
 
 class TrimmedLog:
-    """Compares what is left of the log with the servers' snapshots."""
+    """Compares the remaining log with the servers' snapshots."""
 
     def __init__(self, etcd: SimEtcd, servers: list[ServerAgent]) -> None:
         self._etcd = etcd
@@ -50,7 +50,7 @@ class TrimmedLog:
         """The newest snapshot that each server ever had."""
 
     def problem(self) -> str:
-        """What was deleted too early; "" for nothing."""
+        """The entries that were trimmed too early; "" for none."""
         for server in self._servers:
             found = server.snapshots
             self._saved[server.name] = max(self._saved[server.name], int(found[-1].stem) if found else 0)

@@ -1,4 +1,4 @@
-"""Users: each asks a random server for a random thing, waits for the answer, and goes on.
+"""Simulated users: each sends random requests to random servers, one after the other.
 
 What they ask is in the plan's features. What they were told is remembered: a write that was acknowledged at an index
 must be the log's command at that index (A1).
@@ -55,7 +55,7 @@ class Users:
         """The highest index that each user was told of a list."""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Send requests until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._plan.users):
                 group.create_task(self._live(f"user{number + 1}"))
@@ -67,7 +67,7 @@ class Users:
             await getattr(self, f"_{action.replace('-', '_')}")(name)
 
     async def ask(self, user: str, method: str, path: str, body: Any = None) -> Answer | None:
-        """One request to a random server; None when its outcome is unknown."""
+        """Send one request to a random server; None when the outcome is unknown."""
         agent = self._chance.choice(self._servers)
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -80,7 +80,7 @@ class Users:
         return answer
 
     async def begin(self) -> None:
-        """What users need before they act: a management token, and a quota on their namespace."""
+        """Create what users need: a management token, and a quota on their namespace."""
         if self._token:
             await self._until_done("/v1/acl/bootstrap", {"BootstrapSecret": self._token})
         if "quota" in self._plan.features:
@@ -96,7 +96,7 @@ class Users:
         raise Violation(f"PUT {path} is not carried out while nothing fails")
 
     def _quota_document(self, size: int) -> dict[str, Any]:
-        """A quota of so many allocations of the middle size."""
+        """A quota for `count` allocations of medium size."""
         return {
             "Name": QUOTA,
             "Limits": [{"Region": REGION, "RegionLimit": {"CPU": 400 * size, "MemoryMB": 512 * size}}],
@@ -106,7 +106,7 @@ class Users:
         await self.ask(user, "PUT", "/v1/quota", self._quota_document(self._chance.choice((3, 5, 9, 20))))
 
     async def _lists(self, user: str) -> None:
-        """Read a list: no index that this user is told of it is lower than an earlier one (A5)."""
+        """Read a list and check its index: never lower than an earlier one of this user (A5)."""
         path = self._chance.choice(LISTS)
         answer = await self.ask(user, "GET", path)
         if answer is None or answer.status != 200:
@@ -122,7 +122,7 @@ class Users:
         return f"{self._chance.choice(self._kinds)}-{self._chance.randrange(JOBS_OF_A_KIND)}"
 
     def _document(self, job_id: str) -> dict[str, Any]:
-        """A version of a job: another count, size or course."""
+        """A version of a job: another count, size or behaviour."""
         chance, kind = self._chance, job_id.partition("-")[0]
         is_batch = kind in ("batch", "sysbatch")
         run_s = chance.choice((1, 5, 40)) if is_batch else chance.choice((0, 0, 0, 60))
@@ -191,7 +191,7 @@ class Users:
         await self.ask(user, "PUT", f"/v1/job/{job_id}/evaluate", {"JobID": job_id})
 
     async def _dispatch(self, user: str) -> None:
-        """Dispatch a parameterized job with a token; each token makes one job at most."""
+        """Dispatch a parameterized job with an idempotency token, which may create one job only."""
         job_id = "dispatched"
         if self._chance.random() < 0.3:
             document = self._document("batch-0") | {
@@ -248,7 +248,7 @@ class Users:
         await self.ask(user, "PUT", path, body)
 
     async def settle_nodes(self) -> None:
-        """Let every node take allocations again, so that nothing waits for an operator."""
+        """Make every node eligible again, so that nothing waits for an operator."""
         for client in self._clients:
             for _ in range(20):
                 body = {"DrainSpec": None, "MarkEligible": True}

@@ -1,1 +1,1 @@
-"""Clusters without processes: models of clients and users, shared logs and connections under a test's control."""
+"""Clusters without processes: models of clients and users, shared logs and connections that a test controls."""

@@ -1,4 +1,4 @@
-"""A cluster without a server: a state that moves by the scheduler's plans and by clients that do what they are told."""
+"""A cluster without servers: a state that changes by the scheduler's plans and by obedient clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDS = 60
 
 
 class PlannedCluster:
-    """A state that moves by the scheduler's plans and by clients that do what they are told."""
+    """A state that changes by the scheduler's plans and by clients that carry them out."""
 
     def __init__(self, nodes: int = 6) -> None:
         self.state = Snapshot.empty()
@@ -43,7 +43,7 @@ class PlannedCluster:
         self.do(c.RegisterJob(job=job))
 
     def evaluate(self, job: Job, trigger: Trigger = status.TRIGGER_JOB_REGISTER, eval_id: str = "") -> bool:
-        """One evaluation; whether it changed anything."""
+        """Run one evaluation; returns whether it changed anything."""
         self.now = UnixNano(self.now + seconds(1))
         evaluation = Evaluation(
             id=eval_id or factories.new_id(),
@@ -62,7 +62,7 @@ class PlannedCluster:
         return not made.plan.is_empty
 
     def clients_act(self, job: Job, healthy: bool = True) -> None:
-        """Stopped allocations end, pending ones run and become healthy."""
+        """Let clients act: stopped allocations end, pending ones run and become healthy."""
         updates = []
         for alloc in self.state.allocs_of_job(job.namespace, job.id):
             if is_client_terminal(alloc):
@@ -80,12 +80,12 @@ class PlannedCluster:
             self.do(c.UpdateAllocsFromClient(updates=tuple(updates), now=self.now))
 
     def end(self, alloc: Allocation, client_status: ClientStatus) -> None:
-        """One allocation ends by itself."""
+        """End one allocation by itself."""
         failed = client_status == status.CLIENT_FAILED
         self.do(c.UpdateAllocsFromClient(updates=(self._told(alloc, client_status, "dead", failed),), now=self.now))
 
     def settle(self, job: Job) -> int:
-        """Evaluate until nothing changes; how many rounds it took."""
+        """Evaluate until nothing changes; returns the number of rounds."""
         for number in range(ROUNDS):
             is_changed = self.evaluate(job)
             self.least_live = min(self.least_live or 10**9, len(self.live(job)))
@@ -95,11 +95,11 @@ class PlannedCluster:
         raise AssertionError("the scheduler keeps changing its mind")
 
     def live(self, job: Job) -> list[Allocation]:
-        """The job's allocations that are wanted and not over."""
+        """The job's allocations that are desired and not terminal."""
         return [a for a in self.state.allocs_of_job(job.namespace, job.id) if not is_terminal(a)]
 
     def names(self, job: Job) -> list[str]:
-        """The names of the live ones."""
+        """The names of the live allocations."""
         return sorted(alloc.name for alloc in self.live(job))
 
     def _told(

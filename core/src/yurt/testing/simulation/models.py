@@ -1,4 +1,4 @@
-"""Models of clients and users for simulations, and what must hold of a state at every step and in the end.
+"""Models of clients and users for simulations, and the invariants of a state at every step and at the end.
 
 The nodes fetch what they should run, start it, sometimes fail it, sometimes go silent and come back. Users register,
 change, scale and stop jobs. Whatever is called may be refused while no server leads; it is tried again later.
@@ -40,7 +40,7 @@ Reach = Callable[[], Server]
 
 
 class SimulatedNode:
-    """One client. It knows what it did itself, and tells it again until a server has taken it."""
+    """One client: it keeps its own records, and repeats a report until a server has accepted it."""
 
     def __init__(self, reach: Reach, node: Node, chance: random.Random) -> None:
         self.server = reach()
@@ -52,13 +52,13 @@ class SimulatedNode:
         self._untold: dict[str, AllocUpdate] = {}
 
     async def join(self) -> None:
-        """Register, report what runs, become ready."""
+        """Register, report running allocations, become ready."""
         await self.server.clients.calls.register_node(RegisterNodeRequest(node=self.node))
         await self.report(failures=False)
         await self.server.clients.calls.heartbeat(self.node.id, status.NODE_READY)
 
     async def turn(self, now_s: float, *, failures: bool) -> None:
-        """One step of its life."""
+        """Act for one step."""
         if now_s < self.silent_until:
             return
         self.server = self._reach()
@@ -70,7 +70,7 @@ class SimulatedNode:
         await self.report(failures=failures)
 
     async def report(self, *, failures: bool) -> None:
-        """Tell how the allocations fare after this step."""
+        """Report the states of the allocations after this step."""
         stored = self.server.state.nodes.get(self.node.id)
         if stored is None or stored.status in (status.NODE_DOWN, status.NODE_DISCONNECTED):
             return
@@ -84,7 +84,7 @@ class SimulatedNode:
             self._untold.clear()
 
     def fate(self, alloc: Allocation, *, failures: bool) -> AllocUpdate | None:
-        """What becomes of an allocation in this step; None when nothing does."""
+        """The change of an allocation in this step; None for no change."""
         done = self._done.get(alloc.id)
         here = done.client_status if done is not None else status.CLIENT_PENDING
         if is_client_terminal(alloc) or here in status.CLIENT_TERMINAL:
@@ -105,7 +105,7 @@ class SimulatedNode:
         return None
 
     def update(self, alloc: Allocation, client_status: ClientStatus, *, is_healthy: bool | None = None) -> AllocUpdate:
-        """A report of that status."""
+        """An update with that client status."""
         now = self.server.replica.env.now()
         is_dead = client_status in status.CLIENT_TERMINAL
         state = TaskState(
@@ -135,7 +135,7 @@ def make_node(number: int) -> Node:
 
 
 class SimulatedCluster:
-    """Nodes, and what users asked of them. `lead` is the server that takes writes, `reach` one that nodes reach."""
+    """Nodes and the users' jobs. `lead` is the server that takes writes, `reach` one that nodes reach."""
 
     def __init__(self, lead: Reach, reach: Reach, env: FakeEnv, seed: int) -> None:
         self.lead = lead
@@ -150,11 +150,11 @@ class SimulatedCluster:
 
     @property
     def state(self) -> Snapshot:
-        """The newest state."""
+        """The latest state."""
         return self.lead().state
 
     async def user_acts(self) -> None:
-        """Now and then somebody registers, changes, scales or stops a job."""
+        """At random, let a user register, change, scale or stop a job."""
         if self.chance.random() > 0.35:
             return
         name = self.chance.choice(("one", "two", "three", "bulk", "gpu", "cards"))
@@ -167,7 +167,7 @@ class SimulatedCluster:
         self.registered[registered.job_modify_index] = job
 
     def some_job(self, name: str) -> Job:
-        """A version of a job: another count, another argument or another size."""
+        """A version of a job with another count, argument or size."""
         kind = status.JOB_BATCH if name == "bulk" else status.JOB_SERVICE
         job = factories.job(name, type=kind)
         group = job.task_groups[0]
@@ -188,7 +188,7 @@ class SimulatedCluster:
         return replace(job, task_groups=(group,))
 
     def some_devices(self, name: str) -> tuple[RequestedDevice, ...]:
-        """GPUs, whole or shared, for the jobs that ask for such."""
+        """GPUs, whole or shared, for jobs with devices."""
         if name == "cards":
             return (RequestedDevice(name="gpu", count=self.chance.randint(1, 2)),)
         if name != "gpu":
@@ -198,7 +198,7 @@ class SimulatedCluster:
         return (RequestedDevice(name="gpu", share=mode, memory_mb=memory, compute=compute),)
 
     async def step(self, *, faults: bool) -> None:
-        """Time passes, nodes live on, the state is checked."""
+        """Advance the time, let nodes act, and check the state."""
         if faults:
             await self.attempt(self.user_acts())
             if self.chance.random() < 0.12:
@@ -209,14 +209,14 @@ class SimulatedCluster:
         self.check(self.state)
 
     async def attempt(self, call: Awaitable[None]) -> None:
-        """Make a call that may be refused while nobody leads."""
+        """Make a call, and count it as refused when there is no leader."""
         try:
             await call
         except Unavailable:
             self.refused += 1
 
     def check(self, state: Snapshot) -> None:
-        """What must hold at every index."""
+        """Check the invariants that hold at every index."""
         assert state.index >= self.index, "the index went down"
         self.index = state.index
         for node in state.nodes.values():
@@ -230,7 +230,7 @@ class SimulatedCluster:
         self.check_completed(state)
 
     def check_completed(self, state: Snapshot) -> None:
-        """A completed batch allocation is never run again (D4)."""
+        """D4: a completed batch allocation is never run again."""
         for alloc in state.allocs.values():
             if alloc.client_status == status.CLIENT_COMPLETE and alloc.job and alloc.job.type == status.JOB_BATCH:
                 self.completed.add(alloc.id)
@@ -242,12 +242,12 @@ class SimulatedCluster:
 
 
 def has_successor(state: Snapshot, alloc: Allocation) -> bool:
-    """A migration or reschedule pair may share a name for a while."""
+    """Whether an allocation is being replaced: a migrated or rescheduled pair shares a name for a while."""
     return bool(alloc.next_allocation) and alloc.next_allocation in state.allocs
 
 
 def check_room(node: Node, allocs: list[Allocation]) -> None:
-    """What lives on a node fits, and no port is given twice."""
+    """The live allocations of a node fit, and no port is assigned twice."""
     tasks = [task for alloc in allocs for task in alloc.allocated_resources.tasks.values()]
     assert sum(task.cpu.cpu_shares for task in tasks) <= node.node_resources.cpu.cpu_shares
     assert sum(task.memory.memory_mb for task in tasks) <= node.node_resources.memory.memory_mb
@@ -259,5 +259,5 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
 
 
 def is_healthy(alloc: Allocation) -> bool:
-    """Its deployment counts it as healthy."""
+    """Whether its deployment counts the allocation as healthy."""
     return alloc.deployment_status is not None and alloc.deployment_status.healthy is True

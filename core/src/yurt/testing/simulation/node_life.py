@@ -1,4 +1,4 @@
-"""The servers' side of nodes without loops: every command waits in a log until somebody lets it be applied.
+"""The server side of nodes without loops: every command waits in a log until the test applies it.
 
 State machine, scheduler, plan check, broker and duties are the real ones. What stands between them is here in its
 shortest form: proposals are computed from the applied state and stored in their order, so a test decides what was on
@@ -54,11 +54,11 @@ class NotKnown(Exception):
 
 
 class ReportRefused(Exception):
-    """The servers do not take a report."""
+    """The servers refuse a report."""
 
 
 class Attempted(NamedTuple):
-    """An evaluation that a worker has, with the plan that it made of it, and how often it tried."""
+    """An evaluation at a worker, with the plan of its latest attempt and the number of attempts."""
 
     delivery: Delivery
     made: scheduler.Attempt
@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 class ManualClock:
-    """Time and ids that only the test moves."""
+    """Time and ids that only the test advances."""
 
     def __init__(self, seed: int) -> None:
         self.passed_s = 0.0
@@ -81,7 +81,7 @@ class ManualClock:
         return UnixNano(factories.NOW + round(self.passed_s * NANOSECONDS))
 
     def monotonic(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return self.passed_s
 
     def random(self) -> float:
@@ -93,15 +93,15 @@ class ManualClock:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     async def sleep(self, seconds: float) -> None:
-        """Nothing here waits by itself."""
+        """Not supported: nothing waits by itself."""
         raise AssertionError(f"a loop sleeps {seconds} s in a world without loops")
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """A bound for what is there at once or not at all, on the real clock."""
+        """A limit in real time, for work that finishes at once or never."""
         return asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Nothing here waits by itself."""
+        """Not supported: nothing waits by itself."""
         raise AssertionError(f"a timer of {seconds} s in a world without loops")
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,7 +110,7 @@ class ManualClock:
 
 
 class World:
-    """One leading server: its log, queues and duties."""
+    """One leading server with its log, queues and duties."""
 
     def __init__(self, seed: int, observe: Observer) -> None:
         self.clock = ManualClock(seed)
@@ -125,27 +125,27 @@ class World:
 
     @property
     def mint(self) -> Mint:
-        """The time, and ids."""
+        """The time and id source of operations."""
         return Mint(self.clock.now(), self.clock.uuid)
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def store(self, command: c.AnyCommand, told: Told = lambda _: None) -> None:
-        """Put a command behind those on their way."""
+        """Append a command to those that wait to be applied."""
         self._log.append((command, told))
 
     @property
     def evals_on_their_way(self) -> set[str]:
-        """Evaluations that a command changes which is not applied yet."""
+        """Evaluations in commands that are appended but not applied yet."""
         stored = (command for command, _ in self._log if isinstance(command, c.UpsertEvaluations))
         return {evaluation.id for command in stored for evaluation in command.evaluations}
 
     async def propose(self, command: c.AnyCommand) -> c.Applied:
-        """The queue's loops would call this; they do not run here."""
+        """The entry point of the queue's loops, which do not run here."""
         raise AssertionError(command)
 
     def apply_one(self) -> bool:
-        """Apply the oldest command on its way; False when there is none."""
+        """Apply the oldest waiting command; False when there is none."""
         if not self._log:
             return False
         command, told = self._log.popleft()
@@ -161,7 +161,7 @@ class World:
         return True
 
     def apply_all(self) -> None:
-        """Apply all commands on their way, and those that follow from them."""
+        """Apply all waiting commands and those that follow from them."""
         for _ in range(ROUNDS_MAX):
             if not self.apply_one():
                 return
@@ -176,7 +176,7 @@ class World:
         self._heard(node.id)
 
     def heartbeat(self, node_id: str, asked: NodeStatus, answer: Callable[[str], None] = lambda _: None) -> None:
-        """A client beats; `answer` is called with the status that it has then."""
+        """Receive a client's heartbeat; `answer` is called with the resulting status."""
         node = self.state.nodes.get(node_id)
         if node is None:
             raise NotKnown(node_id)
@@ -197,7 +197,7 @@ class World:
             self.store(set_status(self.state, node, granted, self.mint), tell)
 
     def report(self, node_id: str, updates: tuple[c.AllocUpdate, ...]) -> None:
-        """A client reports; raises Refused as long as its node may not."""
+        """Receive a client's report; raises ReportRefused while its node may not report."""
         refusal = refused_report(self.state.nodes.get(node_id))
         if refusal:
             raise ReportRefused(refusal)
@@ -234,13 +234,13 @@ class World:
         )
 
     def purge(self, node_id: str) -> None:
-        """Forget a node."""
+        """Delete a node."""
         self.store(c.DeleteNodes(node_ids=(node_id,), seed=self.mint.seed()))
 
     # -- duties ------------------------------------------------------------------------------------------------------
 
     def pass_time(self, seconds: float) -> None:
-        """The clock moves; timers that are due fire."""
+        """Advance the clock and fire timers that are due."""
         self.clock.passed_s += seconds
         for node_id in sorted(self.deadlines):
             if self.deadlines[node_id] <= self.clock.passed_s:
@@ -271,7 +271,7 @@ class World:
             self._heard(node_id)
 
     def keep_house(self) -> None:
-        """Look at drains, cancel what is superfluous, end what was tried too often."""
+        """Run the leader's duties: drains, redundant evaluations, evaluations that failed too often."""
         for node in self.state.nodes.values():
             command = drain(self.state, node, self.mint)
             if command is not None:
@@ -287,7 +287,7 @@ class World:
     # -- the worker and the plan applier -----------------------------------------------------------------------------
 
     def schedule(self) -> bool:
-        """A worker takes an evaluation and makes a plan on the present state; False when none is ready."""
+        """Let a worker take an evaluation and compute a plan; False when none is ready."""
         delivery = self.queue.dequeue_now(status.JOB_TYPES)
         if delivery is None:
             return False
@@ -300,7 +300,7 @@ class World:
         self.attempts.append(Attempted(delivery, made, tries))
 
     def submit(self, number: int) -> None:
-        """The plan of an attempt is checked against a state that holds all plans before it, and stored."""
+        """Check the plan of an attempt against a state with all earlier plans, and store it."""
         while any(isinstance(command, c.ApplyPlan) for command, _ in self._log):
             self.apply_one()
         attempted = self.attempts.pop(number % len(self.attempts))
@@ -358,15 +358,15 @@ class World:
             self.store(c.UpsertEvaluations(evaluations=(made,)))
 
     def _holds(self, delivery: Delivery) -> bool:
-        """The worker still has the evaluation: it took less than the time after which another one gets it."""
+        """Whether the evaluation is still outstanding at its worker: its deadline has not passed."""
         return self.queue.broker.token_of(delivery.evaluation.id) == delivery.token
 
     def fail_attempt(self, number: int) -> None:
-        """A worker gives up in the middle."""
+        """Let a worker fail before it submits its plan."""
         self.queue.nack(self.attempts.pop(number % len(self.attempts)).delivery)
 
     def settle(self) -> None:
-        """Apply, schedule and keep house until nothing is left to do at this time."""
+        """Apply, schedule and run duties until nothing is left to do at this time."""
         for _ in range(ROUNDS_MAX):
             self.apply_all()
             self.keep_house()

@@ -1,4 +1,4 @@
-"""Clients in a world without loops: they call as they please, and their tasks go on whatever becomes of the calls."""
+"""Clients in a world without loops: the test makes their calls, and their tasks run on whatever the calls return."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Rules(Protocol):
     """What a client may do to its tasks (invariant E2)."""
 
     def may_stop(self, alloc_id: str) -> None:
-        """Fails unless the servers have wanted that."""
+        """Fails unless the servers have asked for the stop."""
         ...
 
     def may_forget(self, alloc_id: str) -> None:
-        """Fails unless the servers have deleted it."""
+        """Fails unless the servers have deleted the allocation."""
         ...
 
 
 def _task_status(client_status: ClientStatus) -> TaskStatus:
-    """That of the only task of an allocation."""
+    """The status of an allocation's only task."""
     match client_status:
         case "pending" | "running":
             return client_status
@@ -44,7 +44,7 @@ def _task_status(client_status: ClientStatus) -> TaskStatus:
 
 
 class SimulatedTask:
-    """What really runs on a client."""
+    """A task that runs on a client."""
 
     def __init__(self, alloc: Allocation, started_at: int) -> None:
         self.alloc = alloc
@@ -55,16 +55,16 @@ class SimulatedTask:
 
     @property
     def is_over(self) -> bool:
-        """It has ended for good."""
+        """Whether it has ended for good."""
         return self.status in status.CLIENT_TERMINAL
 
     def end(self, client_status: ClientStatus, at: int) -> None:
-        """It ends, once."""
+        """End it, at most once."""
         if not self.is_over:
             self.status, self.finished_at = client_status, at
 
     def update(self) -> c.AllocUpdate:
-        """What its client would say of it now."""
+        """The client's present report on it."""
         state = TaskState(
             state=_task_status(self.status),
             failed=self.status == status.CLIENT_FAILED,
@@ -83,7 +83,7 @@ class SimulatedTask:
 
 
 class SimulatedClient:
-    """One client; its tasks go on whatever becomes of its calls."""
+    """One client; its tasks run on whatever its calls return."""
 
     def __init__(self, world: World, rules: Rules, node: Node, skew_s: float) -> None:
         self.world = world
@@ -97,7 +97,7 @@ class SimulatedClient:
 
     @property
     def now(self) -> int:
-        """The time by its own clock."""
+        """The time of its own clock."""
         return self.world.clock.now() + self.skew
 
     def register(self) -> None:
@@ -112,19 +112,19 @@ class SimulatedClient:
         self.status = node_status
 
     def restart(self) -> None:
-        """Its process ends; the next one knows what the first one wrote down."""
+        """End its process; the next process knows what the first one stored."""
         seen, known = self.list.seen_index, {key: task.alloc.alloc_modify_index for key, task in self.tasks.items()}
         self.list = AllocList(seen_index=seen)
         self.list.know(known)
 
     def listed(self) -> AllocPull:
-        """The list of its allocations as the servers have it now."""
+        """Its list of allocations as the servers have it now."""
         state = self.world.state
         allocs = state.allocs_of_node(self.node.id)
         return AllocPull(index=state.index, allocs={alloc.id: alloc.alloc_modify_index for alloc in allocs})
 
     def take(self, pull: AllocPull, server: Snapshot) -> None:
-        """Do what a list says, with what a server, perhaps another one, tells of its allocations (invariant E2)."""
+        """Carry out a list with the allocations that a server, perhaps another one, returns (invariant E2)."""
         if self.list.is_older(pull):
             return
         found = (server.allocs.get(alloc_id) for alloc_id in self.list.moved(pull))
@@ -144,14 +144,14 @@ class SimulatedClient:
             self.tasks.pop(alloc_id, None)
 
     def follow(self, task: SimulatedTask, alloc: Allocation) -> None:
-        """The servers say something else of a task's allocation."""
+        """Handle a change of a task's allocation on the servers."""
         task.alloc = alloc
         if alloc.desired_status != status.DESIRED_RUN and not task.is_over:
             self.rules.may_stop(alloc.id)
             task.end(status.CLIENT_COMPLETE, self.now)
 
     def live_on(self) -> None:
-        """Tasks start; those that may not run without contact end."""
+        """Start pending tasks, and end tasks that may not run while disconnected."""
         for task in self.tasks.values():
             if task.status == status.CLIENT_PENDING:
                 task.status, task.started_at = status.CLIENT_RUNNING, self.now
@@ -163,7 +163,7 @@ class SimulatedClient:
         return tuple(task.update() for task in self.tasks.values())
 
     def keep_to_the_protocol(self) -> None:
-        """One turn of a client in contact: beat, fetch, report, and say ready when all of that is done."""
+        """One turn of a connected client: heartbeat, fetch, report, and then say that it is ready."""
         world = self.world
         try:
             self.beat(status.NODE_READY)

@@ -1,4 +1,4 @@
-"""Jobs that wait on a few nodes, both drawn at random, and all changes that are smaller than one that helps."""
+"""Random unplaceable jobs on a few random nodes, and all changes smaller than one that would place them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def node(number: int, **changes: Any) -> Node:
 
 
 def with_gpus(made: Node, count: int) -> Node:
-    """The node with so many GPUs."""
+    """The node with `count` GPUs."""
     gpus = tuple(NodeDevice(id=f"{made.name}-{at}", healthy=True) for at in range(count))
     kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h200", instances=gpus)
     return replace(made, node_resources=replace(made.node_resources, devices=(kind,) if count else ()))
 
 
 def state_of(*nodes: Node) -> Snapshot:
-    """A state with nothing but these nodes."""
+    """A state that contains only these nodes."""
     state = Snapshot.empty()
     for each in nodes:
         state = apply(state, c.RegisterNode(node=each), index=state.index + 1).state
@@ -56,7 +56,7 @@ def state_of(*nodes: Node) -> Snapshot:
 
 
 def run(state: Snapshot, job: Job) -> Snapshot:
-    """The state after the job was registered and what finds room was placed."""
+    """The state after the job was registered and placed as far as possible."""
     state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
     evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=eval_type(job), triggered_by="job-register")
     plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
@@ -64,7 +64,7 @@ def run(state: Snapshot, job: Job) -> Snapshot:
 
 
 def random_node(random: Random, number: int) -> Node:
-    """A node that may lack anything a random group asks for."""
+    """A node that may lack anything that a random group asks for."""
     made = node(
         number,
         datacenter=random.choice(("dc1", "dc1", "dc2")),
@@ -86,7 +86,7 @@ def random_node(random: Random, number: int) -> Node:
 
 
 def random_group(random: Random, name: str = "web") -> TaskGroup:
-    """A group of one or two tasks that asks for a few of all things that there are."""
+    """A group of one or two tasks that asks for a random selection of all resources."""
     ports = (
         Port(label="http", value=random.choice((80, 81)), host_network=random.choice(("", "", "public"))),
         Port(label="admin", value=90),
@@ -116,7 +116,7 @@ def _random_resources(random: Random, *, is_first: bool) -> Resources:
 
 
 def random_job(random: Random, name: str, *, groups: int = 1, **changes: Any) -> Job:
-    """A job of such groups with some of the constraints that keep a job off nodes."""
+    """A job of such groups with a random selection of constraints."""
     constraints = [
         Constraint(l_target="${node.class}", operand="=", r_target="a"),
         Constraint(l_target="${meta.rack}", operand="!=", r_target="r1"),
@@ -130,7 +130,7 @@ def random_job(random: Random, name: str, *, groups: int = 1, **changes: Any) ->
 
 
 def placed_with(state: Snapshot, job: Job, edits: tuple[SuggestedEdit, ...], *, group: str = "web") -> dict[str, int]:
-    """How many of each group are placed with the edits, nodes being changed as operators change them: by commands."""
+    """The number of placed allocations of each group with the edits; nodes are changed by operators' commands."""
     for edit in edits:
         if edit.node_id:
             changed = _edited(state.nodes[edit.node_id], edit)
@@ -157,7 +157,7 @@ def _edited(made: Node, edit: SuggestedEdit) -> Node:
 
 
 def smaller_than(edits: tuple[SuggestedEdit, ...]) -> Iterator[tuple[SuggestedEdit, ...]]:
-    """Every change that is smaller by one edit, or by 1 of one number."""
+    """All changes that are smaller by one edit, or by 1 in one number."""
     for at, edit in enumerate(edits):
         yield (*edits[:at], *edits[at + 1 :])
         if abs(edit.before - edit.after) > 1:

@@ -1,4 +1,4 @@
-"""Several servers of one region in one process: a shared log between them, and calls that go straight across."""
+"""Several servers of one region in one process, with a shared log and direct calls between them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NAMES = ("srv1.global", "srv2.global", "srv3.global")
 def connected(
     server: Server, node_id: str, secret_id: str, *, on_standing: Callable[[bool], None] = lambda _: None, **given: str
 ) -> RemoteClient:
-    """A client that is connected to a server from elsewhere; `given` are further fields of its credentials."""
+    """Credentials of a client that is connected to another server; `given` sets further fields."""
     credentials = NodeCredentials(node_id=node_id, secret_id=secret_id, **given)
     return server.clients.connect(credentials, on_standing=on_standing)
 
 
 class LocalPeers:
-    """The other servers of one server."""
+    """The other servers, as one server sees them."""
 
     def __init__(self, group: ServerGroup, name: str) -> None:
         self._group = group
@@ -38,30 +38,30 @@ class LocalPeers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that run, whether they can be reached or not."""
+        """The names of all running servers, reachable or not."""
         return tuple(sorted(name for name in self._group.servers if name != self._name))
 
     @property
     def voters(self) -> int:
-        """All that ever ran."""
+        """The names of all servers that ever ran."""
         return len(self._group.members)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of those that run."""
+        """The addresses of all running servers."""
         return tuple(server.config.rpc_addr for _, server in sorted(self._group.servers.items()))
 
     def peer(self, name: str) -> PeerPort:
-        """What the other one offers."""
+        """The port of another server."""
         return self._reach(name).rpc.peer_calls
 
     def leader(self, name: str) -> LeaderPort:
-        """The calls that the other one carries out when it leads."""
+        """The leader's port of another server."""
         server = self._reach(name)
         return self._group.hanging_leaders.get(name, server.clients.local_calls)
 
     def node(self, name: str, node_id: str) -> NodePort:
-        """A node that is connected to the other one."""
+        """The port of a node that is connected to another server."""
         return self._reach(name).clients.node_ports.here(node_id)
 
     def _reach(self, name: str) -> Server:
@@ -72,7 +72,7 @@ class LocalPeers:
 
 
 class ServerGroup:
-    """Servers that may be started, stopped and cut off from each other."""
+    """Servers that can be started, stopped and partitioned."""
 
     def __init__(
         self,
@@ -100,22 +100,22 @@ class ServerGroup:
         return self.servers[name]
 
     def view(self, name: str) -> LogView:
-        """The log as a server sees it."""
+        """A server's view of the log."""
         return self.log.views[name]
 
     @property
     def leader(self) -> Server:
-        """The server that leads."""
+        """The leading server."""
         (leader,) = [server for server in self.servers.values() if server.is_leader]
         return leader
 
     @property
     def followers(self) -> list[Server]:
-        """The others."""
+        """The servers that do not lead."""
         return [server for server in self.servers.values() if not server.is_leader]
 
     def start(self, name: str) -> asyncio.Event:
-        """Start a server; set once it knows a leader."""
+        """Start a server; the returned event is set once it knows a leader."""
         number = len(self.members | {name})
         config = {"rpc_addr": f"10.0.0.{number}:4647"} | self._config
         peers = self._peers.get(name) or LocalPeers(self, name)
@@ -140,7 +140,7 @@ class ServerGroup:
         await asyncio.wait({self._running.pop(name)})
 
     async def kill(self, name: str) -> None:
-        """End a server without a word; its disk stays."""
+        """Kill a server without a shutdown; its disk remains."""
         del self.servers[name]
         task = self._running.pop(name)
         task.cancel()
@@ -148,18 +148,18 @@ class ServerGroup:
         await self.view(name).close()
 
     def cut(self, name: str) -> None:
-        """A server reaches neither the log nor the others."""
+        """Partition a server from the log and the other servers."""
         self.cut_off.add(name)
         self.view(name).cut_off()
 
     def mend(self, name: str) -> None:
-        """It reaches them again."""
+        """Heal the partition."""
         self.cut_off.discard(name)
         self.view(name).reach()
 
     @asynccontextmanager
     async def running(self, names: Iterable[str] = NAMES) -> AsyncIterator[ServerGroup]:
-        """The servers with the first of them leading."""
+        """Run the servers during the block; the first one leads."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             started = [self.start(name) for name in names]

@@ -1,4 +1,4 @@
-"""One command log in memory that several servers share, each by a view of its own, with faults on demand.
+"""One command log in memory that several servers share, each through its own view, with injected faults.
 
 It keeps what the real shared log promises: an append is fenced by the epoch and by the next index, an entry is there
 as a whole or not at all, whoever wins a term has a higher epoch than all before. Everything else may go wrong when a
@@ -21,14 +21,14 @@ from yurt.structs.commands import AnyCommand
 
 
 class AppendOutcome(Enum):
-    """What becomes of an append that does not tell."""
+    """The outcome of an append whose caller gets no answer."""
 
     STORED = "stored"
     LOST = "lost"
 
 
 class SharedLog:
-    """What all servers see: the entries and who leads."""
+    """The entries and the leader, as all servers share them."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -39,7 +39,7 @@ class SharedLog:
         self.moved = asyncio.Event()
 
     def view(self, name: str) -> LogView:
-        """The log as the server of that name sees it; a server that starts anew gets a new one with the old disk."""
+        """The log as the named server sees it; a restarted server gets a new view with its old disk."""
         before = self.views.get(name)
         made = self.views[name] = LogView(self, name, before.snapshot if before is not None else None)
         return made
@@ -50,7 +50,7 @@ class SharedLog:
         return self.entries[-1].last_index if self.entries else self.first_index - 1
 
     def elect(self, name: str) -> None:
-        """The server leads from now on, in a new term; "": nobody does."""
+        """Make a server the leader of a new term; "" for none."""
         self.epoch += 1
         self.leader = name
         for view in self.views.values():
@@ -58,17 +58,17 @@ class SharedLog:
         self.wake()
 
     def trim(self, below: int) -> None:
-        """Forget the commands below an index, whoever still needs them."""
+        """Delete the commands below an index, whether servers still need them or not."""
         self.entries = [entry for entry in self.entries if entry.last_index >= below]
         self.first_index = self.entries[0].first_index if self.entries else below
 
     def wake(self) -> None:
-        """Let everyone look again."""
+        """Wake all waiting readers."""
         moved, self.moved = self.moved, asyncio.Event()
         moved.set()
 
     def commands(self) -> list[AnyCommand]:
-        """Everything that the log holds, in order."""
+        """All stored commands, in order."""
         return [command for entry in self.entries for command in entry.commands]
 
 
@@ -92,27 +92,27 @@ class LogView(WithoutQuota):
         self._is_closed = False
 
     def tell(self, told: Leadership) -> None:
-        """A word about leadership, which arrives unless the server is cut off."""
+        """Deliver a leadership level, unless the server is partitioned."""
         if self.is_cut_off:
             told = Leadership(is_leader=False, epoch=told.epoch)
         self._told.put_nowait(told)
 
     def cut_off(self) -> None:
-        """The server reaches the log no more; it stops leading when it did."""
+        """Partition the server from the log; a leader stops leading."""
         self.is_cut_off = True
         if self._shared.leader == self.name:
             self._shared.elect("")
         self._shared.wake()
 
     def reach(self) -> None:
-        """The log can be reached again."""
+        """Heal the partition."""
         self.is_cut_off = False
         leader = self._shared.leader
         self.tell(Leadership(is_leader=leader == self.name, epoch=self._shared.epoch, leader=leader))
         self._shared.wake()
 
     async def open(self) -> LogState:
-        """What the log holds, once it can be reached."""
+        """The first and last index of the log, once it is reachable."""
         while self.is_cut_off:
             await self._shared.moved.wait()
         return LogState(
@@ -124,7 +124,7 @@ class LogView(WithoutQuota):
     async def append(
         self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
     ) -> None:
-        """Store the commands when this server leads, or do as the next outcome says."""
+        """Store the commands when this server leads, or act out the next outcome."""
         await self.go.wait()
         await asyncio.sleep(0)
         self._check()
@@ -142,7 +142,7 @@ class LogView(WithoutQuota):
             raise Unavailable("the log did not answer in time")
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
-        """What follows an index; raises LogTrimmed."""
+        """The entries after an index; raises LogTrimmed."""
         self._check()
         if after + 1 < self._shared.first_index:
             raise LogTrimmed(f"the log begins at index {self._shared.first_index}")
@@ -151,7 +151,7 @@ class LogView(WithoutQuota):
                 yield entry
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """What follows an index, for ever."""
+        """Yield the entries after an index, without end."""
         while not self._is_closed:
             await self.news.wait()
             moved = self._shared.moved
@@ -163,7 +163,7 @@ class LogView(WithoutQuota):
                 await moved.wait()
 
     async def campaign(self) -> AsyncIterator[Leadership]:
-        """Every word about leadership, in order."""
+        """Yield every leadership level, in order."""
         if self._shared.leader and not self.is_cut_off:
             leads = self._shared.leader == self.name
             self._told.put_nowait(Leadership(is_leader=leads, epoch=self._shared.epoch, leader=self._shared.leader))
@@ -172,7 +172,7 @@ class LogView(WithoutQuota):
             yield told
 
     async def resign(self, to: str = "") -> None:
-        """The server named or the next one that is there leads; nothing happens where this one does not or is alone."""
+        """Hand leadership to the named server or the next one; does nothing for a follower or a single server."""
         others = [view.name for view in self._shared.views.values() if view is not self and not view.is_cut_off]
         if self._shared.leader == self.name and others:
             self._shared.elect(to or sorted(others)[0])
@@ -183,23 +183,23 @@ class LogView(WithoutQuota):
         return True
 
     async def confirm(self) -> None:
-        """Whether this server leads, in truth."""
+        """Whether this server really leads."""
         await asyncio.sleep(0)
         self._check()
         if self._shared.leader != self.name:
             raise Unavailable("another server leads")
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Keep the newest snapshot of this server."""
+        """Keep a snapshot as this server's newest."""
         self.snapshot = (index, tuple(chunks))
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest snapshot of this server."""
+        """This server's newest snapshot."""
         found = self.snapshot
         return found if found is None or up_to is None or found[0] <= up_to else None
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget what a majority has in snapshots; nothing happens on a server that does not lead."""
+        """Delete entries that a majority has in snapshots; does nothing on a follower."""
         views = self._shared.views.values()
         reached = sorted((view.snapshot[0] if view.snapshot else 0 for view in views), reverse=True)
         bound = min(below - keep, reached[len(reached) // 2])
@@ -207,11 +207,11 @@ class LogView(WithoutQuota):
             self._shared.trim(bound)
 
     async def scrub(self) -> str:
-        """Nothing lies on a disk."""
+        """Nothing to check: there is no disk."""
         return ""
 
     async def close(self) -> None:
-        """End what waits; the entries stay."""
+        """End all waiting calls; the entries remain."""
         self._is_closed = True
         self._told.put_nowait(None)
         if self._shared.views.get(self.name) is self and self._shared.leader == self.name:

@@ -1,4 +1,4 @@
-"""Loops of blocking queries without loops: each looks after every command whether it would have missed something.
+"""Blocking queries without loops: after every command, each watcher checks whether it would have missed a change.
 
 A watcher holds what it was answered last. As soon as what it asks about is something else, the rules of blocking
 queries (invariant A6) say that it has been woken, and that the index of what it asks about is past the one it was
@@ -17,7 +17,7 @@ Content = dict[Any, Any]
 
 
 class Watcher:
-    """One caller; it asks again with every `pace`-th command that woke it, so that changes gather meanwhile."""
+    """One caller; it repeats its query at every `pace`-th command that woke it, so that changes accumulate."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class Watcher:
         self._count = 0
 
     def wake(self) -> None:
-        """Something that it watches has changed."""
+        """Record that the watched rows may have changed."""
         self._is_woken = True
 
     def look(self, state: Snapshot) -> None:
-        """Hold the rules; answer when it is its turn."""
+        """Check the rules; read the answer when it is this watcher's turn."""
         content, index = self._content_of(state), self._index_of(state)
         assert index <= state.index, f"{self.name}: index {index} at state {state.index}"
         if not _are_same(content, self._seen):
@@ -59,26 +59,26 @@ class Watcher:
 
 
 class Watchers:
-    """Callers of one server."""
+    """All watchers of one server."""
 
     def __init__(self) -> None:
         self._watches = Watches()
         self.all: list[Watcher] = []
 
     def add(self, watcher: Watcher) -> None:
-        """One more."""
+        """Add a watcher."""
         self._watches.add(watcher.keys, watcher.wake)
         self.all.append(watcher)
 
     def observe(self, changes: Changes, state: Snapshot) -> None:
-        """A command was applied."""
+        """Check all watchers after a command was applied."""
         self._watches.wake(changes)
         for watcher in self.all:
             watcher.look(state)
 
 
 def table_watcher(table: str, *, pace: int) -> Watcher:
-    """Someone who follows a list, as `/v1/<table>` is followed."""
+    """A watcher of a list, as `/v1/<table>` is followed."""
     return Watcher(
         f"{table} (each {pace})",
         ((table,),),
@@ -89,7 +89,7 @@ def table_watcher(table: str, *, pace: int) -> Watcher:
 
 
 def row_watcher(table: str, key: Any, *, pace: int) -> Watcher:
-    """Someone who follows one object, as `/v1/node/<id>` is followed."""
+    """A watcher of one object, as `/v1/node/<id>` is followed."""
 
     def index_of(state: Snapshot) -> int:
         row = state.table(table).get(key)

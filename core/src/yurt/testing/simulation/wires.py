@@ -1,4 +1,4 @@
-"""Two ends of a connection without a network: what one writes the other reads, a turn of the loop later."""
+"""Two ends of a connection without a network: written messages arrive one turn of the loop later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.rpc.wire import WireReader
 
 
 class MemoryWire:
-    """One end; `other` is the far one. Messages that come before it is read, or while it does not read, wait."""
+    """One end; `other` is the far one. Messages wait until it is attached and reads."""
 
     def __init__(self) -> None:
         self.other: MemoryWire = self
@@ -23,7 +23,7 @@ class MemoryWire:
         self._waiting: deque[bytes] = deque()
 
     def attach(self, reader: WireReader) -> None:
-        """Read from now on."""
+        """Start reading."""
         self.reader = reader
         self._give()
         if self.is_closed:
@@ -35,17 +35,17 @@ class MemoryWire:
             asyncio.get_running_loop().call_soon(self.other.receive, message)
 
     def receive(self, message: bytes) -> None:
-        """What the far end wrote, or what a test pretends that it did."""
+        """Receive a message from the far end, or one that a test makes up."""
         self._waiting.append(message)
         self._give()
 
     def read_on(self, reads: bool) -> None:
-        """Read, or do not."""
+        """Pause or resume reading."""
         self.reads = reads
         self._give()
 
     def close(self) -> None:
-        """End both ends."""
+        """Close both ends."""
         for end in (self, self.other):
             end.is_closed = True
             if end.reader is not None:
@@ -67,7 +67,7 @@ def wire_pair() -> tuple[MemoryWire, MemoryWire]:
 async def joined_peers(
     near: Mapping[str, Served], far: Mapping[str, Served], *, rate: Rate | None = None
 ) -> AsyncIterator[tuple[Peer, Peer]]:
-    """The end that dialled and the other one, each with the ports that it offers, until the block ends."""
+    """The dialling and the accepting peer during the block, each with the ports that it offers."""
     wires = wire_pair()
     peers = (
         Peer(wires[0], serves=near, is_dialler=True),

@@ -1,4 +1,4 @@
-"""What every package of commands must do: subclass the suite and give the module that the entry point names.
+"""Conformance suite for command packages: subclass it and provide the module of the entry point.
 
     class TestMine(CommandSuite):
         word = "racks"
@@ -33,7 +33,7 @@ NOBODY: Final = "http://127.0.0.1:9"
 
 
 class CommandSuite:
-    """The contract of a package's commands."""
+    """The tests of a command package's contract."""
 
     word: str
     """The first word of the commands."""
@@ -45,7 +45,7 @@ class CommandSuite:
 
     @pytest.fixture
     def commands(self, module: ModuleType) -> tuple[PackageCommand, ...]:
-        """What the module declares."""
+        """The commands that the module declares."""
         manager = pluggy.PluginManager(declarations.PROJECT)
         manager.add_hookspecs(declarations)
         manager.register(module)
@@ -54,7 +54,7 @@ class CommandSuite:
 
     @pytest.fixture
     def installed(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The command line knows the word, as it would with the package installed."""
+        """Make the command line know the package's noun, as if it were installed."""
         found = {**package_nouns(), self.word: PackageNoun(module.__name__, "the tested package")}
         for module_name in ("package_nouns", "packages"):
             monkeypatch.setattr(f"yurt.cli.{module_name}.package_nouns", lambda: found)

@@ -1,4 +1,4 @@
-"""What every fingerprint of a package must do: subclass the suite and give the object.
+"""Conformance suite for node fingerprints: subclass it and provide the object.
 
     class TestMine(NodeFingerprintSuite):
         @pytest.fixture
@@ -23,11 +23,11 @@ Answers = AsyncIterator[Mapping[str, str]]
 
 
 class NodeFingerprintSuite:
-    """The contract of a fingerprint."""
+    """The tests of a fingerprint's contract."""
 
     @pytest.fixture
     def fingerprint(self) -> NodeFingerprint:
-        """The fingerprint that is tried, where it finds something."""
+        """The fingerprint under test, in a place where it finds something."""
         raise NotImplementedError
 
     def test_its_name_is_possible(self, fingerprint: NodeFingerprint) -> None:

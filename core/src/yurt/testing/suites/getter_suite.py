@@ -1,4 +1,4 @@
-"""What every artifact getter of a package must do: subclass the suite and give the declaration.
+"""Conformance suite for artifact getters: subclass it and provide the declaration.
 
     class TestMine(ArtifactGetterSuite):
         address = "tools/hello.txt"  # what it can download
@@ -32,7 +32,7 @@ Download = Callable[..., Awaitable[None]]
 
 
 class ArtifactGetterSuite:
-    """The contract of an artifact getter."""
+    """The tests of an artifact getter's contract."""
 
     address: str
     """What the getter can download, without `name::`."""
@@ -41,12 +41,12 @@ class ArtifactGetterSuite:
 
     @pytest.fixture
     def getter(self) -> ArtifactGetter:
-        """The getter that is tried."""
+        """The getter under test; a subclass overrides this."""
         raise NotImplementedError
 
     @pytest.fixture
     def extra_paths(self) -> tuple[str, ...]:
-        """What the operator has to open for it: `client artifact.filesystem_isolation_extra_paths`."""
+        """Paths that the sandbox must allow: `client artifact.filesystem_isolation_extra_paths`."""
         return ()
 
     @pytest.fixture
@@ -58,7 +58,7 @@ class ArtifactGetterSuite:
 
     @pytest.fixture
     def download(self, getter: ArtifactGetter, folder: Path, extra_paths: tuple[str, ...]) -> Download:
-        """Downloads an address into the task's folder `got`."""
+        """A function that downloads an address into the task's folder `got`."""
 
         async def run(address: str, **limits: int) -> None:
             bounds = ArtifactLimits(extra_paths=extra_paths, **limits)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ class ArtifactGetterSuite:
         return run
 
     def fetch(self, getter: ArtifactGetter, folder: Path, address: str) -> Fetch:
-        """The download of an address."""
+        """A function that returns the download of an address."""
         return Fetch(
             source=parse_source(f"{getter.name}::{address}", {}, {getter.name: getter}),
             root=str(folder),

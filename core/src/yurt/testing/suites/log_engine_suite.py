@@ -1,4 +1,4 @@
-"""What every log engine of a package must do: subclass the suite and make engines.
+"""Conformance suite for log engines: subclass it and create engines.
 
     class TestMine(LogEngineSuite):
         def make(self) -> LogEngine:
@@ -32,10 +32,10 @@ async def _all(engine: LogEngine, after: int = 0) -> list[LogBatch]:
 
 
 class LogEngineSuite:
-    """The contract of a log engine."""
+    """The tests of a log engine's contract."""
 
     def make(self) -> LogEngine:
-        """An engine that is not open."""
+        """A new engine that is not open yet."""
         raise NotImplementedError
 
     def test_its_name_is_possible(self) -> None:
@@ -150,7 +150,7 @@ class LogEngineSuite:
 
 
 def _append_for_ever(engine: LogEngine, folder: str, writer: int) -> None:
-    """In the child: one byte for each acknowledged batch, until the process is killed."""
+    """Entry point of the child process: write one byte for each acknowledged batch, until killed."""
 
     async def append() -> None:
         await engine.open(folder)

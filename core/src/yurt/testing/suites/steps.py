@@ -1,4 +1,4 @@
-"""What all conformance suites ask of a step of a package: it ends in time and blocks nobody."""
+"""A check that all conformance suites share: a step of a package ends in time and does not block the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def kept(work: Awaitable[T]) -> T | None:
-    """What a step gives; an error of Yurt's is an answer too. Fails for one that blocks, hangs or raises another."""
+    """The step's result, or its YurtError; fails for a step that blocks, hangs or raises another exception."""
     ticks = [time.monotonic()]
 
     async def tick() -> None:

@@ -1,1 +1,1 @@
-"""What access control stores, and what is allowed by it."""
+"""Histories of access control: policies, roles, tokens and login methods."""

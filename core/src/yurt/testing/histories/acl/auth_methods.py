@@ -1,4 +1,4 @@
-"""A login method, which behaves as a token does: a PUT makes or changes the row of its name."""
+"""A login method; PUT creates or changes the row of its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.testing.histories.kinds import PreparedRequest, put
 
 
 def method_document(name: str, mark: str) -> dict[str, Any]:
-    """A login method as a body; the format of its tokens' names holds the mark."""
+    """A login method as a request body; its token name format contains the mark."""
     config = {"OIDCDiscoveryURL": "https://id.example", "OIDCClientID": "yurt", "OIDCClientSecret": mark}
     return {
         "Name": name, "Type": "OIDC", "TokenLocality": "local", "MaxTokenTTL": "1h",
@@ -22,7 +22,7 @@ def method_document(name: str, mark: str) -> dict[str, Any]:
 
 
 def prerequisites() -> tuple[PreparedRequest, ...]:
-    """Requests of a management token before the first one on a role or binding rule."""
+    """Requests with a management token that must succeed before the first one on roles or binding rules."""
     policy = {"Name": PREREQUISITE, "Rules": 'node { policy = "read" }'}
     return (
         put(f"/v1/acl/policy/{PREREQUISITE}", policy),

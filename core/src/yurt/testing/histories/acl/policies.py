@@ -16,7 +16,7 @@ READS_NOTHING: Final = 'node { policy = "deny" }'
 
 
 class PutPolicy(Request, frozen=True):
-    """PUT /v1/acl/policy/:name: it grants the read of nodes, or denies it."""
+    """PUT /v1/acl/policy/:name: the policy grants or denies reading nodes."""
 
     mark: str
     grants: bool
@@ -52,7 +52,7 @@ class ShownPolicy(NamedTuple):
 
 
 class PolicyState(NamedTuple):
-    """A policy (`at` is NEVER where there is none), and whether its holder is there."""
+    """A policy (`at` is NEVER when it does not exist), and whether its token exists."""
 
     at: int = NEVER
     mark: str = ""
@@ -65,7 +65,7 @@ class PolicyModel:
     """The sequential behaviour of a policy and of the rights that follow from it."""
 
     def initial(self) -> PolicyState:
-        """There is neither policy nor holder."""
+        """Neither the policy nor the token exists."""
         return PolicyState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:

@@ -1,4 +1,4 @@
-"""Roles and binding rules: rows whose ids the servers make, and their sequential behaviour.
+"""Roles and binding rules, rows whose ids the servers choose: requests, and their sequential behaviour.
 
 A role's name has one role at a time; binding rules have no names, so each creation makes another one. A creation of
 unknown outcome leaves a role whose id nobody was told, or a rule that nobody asks about.
@@ -51,7 +51,7 @@ class ReadNamed(Read, frozen=True):
 
 
 class AclRow(NamedTuple):
-    """A row, as a state holds it and as a body shows it."""
+    """A row in a state or in an answer."""
 
     id: str
     at: int
@@ -67,7 +67,7 @@ class RowsState(NamedTuple):
 
     @property
     def low(self) -> int:
-        """An index that the next change is above."""
+        """A lower bound for the index of the next change."""
         return max((self.last, *(lowest(row.at) for row in self.rows)))
 
     def row(self, row_id: str) -> AclRow | None:
@@ -84,14 +84,14 @@ class RowsState(NamedTuple):
 
 
 class RowsModel:
-    """The sequential behaviour of rows with ids of the servers."""
+    """The sequential behaviour of rows whose ids the servers choose."""
 
     def __init__(self, *, is_named: bool) -> None:
-        """`is_named`: there is one row at a time."""
+        """`is_named`: names are unique, so that at most one row exists at a time."""
         self._is_named = is_named
 
     def initial(self) -> RowsState:
-        """There is none."""
+        """No row exists."""
         return RowsState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -125,7 +125,7 @@ class RowsModel:
         return None if after is None else after._replace(last=answer.index)
 
     def _may_refuse(self, state: RowsState, request: Any, answer: Reply) -> bool:
-        """Whether the state explains a refusal: of a name that is taken, or of a row that is not there."""
+        """Whether the state explains a refusal: the name is taken or the row does not exist."""
         match request:
             case CreateRow():
                 return self._is_named and bool(state.rows) and EXISTS in str(answer.body)
@@ -134,7 +134,7 @@ class RowsModel:
         return answer.status in (400, 404, 500) and state.row(request.id) is None
 
     def _unknown(self, state: RowsState, request: Any) -> RowsState:
-        """The state after a change of which nobody was told the outcome, and that took effect."""
+        """The state after a change that took effect although no client learned its outcome."""
         at = unknown_after(state.low)
         match request:
             case CreateRow(mark=mark):
@@ -147,7 +147,7 @@ class RowsModel:
 
 
 def _shown(state: RowsState, shown: AclRow, *, row_id: str) -> RowsState | None:
-    """The state when an answer may show the row like this, with what it tells."""
+    """The state, with the index and id of the answer filled in; None when the answer contradicts it."""
     known = state.row(shown.id) or state.row(UNTOLD)
     if known is None or shown.id != (row_id or shown.id) or known.mark != shown.mark:
         return None
@@ -159,7 +159,7 @@ class RowKind:
     """Roles or binding rules whose description is the mark."""
 
     def __init__(self, name: str, path: str, document: Callable[[str, str], dict[str, Any]], *, is_named: bool) -> None:
-        """`document` makes a body without its id from a name and a mark."""
+        """`document` makes a body without an id from a name and a mark."""
         self.name = name
         self.model = RowsModel(is_named=is_named)
         self._path = path

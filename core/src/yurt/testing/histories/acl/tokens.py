@@ -20,7 +20,7 @@ EXISTS: Final = "exists"
 
 
 class PutToken(Request, frozen=True):
-    """PUT /v1/acl/token with both ids: makes the token, or changes the one that is there."""
+    """PUT /v1/acl/token with both ids: creates or changes the token."""
 
     mark: str
 
@@ -52,7 +52,7 @@ class ShownToken(NamedTuple):
 
 
 class TokenState(NamedTuple):
-    """A token; `at` is NEVER where there is none."""
+    """A token; `at` is NEVER when it does not exist."""
 
     at: int = NEVER
     created: int = NEVER
@@ -64,7 +64,7 @@ class TokenModel:
     """The sequential behaviour of a token."""
 
     def initial(self) -> TokenState:
-        """There is no token."""
+        """The token does not exist."""
         return TokenState()
 
     def written_at(self, request: Any, answer: Reply) -> int | None:
@@ -87,7 +87,7 @@ class TokenModel:
 
 
 def _may_refuse(state: TokenState, request: Any, answer: Reply) -> bool:
-    """Whether the state explains a refusal: a read of nothing, a change of nothing, or a race of two that make it."""
+    """Whether the state explains a refusal: the token does not exist, or two requests raced to create it."""
     is_there = state.at != NEVER
     if isinstance(request, UseToken):
         return answer.status == DENIED and not is_there
@@ -109,7 +109,7 @@ def _after(state: TokenState, request: Any, at: int) -> TokenState | None:
 
 
 def _shown(state: TokenState, shown: ShownToken) -> TokenState | None:
-    """The state when an answer may show it like this, with the indexes that it tells."""
+    """The state, with the indexes of the answer filled in; None when the answer contradicts it."""
     is_same = agrees(state.at, shown.at) and agrees(state.created, shown.created) and shown.mark == state.mark
     return state._replace(at=shown.at, created=shown.created) if state.at != NEVER and is_same else None
 
@@ -169,7 +169,7 @@ _TOKEN_CHOICES: Final = {"put": 6, "change": 4, "revoke": 6, "read": 4, "use": 1
 
 
 def secret_of(key: str) -> str:
-    """The secret of the token of an object."""
+    """The secret of an object's token."""
     return f"{key[:8]}-1111-4111-8111-00005ec2e700"
 
 

@@ -13,7 +13,7 @@ TRANSCRIPT_LINES = 60
 
 
 def main() -> int:
-    """The exit code: 1 when a run failed, 2 when there is nothing to run."""
+    """Run the seeds; returns 1 when a run failed, 2 when there is nothing to run."""
     parser = argparse.ArgumentParser(prog="python -m yurt.testing.sim.foreign", description=__doc__)
     parser.add_argument("plugin", metavar="MODULE:NAME")
     parser.add_argument("--seed", type=int, default=1)

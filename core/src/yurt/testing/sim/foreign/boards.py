@@ -12,7 +12,7 @@ VARIABLE = "BOARDS"
 
 
 class Boards:
-    """Boards that tasks find by a variable."""
+    """A device plugin for boards, which tasks find through an environment variable."""
 
     name = "boards"
 
@@ -21,7 +21,7 @@ class Boards:
         self._seen: dict[str, str] = {}
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """All boards that were ever seen; those that are gone are unhealthy."""
+        """Yield all boards ever seen; those that vanished are unhealthy."""
         while True:
             found = await self._devices.read()
             self._seen = dict.fromkeys(self._seen, "it is not plugged in") | dict(found)
@@ -33,14 +33,14 @@ class Boards:
             await self._devices.wait_change()
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """A variable with the boards' names."""
+        """An environment variable with the boards' names."""
         return Reservation(env={VARIABLE: ",".join(claim.ids)})
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
-        """Nothing is kept of it."""
+        """Ignore the claims."""
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """There are no figures."""
+        """No statistics."""
         return {}
 
     async def close(self) -> None:

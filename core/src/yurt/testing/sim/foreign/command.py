@@ -22,7 +22,7 @@ SIZES: Final = {"servers": 3, "clients": 2, "users": 2, "user_pause_s": 1.0, "fa
 
 
 def load(name: str) -> Foreign:
-    """The object `MODULE:NAME` that a package gives; raises Invalid with the reason."""
+    """Load the object `MODULE:NAME` of a package; raises Invalid with the reason."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise Invalid(f'"{name}" names no object; write MODULE:NAME, for example my_driver.simulated:SIMULATED')
@@ -41,7 +41,7 @@ def load(name: str) -> Foreign:
 
 
 def faults_of(foreign: Foreign, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """The faults of a run, all that the plugin may notice by default; raises Invalid for others."""
+    """The faults of a run, by default all that a plugin can notice; raises Invalid for unknown ones."""
     able = OF_DEVICES if foreign.devices is not None else OF_DRIVERS
     unknown = sorted(set(wanted) - set(able))
     if unknown:
@@ -55,7 +55,7 @@ def plan_of(seed: int, *, active_s: float, faults: tuple[str, ...]) -> Plan:
 
 
 def reports(foreign: Foreign, seeds: range, *, active_s: float, faults: tuple[str, ...] = ()) -> Iterator[Report]:
-    """Run seeds one after the other; the first that fails is the last."""
+    """Run seeds in order; ends after the first that fails."""
     wanted = faults_of(foreign, faults)
     for seed in seeds:
         report = run_plan(plan_of(seed, active_s=active_s, faults=wanted), foreign)

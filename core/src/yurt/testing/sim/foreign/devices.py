@@ -23,7 +23,7 @@ BREAKS_OFF_LOOK_S = 0.5
 
 
 class Devices:
-    """The hardware as the plugin's library has it."""
+    """The simulated hardware as the plugin's library sees it."""
 
     def __init__(self, host: SimHost, process: Process) -> None:
         self.notes: dict[str, Any] = host.notes
@@ -34,7 +34,7 @@ class Devices:
         self._seen = self._hardware.changes
 
     async def read(self) -> Mapping[str, str]:
-        """The devices that can be seen now: for each the reason why it does not work, "" for one that works."""
+        """The visible devices, each with the reason why it does not work ("": it works)."""
         await asyncio.sleep(self._host.chance.uniform(0.0005, 0.005))
         if self._process.is_dead:
             await asyncio.Event().wait()
@@ -42,13 +42,13 @@ class Devices:
         return states_of(self._hardware)
 
     async def wait_change(self) -> None:
-        """Wait until a device breaks, vanishes, or comes back; returns at once where one did since the last `read`."""
+        """Wait for a device to break, vanish or return; returns at once after a change since `read`."""
         await self._hardware.wait_change(self._seen)
 
 
 @dataclass(frozen=True)
 class SimulatedDevices:
-    """What a package gives for its device plugin."""
+    """What a package provides to run its device plugin in the simulator."""
 
     name: str
     make: Callable[[Devices], DevicePlugin]
@@ -59,7 +59,7 @@ class SimulatedDevices:
 
 
 class FaultyDevices:
-    """The plugin as an agent has it loaded, with what goes wrong between both."""
+    """The plugin as an agent loads it, with faults between the two."""
 
     def __init__(self, given: SimulatedDevices, host: SimHost, process: Process) -> None:
         self.name = given.name
@@ -70,7 +70,7 @@ class FaultyDevices:
         self._process = process
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """The plugin's own; the stream may fail in between, and is asked for anew then."""
+        """The plugin's fingerprints; the stream may fail, and the agent starts it anew."""
         async with aclosing(self._plugin.fingerprint()) as found:  # type: ignore[type-var]
             while (fingerprint := await self._next(found)) is not None:
                 yield fingerprint
@@ -102,7 +102,7 @@ class FaultyDevices:
             raise (RecoverableError if chance.random() < 0.5 else DriverError)("the devices do not answer")
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """The plugin's own, asked twice, since its answer must be repeatable."""
+        """The plugin's reservation, called twice because it must be repeatable."""
         await self._pass()
         before = dict(self._hardware.states)
         given = await self._plugin.reserve(claim)
@@ -113,16 +113,16 @@ class FaultyDevices:
         return given
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
-        """The plugin's own."""
+        """Pass the claims on to the plugin."""
         await self._plugin.update_claims(claims)
         if not self._process.is_dead:
             self._hardware.told = tuple(claims)
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """The plugin's own."""
+        """The plugin's statistics."""
         await self._pass()
         return await self._plugin.stats()
 
     async def close(self) -> None:
-        """The plugin's own."""
+        """Close the plugin."""
         await self._plugin.close()

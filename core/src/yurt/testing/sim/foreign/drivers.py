@@ -35,7 +35,7 @@ _REQUEST: contextvars.ContextVar[TaskRequest | None] = contextvars.ContextVar("r
 
 
 class Machine:
-    """The host as the driver's engine has it: processes by a key of the driver's choice."""
+    """The host as the driver's engine sees it: processes under keys that the driver chooses."""
 
     def __init__(self, host: SimHost, process: Process) -> None:
         self.notes: dict[str, Any] = host.notes
@@ -44,7 +44,7 @@ class Machine:
         self._process = process
 
     async def spawn(self, key: str, *, run_s: float = 0.0, exit_code: int = 0) -> None:
-        """Start a process that ends by itself after some seconds (0: never); only within `start_task`.
+        """Start a process that exits after some seconds (0: never); allowed within `start_task` only.
 
         Raises DriverError when a process of this key is there already.
         """
@@ -57,12 +57,12 @@ class Machine:
         self._host.begin(request, key, run_s=run_s, exit_code=exit_code)
 
     async def has(self, key: str) -> bool:
-        """Whether there is such a process, running or ended and not removed."""
+        """Whether a process exists, running or exited, until it is removed."""
         await self._reach()
         return key in self._host.runs
 
     async def wait(self, key: str) -> ExitResult:
-        """The end of a process; raises NotFound."""
+        """Wait for a process to exit; raises NotFound."""
         await self._reach()
         run = self._host.runs.get(key)
         if run is None:
@@ -73,18 +73,18 @@ class Machine:
         return run.result
 
     async def kill(self, key: str) -> None:
-        """End a process at once; nothing happens when it has ended or is not there."""
+        """Kill a process; does nothing when it has exited or does not exist."""
         await self._reach()
         self._host.end(key, KILLED)
 
     async def remove(self, key: str) -> None:
-        """Forget a process, which ends with it."""
+        """Remove a process, killing it when it runs."""
         await self._reach()
         self._host.end(key, KILLED)
         self._host.runs.pop(key, None)
 
     async def _reach(self) -> None:
-        """The way to the engine; an agent that is gone does not get there."""
+        """The delay on the way to the engine; calls of a dead agent do not arrive."""
         await asyncio.sleep(self._host.chance.uniform(0.0005, 0.005))
         if self._process.is_dead:
             await asyncio.Event().wait()
@@ -92,7 +92,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class SimulatedDriver:
-    """What a package gives for its driver."""
+    """What a package provides to run its driver in the simulator."""
 
     name: str
     make: Callable[[Machine], Driver]
@@ -101,7 +101,7 @@ class SimulatedDriver:
 
 
 class FaultyDriver:
-    """The driver as an agent has it loaded, with what goes wrong between both."""
+    """The driver as an agent loads it, with faults between the two."""
 
     def __init__(self, given: SimulatedDriver, host: SimHost, process: Process) -> None:
         self.name = given.name
@@ -112,11 +112,11 @@ class FaultyDriver:
 
     @property
     def task_config(self) -> type[msgspec.Struct]:
-        """The driver's own."""
+        """The driver's configuration class."""
         return self._driver.task_config
 
     def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """The driver's own."""
+        """The driver's fingerprints."""
         return self._driver.fingerprint()
 
     async def _pass(self, *, may_fail: bool = True) -> None:
@@ -128,7 +128,7 @@ class FaultyDriver:
             raise DriverError("the driver does not answer")
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start it, slowly or not at all."""
+        """Start the task after a delay, or fail."""
         host, chance = self._host, self._host.chance
         await self._pass(may_fail=False)
         if chance.random() < host.faults.start_slow:

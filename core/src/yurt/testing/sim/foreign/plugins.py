@@ -1,4 +1,4 @@
-"""What of a run is a third party's."""
+"""The third-party plugins of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.testing.sim.foreign.drivers import SimulatedDriver
 
 
 class Foreign(NamedTuple):
-    """What runs in the place of the simulator's own: a driver, a device plugin, or both."""
+    """Plugins that replace the simulator's own: a driver, a device plugin, or both."""
 
     driver: SimulatedDriver | None = None
     devices: SimulatedDevices | None = None

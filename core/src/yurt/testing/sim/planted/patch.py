@@ -1,4 +1,4 @@
-"""What a planted bug is, and the plans that most of them are looked for in."""
+"""The type of a planted bug, and the plans in which most of them are searched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.sdk.value import no_entries
 
 
 class Patch(NamedTuple):
-    """A replacement in one module."""
+    """A text replacement in one module."""
 
     module: str
     old: str
@@ -17,7 +17,7 @@ class Patch(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """What is wrong, and the plans in which it is looked for: what is fixed of each seed's plan."""
+    """A planted bug, and the fixed fields of the plans in which it is searched."""
 
     patches: tuple[Patch, ...]
     finds: tuple[str, ...]
