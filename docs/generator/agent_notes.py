@@ -61,7 +61,9 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
                           `plugin.env.allowlist` names further variables that binaries of `plugin_dir` see.
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
                           `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`. `usage_history` is `off` where
-                          nobody wants what tasks used in the last 15 minutes, a sample each 10 seconds (`on`).
+                          nobody wants what tasks used in the last 15 minutes, a sample each 10 seconds, nor what
+                          devices did (`on`). `usage_history.device_interval` is the time between two samples of
+                          devices (`10s`); idleness is judged, and devices are accounted for, by means of six.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
                           the usual ones. Known secrets in /etc and the agent's own files show nothing.
 client.meta               Metadata of the node.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from yurt.client.usage_history import SAMPLES_MAX, SampleRing, UsageSamples, busy_share, device_figures
+from yurt.client.sample_ring import SAMPLES_MAX, SampleRing
+from yurt.client.usage_history import UsageSamples, busy_share, device_figures
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.errors import NotFound
 from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue

@@ -29,6 +29,8 @@ from yurt.client.csi.manager import Csi
 from yurt.client.csi.paths import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiMounts
+from yurt.client.devices import activity as device_activity
+from yurt.client.devices.activity import DeviceActivity
 from yurt.client.devices.claim_watch import ClaimWatch
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
 from yurt.client.devices.manager import DeviceManager
@@ -127,6 +129,8 @@ class Client:
         offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
         context = self._context(env, offers, drivers, holders)
         self.csi = context.csi
+        self.activity = context.activity
+        """What the cards of running allocations do."""
         follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
         self._fingerprints = Fingerprints(
             drivers=self._drivers,
@@ -168,6 +172,13 @@ class Client:
             server=surroundings.server,
             devices=self.devices,
             holders=holders,
+            activity=DeviceActivity(
+                env,
+                devices=self.devices,
+                holders=holders,
+                interval_s=device_activity.interval_of(config.options),
+                on_bucket=self.allocs.save,
+            ),
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
             host_volumes=DynamicHostVolumes(config, surroundings.database, node),
@@ -190,7 +201,7 @@ class Client:
         execs = ExecSessions(partial(supervised, self._group))
         return NodeCalls(
             files=AllocFiles(config.alloc_dir, env, allocs=allocs, drivers=context.drivers),
-            operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter(), execs=execs),
+            operations=AllocOperations(allocs, context, meter=meter(), execs=execs),
             garbage=GarbageCollector(config, env, allocs, on_removed=context.users.release),
             usage=usage,
             history=UsageHistory(allocs, env, meter=meter(), node=node, devices=self.devices),
@@ -224,12 +235,19 @@ class Client:
             ClientLoop("stop_on_client_after", disconnection.run),
             ClientLoop("garbage collection", self.calls.garbage.run),
             ClientLoop("sizes of allocations", partial(sizes.run, group)),
-            *([ClientLoop("usage of the last minutes", self.calls.history.run, may_fail=True)] if has_history else ()),
+            *(self._history_loops(context) if has_history else ()),
             ClientLoop("networks of allocations", context.networks.run, may_fail=True),
             ClientLoop("networks of this machine", offers.run, may_fail=True),
             ClientLoop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
             ClientLoop("template renderer", context.templates.renderer.run, may_fail=True),
             ClientLoop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
+        )
+
+    def _history_loops(self, context: ClientContext) -> tuple[ClientLoop, ...]:
+        """The loops that keep what tasks, devices and the host use."""
+        return (
+            ClientLoop("usage of the last minutes", self.calls.history.run, may_fail=True),
+            ClientLoop("activity of devices", context.activity.run, may_fail=True),
         )
 
     # The node and its servers.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
+from yurt.client.devices.activity import DeviceActivity
 from yurt.client.devices.holders import DeviceHolders
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.files.dynamic_users import DynamicUsers
@@ -34,6 +35,8 @@ class ClientContext:
     server: ServerPort
     devices: DeviceManager
     holders: DeviceHolders
+    activity: DeviceActivity
+    """What the cards of running allocations do."""
     networks: Networks
     csi: Csi
     host_volumes: DynamicHostVolumes

@@ -2,13 +2,12 @@
 
 Every `INTERVAL_S` one round takes a sample of each running task, one after another, then of the host. With many tasks
 rounds are rarer, so that no more than `TASKS_PER_S` drivers are asked in a second. A series is a ring of `SAMPLES_MAX`
-samples in arrays: about 3 KB for a task, 2 KB more for each of its devices.
+samples in arrays: about 3 KB for a task, 2 KB more for each of its devices. What devices do over hours is kept by
+`devices.activity`, which samples them in a loop of its own: no hanging driver of tasks delays it.
 """
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -20,8 +19,10 @@ from yurt.client.allocations.usage import UsageMeter
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.host_usage import core_mhz
 from yurt.client.node.local_node import LocalNode
+from yurt.client.sample_ring import SampleRing
 from yurt.client.timed_waits import finish_within
 from yurt.runtime.env import Env
+from yurt.sdk.device import GPU_UTILIZATION
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.rpc import (
@@ -37,34 +38,9 @@ from yurt.structs.rpc import (
 OPTION: Final = "usage_history"
 ON, OFF = "on", "off"
 INTERVAL_S: Final = 10.0
-SAMPLES_MAX: Final = 90
 TASKS_PER_S: Final = 10
 ANSWER_LIMIT_S: Final = 5.0
 """An allocation whose drivers answer later gives no sample."""
-BUSY: Final = "GPU utilization"
-"""The figure of device plugins that says how much of the time a device worked, in percent."""
-
-
-class SampleRing:
-    """The last samples of some columns; NaN stands for a figure that is missing. The first column is the time in ns."""
-
-    def __init__(self, columns: int) -> None:
-        self.at: array[int] = array("q")
-        self.columns = tuple(array("d") for _ in range(columns))
-
-    def add(self, at: int, *values: float | None) -> None:
-        """Add a sample and drop the oldest beyond the bound."""
-        self.at.append(at)
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(math.nan if value is None else value)
-        if len(self.at) > SAMPLES_MAX:
-            del self.at[0]
-            for column in self.columns:
-                del column[0]
-
-    def column(self, number: int) -> tuple[float | None, ...]:
-        """The values of a column, oldest first, None for a missing one."""
-        return tuple(None if math.isnan(value) else value for value in self.columns[number])
 
 
 class UsageSamples:
@@ -102,7 +78,7 @@ def device_figures(stats: DeviceStats) -> tuple[float | None, float | None]:
     """Memory in use in MiB, and the percent of time in which the device worked; None where its plugin does not say."""
     summary = stats.summary
     memory = number_of(summary) if summary.unit == "MiB" else None
-    busy = stats.stats.attributes.get(BUSY)
+    busy = stats.stats.attributes.get(GPU_UTILIZATION)
     return memory, None if busy is None else number_of(busy)
 
 

@@ -26,6 +26,25 @@ MPS = "mps"
 SLICE = "slice"
 MIG = "mig"
 
+# Names of figures in `DeviceUse.stats` that the client understands; a plugin gives those that it knows. Idleness,
+# accounting and metrics are computed from them; what is missing is unknown, never zero.
+GPU_UTILIZATION = "GPU utilization"
+"""Percent of the time in which any program ran on the device: one thread in a loop makes it 100."""
+SM_UTILIZATION = "SM utilization"
+"""Percent of the device's multiprocessors that worked, the mean since the last sample."""
+MEMORY_UTILIZATION = "Memory utilization"
+"""Percent of the time in which its memory was read or written, or of its memory bandwidth."""
+ENERGY = "Energy"
+"""Joules since some fixed time: a counter that only grows. Without it the client integrates `POWER`."""
+POWER = "Power usage"
+"""Watts."""
+THROTTLING = "Throttling"
+"""Why the clock is reduced at present: words separated by commas, empty for a full clock."""
+PCIE_TRAFFIC = "PCIe traffic"
+"""Bytes a second in both directions."""
+NVLINK_TRAFFIC = "NVLink traffic"
+"""Bytes a second in both directions, over all links."""
+
 
 class Quantity(Value):
     """A number with its unit, which constraints compare: `Quantity(value=80, unit="GiB")`."""

@@ -28,6 +28,7 @@ from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, CellDigests
 from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
 from yurt.storage.sqlite_worker import SqliteWorker, SqlWorker
+from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.volumes.host import HostVolume
 
@@ -96,6 +97,8 @@ class AllocRecord(Value):
     alloc: Allocation | None = None
     tasks: Mapping[str, TaskRecord] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None
+    accounting: DeviceAccounting | None = None
+    """What its devices did so far."""
     error: str = ""
 
 
@@ -104,6 +107,7 @@ class Progress(Value):
 
     tasks: Mapping[str, TaskRecord] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None
+    accounting: DeviceAccounting | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -235,10 +239,14 @@ class ClientDatabase:
         )
 
     async def put_tasks(
-        self, alloc_id: str, tasks: Mapping[str, TaskRecord], deployment_status: AllocDeploymentStatus | None
+        self,
+        alloc_id: str,
+        tasks: Mapping[str, TaskRecord],
+        deployment_status: AllocDeploymentStatus | None,
+        accounting: DeviceAccounting | None = None,
     ) -> None:
-        """Store the states of an allocation's tasks; ignored for a deleted allocation."""
-        data = _sealed(Progress(tasks=tasks, deployment_status=deployment_status))
+        """Store the states of an allocation's tasks and what its devices did; ignored for a deleted allocation."""
+        data = _sealed(Progress(tasks=tasks, deployment_status=deployment_status, accounting=accounting))
         await self._execute(
             "UPDATE allocs SET progress = ? WHERE id = ?", (data, alloc_id), {f"progress/{alloc_id}": data}
         )
@@ -331,4 +339,9 @@ def _record(row: Row) -> AllocRecord:
         progress = Progress() if row[2] is None else _unsealed(row[2], Progress)
     except (ValueError, msgspec.DecodeError) as error:
         return replace(record, error=f"the stored record can not be read: {error}")
-    return replace(record, tasks=progress.tasks, deployment_status=progress.deployment_status)
+    return replace(
+        record,
+        tasks=progress.tasks,
+        deployment_status=progress.deployment_status,
+        accounting=progress.accounting,
+    )

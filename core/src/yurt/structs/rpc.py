@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from yurt.sdk.value import WHEN_SET, Duration, Timestamp, Value, no_entries, spelled
+from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import Node, NodeEvent
@@ -180,6 +181,8 @@ class AllocResourceUsage(Value):
     resource_usage: ResourceUsage = ResourceUsage()
     tasks: Mapping[str, TaskResourceUsage] = no_entries()
     timestamp: int = 0
+    accounting: DeviceAccounting | None = None
+    """What its devices did since its start; None without devices, or from a client that keeps no record."""
 
 
 class DeviceUsageSeries(Value):

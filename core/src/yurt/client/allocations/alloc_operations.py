@@ -11,14 +11,13 @@ from yurt.client.allocations import migration
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.allocations.usage import UsageMeter
-from yurt.client.config import ClientConfig
+from yurt.client.context import ClientContext
 from yurt.client.files.link_owners import link_owners
 from yurt.client.task_env import replace_in_words
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import POSTSTOP
-from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import replace
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -41,21 +40,22 @@ class AllocOperations:
     def __init__(
         self,
         table: AllocTable,
-        config: ClientConfig,
+        context: ClientContext,
         *,
-        drivers: Mapping[str, Driver],
         meter: UsageMeter,
         execs: ExecSessions,
     ) -> None:
         self._table = table
-        self._config = config
-        self._drivers = drivers
+        self._config = context.config
+        self._drivers = context.drivers
+        self._activity = context.activity
         self._meter = meter
         self._execs = execs
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Resource usage of an allocation, or of one task when `task` is not empty."""
-        return await self._meter.alloc_usage(await self._table.find(alloc_id), task)
+        usage = await self._meter.alloc_usage(await self._table.find(alloc_id), task)
+        return replace(usage, accounting=self._activity.totals(alloc_id))
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """The last results of the checks of an allocation's services."""

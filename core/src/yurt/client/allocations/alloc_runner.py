@@ -70,7 +70,7 @@ class AllocRunner:
         self.roles = allocation.roles(self.task_group)
         self._hooks = hooks
         self._report = report
-        self.saver = AllocSaver(self.hooked, context.store)
+        self.saver = AllocSaver(self.hooked, context.store, context.activity)
         self._stop = StopOrder(context.env)
         self.over = LightEvent()
         self._checks: tuple[AllocCheckStatus, ...] = ()
@@ -147,6 +147,8 @@ class AllocRunner:
             if not record.tasks:  # an agent that was killed may have made some of it, or nothing
                 await build()
             self.hooked.health_status = record.deployment_status or self.hooked.health_status
+            if record.accounting is not None:
+                self.context.activity.restore(self.id, record.accounting)
             async with asyncio.TaskGroup() as group:
                 for name, runner in self.tasks.items():
                     group.create_task(restore(runner, record.tasks.get(name, TaskRecord()), self.context.env))
@@ -212,7 +214,10 @@ class AllocRunner:
             deployment_status=self.hooked.health_status,
             network_status=self.alloc.network_status,
         )
-        if update.client_status in CLIENT_TERMINAL:
+        if status in CLIENT_TERMINAL:
+            # The sums of its devices are sent once, at the end: a running allocation says them when it is asked.
+            known = self._final.accounting if self._final is not None else self.context.activity.totals(self.id)
+            update = replace(update, accounting=known)
             self._final = self._final or update
         return update
 
@@ -231,6 +236,7 @@ class AllocRunner:
         self.is_over = True
         self._checks = self._hooks.services.statuses(self.id)
         self._hooks.alloc.finish(self.hooked)
+        self.context.activity.forget(self.id)
         self.finished_at = self.context.env.now()
         self.reported.set()
         self.over.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.devices.activity import DeviceActivity
 from yurt.client.timed_waits import LightEvent
 from yurt.storage.client_db import ClientDatabase
 
@@ -15,12 +16,13 @@ from yurt.storage.client_db import ClientDatabase
 class AllocSaver:
     """Keeps the record of one allocation."""
 
-    def __init__(self, alloc: ClientAlloc, store: ClientDatabase) -> None:
+    def __init__(self, alloc: ClientAlloc, store: ClientDatabase, activity: DeviceActivity) -> None:
         self.version = 1
         self.changed = LightEvent()
         """Something has happened since the runner looked last."""
         self._alloc = alloc
         self._store = store
+        self._activity = activity
         self._saved_version = 0
         self._saved = asyncio.Condition()
 
@@ -47,7 +49,7 @@ class AllocSaver:
             alloc.is_unsaved = False
             await self._store.put_alloc(alloc.alloc)
         records = {name: runner.record for name, runner in alloc.tasks.items()}
-        await self._store.put_tasks(alloc.id, records, alloc.health_status)
+        await self._store.put_tasks(alloc.id, records, alloc.health_status, self._activity.totals(alloc.id))
         async with self._saved:
             self._saved_version = version
             self._saved.notify_all()

@@ -8,7 +8,7 @@ would find the memory around it taken by objects that stay.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.files.link_owners import TaskUser
@@ -91,6 +91,12 @@ class AllocTable:
             for task in runner.tasks.values():
                 if not runner.is_over and task.machine.phase != DEAD:
                     yield task
+
+    def save(self, alloc_ids: Iterable[str]) -> None:
+        """Have allocations write down what is known of them."""
+        for alloc_id in alloc_ids:
+            if (runner := self.live.get(alloc_id)) is not None and not runner.is_over:
+                runner.on_change()
 
     def live_handles(self) -> dict[str, list[TaskHandle]]:
         """The handles of tasks, by driver."""

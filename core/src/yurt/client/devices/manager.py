@@ -37,6 +37,7 @@ FIRST_FINGERPRINT_S = 10.0
 ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
 STATS_AGE_MAX_S = 1.0
+STATS_WAIT_S = 5.0
 ATTRIBUTE = "device."
 ONLINE_NODES = Path("/sys/devices/system/node/online")
 
@@ -89,6 +90,7 @@ class DeviceManager:
         self._owners: dict[GroupKey, str] = {}
         self._first = {name: asyncio.Event() for name in plugins}
         self._uses: dict[str, _Uses] = {}
+        self._measurements: dict[str, asyncio.Task[None]] = {}
         self._measuring = asyncio.Lock()
         self._has_begun = False
 
@@ -243,14 +245,29 @@ class DeviceManager:
     # Usage.
 
     async def uses(self) -> Mapping[str, DeviceUse]:
-        """Usage by device, at most a second old; plugins without usage figures are omitted."""
+        """Usage by device, at most a second old; plugins without usage figures are omitted.
+
+        All plugins are asked at once. One that hangs holds its callers up once, for `STATS_WAIT_S`; its figures are
+        missing until it answers.
+        """
         async with self._measuring:
-            for name, plugin in self.plugins.items():
-                last = self._uses.get(name)
-                if self._has_begun and (last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S):
-                    self._uses[name] = _Uses(self._env.monotonic(), {})
-                    await asyncio.wait({supervised(self._group, f"figures of {name}", self._measure(name, plugin))})
+            begun = [self._begin_measuring(name) for name in self.plugins if self._has_begun and self._is_due(name)]
+            if begun:
+                await asyncio.wait(begun, timeout=STATS_WAIT_S)
         return self.last_uses
+
+    def _is_due(self, name: str) -> bool:
+        """Whether a plugin's figures are old; one that has not answered yet is not asked again meanwhile."""
+        running, last = self._measurements.get(name), self._uses.get(name)
+        if running is not None and not running.done():
+            return False
+        return last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S
+
+    def _begin_measuring(self, name: str) -> asyncio.Task[None]:
+        self._uses[name] = _Uses(self._env.monotonic(), {})
+        measuring = supervised(self._group, f"figures of {name}", self._measure(name, self.plugins[name]))
+        self._measurements[name] = measuring
+        return measuring
 
     @property
     def last_uses(self) -> Mapping[str, DeviceUse]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.sdk.value import UnixNano, Value, no_entries
+from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
 from yurt.structs.commands.base import Command, EvalSeed, EventType
 from yurt.structs.evaluation import Evaluation
@@ -61,6 +62,8 @@ class AllocUpdate(Value):
     task_states: Mapping[str, TaskState] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None
     network_status: AllocNetworkStatus | None = None
+    accounting: DeviceAccounting | None = None
+    """Of an allocation that has ended: what its devices did."""
 
 
 class UpdateAllocsFromClient(Command, tag=True):

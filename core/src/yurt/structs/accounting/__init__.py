@@ -1,0 +1,1 @@
+"""What allocations used: records that outlive them."""

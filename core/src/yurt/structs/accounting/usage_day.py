@@ -1,0 +1,42 @@
+"""What the allocations of a namespace that ended on one day used: the row that stays when they are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from yurt.sdk.value import Value, no_entries
+
+UsageDayKey = tuple[str, int]
+"""(namespace, day)."""
+
+
+class UsageDay(Value):
+    """Sums over allocations by the day of their end; card times in thousandths of card-seconds, as `DeviceAccounting`.
+
+    Integers, added by `apply` when an allocation ends. An allocation counts once, with all that it used, on the day
+    (UTC) of its end, however many days it ran.
+    """
+
+    namespace: str
+    day: int
+    """Days since 1970-01-01 UTC."""
+    allocs: int = 0
+    failed: int = 0
+    preempted: int = 0
+    card_ms: int = 0
+    """Cards held, from the start of the first task to the end; a share counts by its booked part."""
+    measured_ms: int = 0
+    busy_ms: int = 0
+    idle_ms: int = 0
+    lost_ms: Mapping[str, int] = no_entries()
+    """Card time whose work was lost, by reason: preempted, node lost, failed."""
+    energy_mj: int = 0
+    waited: int = 0
+    """Allocations of which the wait before the start is known."""
+    wait_ms: int = 0
+    """The sum of their waits, from the registration of their evaluation to the plan."""
+    wait_max_ms: int = 0
+    priced_ms: int = 0
+    """Card time times the price of its model (`prices` of the pool's queue, else 1)."""
+    create_index: int = 0
+    modify_index: int = 0
