@@ -34,6 +34,7 @@ MODULES = (
 )  # fmt: skip
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
+    "AllocResourceUsage": {"Accounting"},
     "AllocationMetric": {"Gang"},
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},

@@ -73,7 +73,7 @@ async def started(client: Client, server: FakeServerPort, plugin: FakeCsiPlugin,
     """The plugin runs on the client and is healthy."""
     alloc = plugin_alloc(client.node_id, **expected)
     server.put_alloc(alloc)
-    socket = client.csi.places.socket(alloc.id, "web")
+    socket = client.context.csi.places.socket(alloc.id, "web")
     await eventually(socket.parent.is_dir)
     await plugin.start(socket)
     await eventually(lambda: is_healthy(server, client))
@@ -243,7 +243,7 @@ async def test_the_end_is_told_only_when_the_volume_is_unmounted_and_without_the
         await asyncio.sleep(0.3)
         assert server.status_of(alloc.id) == CLIENT_RUNNING
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
-        assert client.csi.volumes.uses == ()
+        assert client.context.csi.volumes.uses == ()
 
 
 async def test_an_agent_that_comes_back_unmounts_what_nobody_uses_any_more(
@@ -258,7 +258,7 @@ async def test_an_agent_that_comes_back_unmounts_what_nobody_uses_any_more(
     async with run_client(dev=False) as client:
         await eventually(lambda: is_healthy(server, client))
         assert server.nodes[client.node_id].csi_node_plugins[PLUGIN].alloc_id == first.id
-        assert len(client.csi.volumes.uses) == 1
+        assert len(client.context.csi.volumes.uses) == 1
         server.drop_alloc(alloc.id)
-        await eventually(lambda: not client.csi.volumes.uses)
+        await eventually(lambda: not client.context.csi.volumes.uses)
         assert plugin.named("NodeUnstageVolume")

@@ -170,7 +170,7 @@ async def test_a_client_sums_what_the_devices_of_an_allocation_do(
         alloc = given(placed(client.node_id, job=factories.job(type=JOB_BATCH)), "f0")
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        activity = client.activity
+        activity = client.context.activity
         await eventually(lambda: (activity.totals(alloc.id) or DeviceAccounting()).measured_ms > 0)
         (minutes,) = activity.minutes(alloc.id).values()
         usage = await client.calls.alloc_stats(alloc.id, "")

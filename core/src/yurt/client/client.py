@@ -128,9 +128,8 @@ class Client:
         self.devices = DeviceManager(surroundings.devices, env, node=node, group=group, on_health=notices.report)
         offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
         context = self._context(env, offers, drivers, holders)
-        self.csi = context.csi
-        self.activity = context.activity
-        """What the cards of running allocations do."""
+        self.context = context
+        """What its runners share."""
         follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
         self._fingerprints = Fingerprints(
             drivers=self._drivers,

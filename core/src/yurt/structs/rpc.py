@@ -181,7 +181,7 @@ class AllocResourceUsage(Value):
     resource_usage: ResourceUsage = ResourceUsage()
     tasks: Mapping[str, TaskResourceUsage] = no_entries()
     timestamp: int = 0
-    accounting: DeviceAccounting | None = None
+    accounting: Annotated[DeviceAccounting | None, WHEN_SET] = None
     """What its devices did since its start; None without devices, or from a client that keeps no record."""
 
 

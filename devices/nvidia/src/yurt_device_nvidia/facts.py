@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from yurt.sdk.value import Value, no_entries
 
+from yurt_device_nvidia.activity import CardActivity
+
 MIB = 1024 * 1024
 
 
@@ -103,6 +105,7 @@ class CardUse(Value):
     corrected_errors: int | None = None
     uncorrected_errors: int | None = None
     processes: tuple[ProcessUse, ...] = ()
+    activity: CardActivity = CardActivity()
 
 
 class GpuObservation(Value):

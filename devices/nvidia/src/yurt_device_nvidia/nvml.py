@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from yurt.sdk.value import replace
 
+from yurt_device_nvidia.activity import ActivityMeter, CardActivity
 from yurt_device_nvidia.facts import (
     MIB,
     CardFacts,
@@ -93,6 +94,7 @@ class Nvml:
         self._library = library
         self._nvml: Any = None
         self._handles: dict[str, Any] = {}
+        self._activity: ActivityMeter | None = None
 
     @property
     def is_open(self) -> bool:
@@ -108,6 +110,7 @@ class Nvml:
         except nvml.NVMLError as error:
             raise problem_of(nvml, error) from None
         self._nvml = nvml
+        self._activity = ActivityMeter(nvml, self._ask)
 
     def _load(self, nvml: Any) -> None:
         """Give the bindings a library that they would not find."""
@@ -125,8 +128,10 @@ class Nvml:
     def close(self) -> None:
         """Close the library."""
         if self._nvml is not None:
+            if self._activity is not None:
+                self._activity.close()
             self._ask(self._nvml.nvmlShutdown)
-            self._nvml, self._handles = None, {}
+            self._nvml, self._handles, self._activity = None, {}, None
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """The answer, or None without one; raises CardLost when the card does not answer at all."""
@@ -316,11 +321,11 @@ class Nvml:
         """Usage of a card or an instance; None when it does not answer."""
         handle = self._handles.get(uuid)
         try:
-            return None if handle is None else self._use(handle)
+            return None if handle is None else self._use(uuid, handle)
         except CardLost:
             return None
 
-    def _use(self, handle: Any) -> CardUse:
+    def _use(self, uuid: str, handle: Any) -> CardUse:
         nvml = self._nvml
         total, _, used = self._memory(handle)
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -351,6 +356,7 @@ class Nvml:
             corrected_errors=corrected,
             uncorrected_errors=uncorrected,
             processes=tuple(self._processes(handle)),
+            activity=self._activity.measure(uuid, handle) if self._activity is not None else CardActivity(),
         )
 
     def _processes(self, handle: Any) -> Iterator[ProcessUse]:

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from yurt.sdk.device import DeviceProcess, DeviceUse, Stat
+from yurt.sdk.device import (
+    ENERGY,
+    GPU_UTILIZATION,
+    MEMORY_UTILIZATION,
+    NVLINK_TRAFFIC,
+    PCIE_TRAFFIC,
+    POWER,
+    SM_UTILIZATION,
+    THROTTLING,
+    DeviceProcess,
+    DeviceUse,
+    Stat,
+)
 from yurt.sdk.value import UnixNano
 
+from yurt_device_nvidia.activity import CardActivity
 from yurt_device_nvidia.facts import CardUse
 
 
@@ -33,14 +46,15 @@ def figures(use: CardUse) -> Iterator[tuple[str, Stat]]:
             "BAR1 buffer state",
             Stat(value=use.bar1_used_mb, of=use.bar1_total_mb, unit="MiB", description="UsedBAR1 / TotalBAR1"),
         )
+    yield from activity_figures(use.activity)
     if use.power_w is not None:
         text = "Power usage for this GPU in watts / maximum power"
-        yield "Power usage", Stat(value=use.power_w, of=use.power_limit_w, unit="W", description=text)
+        yield POWER, Stat(value=use.power_w, of=use.power_limit_w, unit="W", description=text)
     if use.temperature_c is not None:
         yield "Temperature", Stat(value=use.temperature_c, unit="C", description="Temperature of the Unit")
     percents = {
-        "GPU utilization": (use.gpu_percent, "Percent of time in which the GPU was busy"),
-        "Memory utilization": (use.memory_percent, "Percent of time in which its memory was read or written"),
+        GPU_UTILIZATION: (use.gpu_percent, "Percent of time in which the GPU was busy"),
+        MEMORY_UTILIZATION: memory_activity(use),
         "Encoder utilization": (use.encoder_percent, "Percent of encoder utilization"),
         "Decoder utilization": (use.decoder_percent, "Percent of decoder utilization"),
     }
@@ -52,3 +66,26 @@ def figures(use: CardUse) -> Iterator[tuple[str, Stat]]:
         if value is not None:
             yield name, Stat(value=value, unit="#", description="Memory errors since the last reset")
     yield "Processes", Stat(value=len(use.processes), unit="#", description="Programs that use the device")
+
+
+def memory_activity(use: CardUse) -> tuple[float | None, str]:
+    """How much of the memory's bandwidth is used where GPM says it; else in how much of the time it is."""
+    if use.activity.dram_percent is not None:
+        return use.activity.dram_percent, "Percent of the memory bandwidth that was used"
+    return use.memory_percent, "Percent of time in which its memory was read or written"
+
+
+def activity_figures(activity: CardActivity) -> Iterator[tuple[str, Stat]]:
+    """What the card did since the last measurement."""
+    figures = {
+        SM_UTILIZATION: (activity.sm_percent, "%", "Percent of the multiprocessors that were busy"),
+        ENERGY: (activity.energy_j, "J", "Energy since the driver was loaded"),
+        PCIE_TRAFFIC: (activity.pcie, "B/s", "Bytes a second over PCIe in both directions"),
+        NVLINK_TRAFFIC: (activity.nvlink, "B/s", "Bytes a second over NVLink in both directions"),
+    }
+    for name, (value, unit, text) in figures.items():
+        if value is not None:
+            yield name, Stat(value=value, unit=unit, description=text)
+    if activity.throttling is not None:
+        text = "Why the clock is reduced; empty for a full clock"
+        yield THROTTLING, Stat(value=",".join(activity.throttling), description=text)

@@ -14,7 +14,6 @@ Readers (idle reclaim, reports) ask `minutes` and `totals`; both are values.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -273,7 +272,7 @@ class DeviceActivity:
             if not booked or handle is None:
                 continue
             live = LiveTask(alloc_id=claim.alloc_id, task_name=task.name, task_id=handle.task_id, pid=handle.pid)
-            for device, use in (await asyncio.to_thread(own_uses, live, booked, uses)).items():
+            for device, use in (await self._env.in_thread(own_uses, live, booked, uses)).items():
                 key = (claim.alloc_id, device)
                 found[key] = found.get(key, 0.0) + (reading_of(use).memory_mb or 0.0)
         return found

@@ -83,6 +83,8 @@ class FakeLibrary:
 
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
+        self.parts: dict[str, object] = {}
+        """What groups of functions keep between calls."""
         self._pointers: dict[str, Any] = {}
         self._order: list[str] = []
         self._seen = 0
