@@ -30,6 +30,17 @@ class Grants(NamedTuple):
     """A rule with this label, which also counts when it grants nothing."""
 
 
+class GrantLabels(Labels[Grants]):
+    """The labels of one kind of block, and what they grant together."""
+
+    __slots__ = ("anywhere",)
+
+    def __init__(self, by_label: Mapping[str, Grants]) -> None:
+        super().__init__(by_label)
+        self.anywhere = frozenset(each for grants in by_label.values() for each in grants.capabilities) - {DENY}
+        """The capabilities that at least one label grants: the answer for lists, before a name is known."""
+
+
 class CompiledPolicies:
     """A set of policies in a form for decisions; read-only."""
 
@@ -53,11 +64,11 @@ class CompiledPolicies:
         self.is_empty = not policies
 
 
-def _labels(blocks: Iterable[tuple[str, Granted, Rule]]) -> Labels[Grants]:
+def _labels(blocks: Iterable[tuple[str, Granted, Rule]]) -> GrantLabels:
     gathered: dict[str, tuple[list[Granted], Rule]] = {}
     for label, granted, rule in blocks:
         gathered.setdefault(label, ([], rule))[0].append(granted)
-    return Labels({label: _grants(label, granted, rule) for label, (granted, rule) in gathered.items()})
+    return GrantLabels({label: _grants(label, granted, rule) for label, (granted, rule) in gathered.items()})
 
 
 def _grants(label: str, granted: Iterable[Granted], rule: Rule) -> Grants:

@@ -31,8 +31,8 @@ from yurt.access.needs import (
     OnVariable,
     VariableCapability,
 )
-from yurt.acl.compiled import CompiledPolicies, Grants
-from yurt.acl.globs import STAR, Labels, matcher
+from yurt.acl.compiled import CompiledPolicies, GrantLabels, Grants
+from yurt.acl.globs import STAR, matcher
 from yurt.acl.policy import SEPARATOR, path_label
 from yurt.acl.vocabulary import DENY
 from yurt.sdk.value import Value
@@ -172,7 +172,7 @@ class Rights:
 
     def _any_in_namespace(self, need: AnyInNamespace, scope: Scope) -> bool:
         if scope.namespace is None:
-            return any(_is_some(each) for each in self.policies.namespaces.values())
+            return bool(self.policies.namespaces.anywhere)
         found = self.policies.namespaces.find(scope.namespace)
         return found is not None and _is_some(found)
 
@@ -258,6 +258,10 @@ class Rights:
             and (path is None or path in self.own_paths)
         ):
             return True
+        if need.capability not in self.policies.variables.anywhere:
+            return False
+        if path is None and namespace is None:
+            return True
         for each in self.policies.variables.values():
             if need.capability not in each.capabilities:
                 continue
@@ -287,9 +291,9 @@ _DECIDED_BY: Final[Mapping[type, Callable[[Rights, Any, Scope], bool]]] = {
 """A table, because a chain of comparisons costs more than the decision."""
 
 
-def _grants(labels: Labels[Grants], name: str | None, required: tuple[str, ...]) -> bool:
+def _grants(labels: GrantLabels, name: str | None, required: tuple[str, ...]) -> bool:
     if name is None:
-        return any(not each.capabilities.isdisjoint(required) for each in labels.values())
+        return not labels.anywhere.isdisjoint(required)
     found = labels.find(name)
     return found is not None and not found.capabilities.isdisjoint(required)
 
@@ -298,7 +302,7 @@ def _is_some(grants: Grants) -> bool:
     return bool(grants.capabilities) and DENY not in grants.capabilities
 
 
-def _is_only_label(labels: Labels[Grants]) -> bool:
+def _is_only_label(labels: GrantLabels) -> bool:
     """Whether there is one label, and it matches every name, so the empty one too."""
     return len(labels) == 1 and labels.nearest("") is not None
 
