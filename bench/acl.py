@@ -23,10 +23,17 @@ import queue
 import statistics
 import threading
 import time
+import timeit
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final, NamedTuple
+
+from yurt.access import Need, Scope, needs
+from yurt.acl import parse_policy
+from yurt.acl.compiled import CompiledPolicies
+from yurt.acl.rights import AuthenticationLevel, Rights
 
 from bench.server import BenchedServer, Connection, running, service_job
 from bench.table import lost
@@ -143,6 +150,15 @@ node { policy = "read" }
 host_volume "data-NUMBER" { policy = "read" }
 """
 
+DECISIONS: Final[Mapping[str, tuple[Need, Scope]]] = {
+    "a namespace by its name": (needs.namespace("read-job"), Scope(namespace="team-3")),
+    "a namespace by a glob": (needs.namespace("read-job"), Scope(namespace="other-7-x")),
+    "a namespace without a rule": (needs.namespace("read-job"), Scope(namespace="nothing")),
+    "any namespace": (needs.namespace("read-job"), Scope()),
+    "a variable": (needs.variable("read"), Scope(namespace="team-3", variable="app-3/key")),
+    "nodes": (needs.NODE_READ, Scope()),
+}
+
 
 def main() -> None:
     """Measure and print."""
@@ -156,6 +172,7 @@ def main() -> None:
             for case, (name, side) in itertools.product(CASES, others.items()):
                 found[case.what, name] += measured(case, off, side, options.rounds)
     print_results(found)
+    print_decisions()
 
 
 @contextmanager
@@ -188,12 +205,16 @@ def checked(status: int, body: bytes) -> bytes:
     return body
 
 
+def rules_of(number: int) -> str:
+    """The text of a policy."""
+    return RULES.replace("NAME", team(number)).replace("NUMBER", str(number))
+
+
 def add_policies(server: BenchedServer, root: str) -> None:
     """1,000 policies, a hundred about each namespace."""
     with Connection(server.port) as connection:
         for number in range(POLICIES):
-            rules = RULES.replace("NAME", team(number)).replace("NUMBER", str(number))
-            body = json.dumps({"Name": f"policy-{number}", "Rules": rules}).encode()
+            body = json.dumps({"Name": f"policy-{number}", "Rules": rules_of(number)}).encode()
             checked(*connection.ask(message("PUT", f"/v1/acl/policy/policy-{number}", root, body)))
 
 
@@ -309,6 +330,17 @@ def print_results(found: Slices) -> None:
             wall, cpu = (lost([(each.off[at], each.on[at]) for each in slices]) for at in (0, 1))
             print(line(case.what, *rates, wall, *cpu_us, cpu, TARGET if name != CONTROL else ""))
         print()
+
+
+def print_decisions() -> None:
+    """The time of one decision by compiled policies, the least of some runs: anything else is the machine's."""
+    parsed = [parse_policy(f"policy-{number}", rules_of(number), filename="rules") for number in range(POLICIES)]
+    counts = (TEAM_POLICIES, MANY_POLICIES, POLICIES)
+    print("one decision, us (target 1)", *(f"{count:>8,} policies" for count in counts))
+    rights = [Rights(AuthenticationLevel.KNOWN, CompiledPolicies(parsed[:count])) for count in counts]
+    for what, (need, scope) in DECISIONS.items():
+        figures = [min(timeit.repeat(partial(each.allows, need, scope), number=1000, repeat=20)) for each in rights]
+        print(f"{what:<27}", *(f"{seconds * 1000:>17.2f}" for seconds in figures))
 
 
 if __name__ == "__main__":
