@@ -12,12 +12,13 @@ An allocation goes before its evaluation, or in the same command: without the ev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import UnixNano, Value
 from yurt.state import Snapshot
+from yurt.state.persistent_table import Table
 from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -36,8 +37,14 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_deployment_active, is_eval_terminal, is_terminal
 
+K = TypeVar("K", str, JobKey)
+V = TypeVar("V")
+
 BATCH = 200
 """Objects deleted by one command: bounds the size of a log entry and the time its application blocks the loop."""
+ORDERED_MAX = 4_096
+"""Rows of a table, or of one of its index entries, that are looked at in the order of their keys: a history of a small
+cluster that is repeated makes the same commands then. To sort a million keys would hold up the event loop."""
 SECOND = 1_000_000_000
 
 
@@ -64,7 +71,7 @@ Step: TypeAlias = "Found | None"
 
 def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
     """The jobs to delete with their remains: batch jobs are kept complete until then."""
-    for job in state.jobs.values():
+    for job in _rows_of(state.jobs):
         if not _is_over(state, job, cutoffs):
             yield None
             continue
@@ -85,19 +92,19 @@ def orphan_steps(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
         if key in state.jobs:
             yield None
             continue
-        for alloc in state.allocs.each_where("job", key):
+        for alloc in _rows_where(state.allocs, "job", key):
             yield alloc if is_terminal(alloc) else None
-        for evaluation in state.evals.each_where("job", key):
+        for evaluation in _rows_where(state.evals, "job", key):
             yield evaluation if is_eval_terminal(evaluation) else None
 
 
 def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
     """All collectable objects other than jobs."""
-    for evaluation in state.evals.values():
+    for evaluation in _rows_of(state.evals):
         yield from _eval_garbage(state, evaluation, cutoffs, now)
-    for deployment in state.deployments.values():
+    for deployment in _rows_of(state.deployments):
         yield from _deployment_garbage(state, deployment, cutoffs)
-    for node in state.nodes.values():
+    for node in _rows_of(state.nodes):
         yield from _node_garbage(state, node, cutoffs)
 
 
@@ -179,6 +186,16 @@ class Garbage:
         return state.allocs.count_where("eval", evaluation.id) == going
 
 
+def _rows_of(table: Table[K, V]) -> Iterable[V]:
+    return table.rows(sorted(table.keys())) if len(table) <= ORDERED_MAX else table.values()
+
+
+def _rows_where(table: Table[K, V], column: str, value: Hashable) -> Iterable[V]:
+    if table.count_where(column, value) <= ORDERED_MAX:
+        return table.where(column, value)
+    return table.each_where(column, value)
+
+
 def _rows(state: Snapshot, table: str, keys: Iterable[Any]) -> tuple[Expectation, ...]:
     return tuple(expectation(state, table, key) for key in sorted(keys))
 
@@ -217,7 +234,7 @@ def _eval_garbage(state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now
         yield None
         return
     is_whole = True
-    for alloc in state.allocs.each_where("eval", evaluation.id):
+    for alloc in _rows_where(state.allocs, "eval", evaluation.id):
         may_go = _may_alloc_go(state, alloc, evaluation, cutoffs, now=now)
         is_whole = is_whole and may_go
         yield alloc if may_go else None
