@@ -48,7 +48,7 @@ def test_what_there_is_is_gathered_and_what_is_missing_named(api: Any, run: Any,
     errors = json.loads(files["errors.json"])
     assert (code, err) == (0, "")
     assert "Servers: (2) [a.global b.global]\nClients: (2) [bbbbbbbb-" in out
-    assert f"{len(errors)} of {len(errors) + len(files)} files could not be had; errors.json says why" in out
+    assert f"{len(errors)} of {len(errors) + len(files)} files could not be collected; errors.json says why" in out
     assert files["server/a.global/monitor.log"] == files[f"client/{NODE_ID}/monitor.log"] == b"a line\n"
     assert json.loads(files["nomad/0000/nodes.json"]) == NODES
     assert errors[f"client/{NODE_ID}/agent-host.json"] == "Permission denied: enable_debug"

@@ -13,7 +13,7 @@ from yurt.storage.etcd.candidacy import (
     LeaderObservation,
 )
 
-ALIVE = LeaderObservation(now=100.0, leader="srv2", heir="", silent_s=0.1, is_caught_up=True)
+ALIVE = LeaderObservation(now=100.0, leader="srv2", successor="", silent_s=0.1, is_caught_up=True)
 """Another server leads and was heard of just now; etcd stands by itself."""
 
 
@@ -27,9 +27,9 @@ ALIVE = LeaderObservation(now=100.0, leader="srv2", heir="", silent_s=0.1, is_ca
         (replace(ALIVE, leader=""), "vacant"),
         (replace(ALIVE, leader="srv1"), "vacant"),
         (replace(ALIVE, leader="", is_caught_up=False), ""),
-        (replace(ALIVE, leader="", heir="srv1"), "vacant"),
-        (replace(ALIVE, leader="", heir="srv3"), ""),
-        (replace(ALIVE, leader="", heir="srv3", silent_s=0.61), "vacant"),
+        (replace(ALIVE, leader="", successor="srv1"), "vacant"),
+        (replace(ALIVE, leader="", successor="srv3"), ""),
+        (replace(ALIVE, leader="", successor="srv3", silent_s=0.61), "vacant"),
         (replace(ALIVE, own_leads=True), ""),
         (replace(ALIVE, own_leads=True, silent_s=0.31), "own member"),
         (replace(ALIVE, own_leads=True, silent_s=0.31, is_caught_up=False), ""),
@@ -38,7 +38,7 @@ ALIVE = LeaderObservation(now=100.0, leader="srv2", heir="", silent_s=0.1, is_ca
         (replace(ALIVE, own_leads=True, leader=""), "vacant"),
         (replace(ALIVE, own_leads=False, leader=""), ""),
         (replace(ALIVE, own_leads=False, leader="", silent_s=0.61), "vacant"),
-        (replace(ALIVE, own_leads=False, leader="", heir="srv1"), "vacant"),
+        (replace(ALIVE, own_leads=False, leader="", successor="srv1"), "vacant"),
     ],
 )
 def test_a_server_tries_when_there_is_a_reason(observed: LeaderObservation, reason: str) -> None:
@@ -98,7 +98,7 @@ def test_chance_keeps_candidates_apart() -> None:
 
 
 def test_patience_makes_silence_longer() -> None:
-    patient = Candidacy("srv1", patience=3)
+    patient = Candidacy("srv1", time_factor=3)
     assert patient.decide(replace(ALIVE, silent_s=3 * SILENCE_S - 0.1)) == ""
     assert patient.decide(replace(ALIVE, silent_s=3 * SILENCE_S + 0.1)) == "silence"
 

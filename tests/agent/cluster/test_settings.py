@@ -69,7 +69,7 @@ def test_patience_and_quota_are_etcds_within_bounds(tmp_path: Path) -> None:
     etcd = OwnEtcd(config, tmp_path, membership=membership, exchange=exchange, env=RealEnv(), tls=TlsSettings())
     options = etcd_arguments(etcd.settings)
     assert {"--heartbeat-interval=200", "--election-timeout=2000", f"--quota-backend-bytes={1 << 30}"} <= {*options}
-    assert config_of({"raft_multiplier": 0}).cluster.patience == 1
+    assert config_of({"raft_multiplier": 0}).cluster.time_factor == 1
     for server, block, told in (
         ({"raft_multiplier": 11}, {}, "raft_multiplier must be 1 to 10"),
         ({}, {"quota_bytes": 1}, "quota_bytes must be 16777216 to 8589934592"),

@@ -116,6 +116,6 @@ def _etcd_log(config: AgentConfig, data: AgentDataDir, own_endpoint: str, env: E
         env=env,
         security=security,
         own_endpoint=own_endpoint,
-        patience=config.cluster.patience,
+        time_factor=config.cluster.time_factor,
         quota_bytes=config.cluster.quota_bytes if own_endpoint else 0,
     )

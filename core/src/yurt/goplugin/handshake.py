@@ -93,9 +93,10 @@ def parse_handshake(line: str) -> Handshake:
             f"it speaks version {shown(version)} of Nomad's plugin protocol, Yurt speaks version {PROTOCOL_VERSION}; "
             "install a build of the plugin for Nomad 0.9 or newer"
         )
-    kind = rest[0] if rest else "netrpc"
+    kind = rest[0] if rest else ""
     if kind != "grpc":
-        raise HandshakeError(f"it speaks {shown(kind)}, which Nomad's plugins do not; only grpc is known")
+        offered = f"offers the protocol {shown(kind)}" if kind else "names no protocol, which means netrpc"
+        raise HandshakeError(f"the plugin {offered}; only grpc is supported")
     if network not in ("unix", "tcp") or not address:
         raise HandshakeError(f"it listens on {shown(f'{network} {address}')}; a unix socket or tcp was expected")
     return Handshake(network=network, address=address, certificate=certificate_of(rest[1] if len(rest) > 1 else ""))

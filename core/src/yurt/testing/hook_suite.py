@@ -278,7 +278,7 @@ class ServiceProviderSuite:
             alloc_id="a", group_name="g", tags=("v1",), address="127.0.0.1", port=8080,
         )  # fmt: skip
 
-    def test_its_name_is_possible(self, provider: ServiceProvider) -> None:
+    def test_its_name_is_valid(self, provider: ServiceProvider) -> None:
         assert isinstance(provider, ServiceProvider)
         assert NAME.fullmatch(provider.name) and provider.name != NOMAD
 

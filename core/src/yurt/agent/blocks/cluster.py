@@ -15,7 +15,7 @@ from yurt.sdk.value import NANOSECONDS, Value
 SERF_PORT, ETCD_PORT = 4648, 4649
 """The etcd port is the serf port plus one unless `ports { etcd }` says otherwise; 4649 is that of older versions."""
 RETRY_INTERVAL_S = 30.0
-PATIENCE_MAX = 10
+TIME_FACTOR_MAX = 10
 QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1024**3
 """The default, and what etcd bears; below the least of them it would be full at once."""
 MEMORY, FILE, OWN_ETCD, STANDING_ETCD, PACKAGE = "memory", "file", "own etcd", "standing etcd", "package"
@@ -46,7 +46,7 @@ class ClusterSettings(Value):
     retry_interval_s: float = RETRY_INTERVAL_S
     rejoins: bool = False
     """Whether a server that left rejoins the servers that it knew."""
-    patience: int = 1
+    time_factor: int = 1
     """raft_multiplier: the factor on time-outs of etcd and of the membership."""
     etcd_port: int = ETCD_PORT
     has_etcd_port: bool = False
@@ -80,7 +80,7 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
         retry_max=joined.get("retry_max", server.get("retry_max", 0)),
         retry_interval_s=RETRY_INTERVAL_S if interval is None else parse_duration(interval) / NANOSECONDS,
         rejoins=bool(server.get("rejoin_after_leave")),
-        patience=server.get("raft_multiplier", 0) or 1,
+        time_factor=server.get("raft_multiplier", 0) or 1,
         etcd_port=_etcd_port(raw.get("ports", {})),
         has_etcd_port="etcd" in raw.get("ports", {}),
         quota_bytes=etcd.get("quota_bytes", QUOTA_BYTES),
@@ -116,8 +116,8 @@ def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iter
         yield f'name "{name}" cannot be the name of a server: leave out spaces, commas, slashes and equals signs.'
     if settings.retry_max < 0:
         yield "server_join.retry_max must be 0 (no limit) or more."
-    if not 1 <= settings.patience <= PATIENCE_MAX:
-        yield f"server.raft_multiplier must be 1 to {PATIENCE_MAX} (0: the default)."
+    if not 1 <= settings.time_factor <= TIME_FACTOR_MAX:
+        yield f"server.raft_multiplier must be 1 to {TIME_FACTOR_MAX} (0: the default)."
     if not QUOTA_BYTES_MIN <= settings.quota_bytes <= QUOTA_BYTES_MAX:
         yield f"etcd.quota_bytes must be {QUOTA_BYTES_MIN} to {QUOTA_BYTES_MAX}."
     if settings.etcd.endpoints and "quota_bytes" in raw.get("etcd", {}):

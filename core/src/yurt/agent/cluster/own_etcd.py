@@ -307,8 +307,8 @@ class OwnEtcd:
             is_new_cluster=is_new,
             peer_security=security,
             peer_name=role_name(SERVER, config.region) if security is not None else "",
-            heartbeat_ms=HEARTBEAT_MS * config.cluster.patience,
-            election_ms=ELECTION_MS * config.cluster.patience,
+            heartbeat_ms=HEARTBEAT_MS * config.cluster.time_factor,
+            election_ms=ELECTION_MS * config.cluster.time_factor,
             quota_bytes=config.cluster.quota_bytes,
         )
         return EtcdMember(settings, env=self._env)

@@ -286,7 +286,7 @@ COMMANDS = (
         "eval delete",
         "Delete evaluations that have ended, with all their allocations",
         delete_evals,
-        (text("filter", "Those that the expression matches."), switch("yes", "Do not ask.")),
+        (text("filter", "Those that the expression matches."), switch("yes", "Skip the confirmation.")),
         (0, 1),
         "[<evaluation>]",
         "at most one argument: <evaluation>",

@@ -63,7 +63,7 @@ COMMANDS = (
             text("node-id", "The agent of this node."),
             text("server-id", "The agent of this server."),
         ),
-        details="The level may be another than the one that the agent logs at itself.",
+        details="The level may differ from the agent's own log_level.",
     ),
     CliCommand(
         "monitor export",
@@ -71,8 +71,8 @@ COMMANDS = (
         export_log,
         (
             text("service-name", "The unit of the agent; its name begins with yurt or nomad."),
-            text("logs-since", "From how long ago on; of files, which predecessors.", default="72h"),
-            switch("follow", "Print what comes too, until interrupted."),
+            text("logs-since", "Start this long ago; with -on-disk, selects rotated files by age.", default="72h"),
+            switch("follow", "Also print new lines, until interrupted."),
             switch("on-disk", "The agent's own file (log_file) and its rotated predecessors."),
             text("node-id", "The agent of this node."),
             text("server-id", "The agent of this server."),

@@ -1,8 +1,8 @@
 """Drains the node when its agent shuts down (`drain_on_shutdown`), and makes it eligible when the agent is back.
 
 The servers move the node's allocations as for any drain; the agent waits until those that run here have ended and the
-servers know it. It waits no longer than the drain's deadline and the time that forced tasks have to end; what cannot be
-drained (no server answers, a task does not end) is the caller's to stop.
+servers know it. It waits no longer than the drain's deadline and the time that forced tasks have to end; the caller
+must stop whatever could not be drained (no server answered, a task did not end).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ShutdownDrain:
             async with self._env.timeout(ASK_LIMIT_S):
                 await self._server.drain_node(self._node_id, self._spec)
         except (YurtError, TimeoutError) as error:
-            log.error("drain on shutdown: no drain began: error=%s", error or "no server answered")
+            log.error("drain on shutdown: could not start the drain: error=%s", error or "no server answered")
             return False
         log.info("drain on shutdown: the node drains: deadline_s=%g", self._spec.deadline / NANOSECONDS)
         try:

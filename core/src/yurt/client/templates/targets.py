@@ -21,7 +21,7 @@ MODE_BITS = 0o777
 
 
 class TemplatePlace(Value):
-    """The task of templates; `env` is the task's environment, `dirs` are its directories on the host."""
+    """The task whose templates are rendered; `env` is its environment, `dirs` are its directories on the host."""
 
     alloc_id: str
     task: str
@@ -66,12 +66,12 @@ def _target(
         "NOMAD_SECRETS_DIR": dirs.secrets_dir,
     }
 
-    def look(name: str) -> str | None:
+    def resolve(name: str) -> str | None:
         return on_host.get(name) or lookup(name)
 
     name = template.dest_path or "template"
     try:
-        root, path = files.place(replace_references(template.dest_path, look), dirs)
+        root, path = files.place(replace_references(template.dest_path, resolve), dirs)
         mode = _mode(template.perms)
     except Invalid as error:
         raise Invalid(f"template with destination {name!r}: {error}") from None
@@ -81,7 +81,7 @@ def _target(
         name=name,
         root=root,
         path=path,
-        source=replace_references(template.source_path, look),
+        source=replace_references(template.source_path, resolve),
         mode=mode,
         owner=(_id(template.uid), _id(template.gid)),
         wait_min_s=_bounded(wait.min if wait is not None else None, settings.wait_min_s, settings),

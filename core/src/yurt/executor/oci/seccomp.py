@@ -1,15 +1,15 @@
 """The system call filter of isolated tasks, in the format of an OCI runtime. Pure.
 
-Everything is refused with EPERM but what `syscalls` lists. Four calls are judged by their arguments: `clone` and
+All system calls except those in `syscalls` fail with EPERM. Four calls are decided by their arguments: `clone` and
 `unshare` may not make name spaces, `personality` takes the harmless values, `socket` makes no socket of the kernel's
-crypto interface or of the host's hypervisor. The arguments of `clone3` are out of a filter's sight, so it answers
-ENOSYS, upon which C libraries call `clone`. A call that is newer than all those listed answers ENOSYS as well: runc
-sees to that.
+crypto interface or of the host's hypervisor. A filter cannot read the arguments of `clone3`, which are passed by
+pointer, so it answers ENOSYS, upon which C libraries call `clone`. runc makes calls that are newer than all those
+listed answer ENOSYS as well.
 
 The runtime compiles the filter at each start, for each architecture: 3 ms for the machine's own, 5 ms more for its
-32-bit programs. So these are included only for a machine that has their loader, or a task whose command is one; other
-32-bit programs are killed (SIGSYS), and so is who calls x86-64 kernels by the numbers of x32. 32-bit programs make
-sockets by `socketcall`, whose arguments are out of sight.
+32-bit programs. So the rules for 32-bit programs are added only on a machine that has their loader, or for a task whose
+command is one. Other 32-bit programs, and programs that use the x32 numbers of x86-64 kernels, are killed (SIGSYS).
+32-bit programs make sockets by `socketcall`, whose arguments are passed by pointer too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ARCHITECTURES = {"x86_64": ("SCMP_ARCH_X86_64", "SCMP_ARCH_X86"), "aarch64": ("S
 """Own and 32-bit programs by machine; on others the filter covers only the machine's own programs."""
 LOADERS_32BIT = ("/lib/ld-linux.so.2", "/lib/ld-linux-armhf.so.3")
 ELF_32BIT = b"\x7fELF\x01"
-SWAPPED_CLONE = ("s390x",)
+CLONE_FLAGS_SECOND = ("s390x",)
 NEW_NAMESPACES = 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000 | 0x00020000
 NEW_TIME_NAMESPACE = 0x00000080
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Linux, Linux for 32 bits, each with the version of the kernel as 2.6, and the question."""
+"""PER_LINUX and PER_LINUX32, each without and with UNAME26; 0xFFFFFFFF reads the present value."""
 AF_ALG, AF_VSOCK = 38, 40
-TRACING_SINCE = (4, 8)
+PTRACE_SAFE_SINCE = (4, 8)
 
 
 @functools.lru_cache(maxsize=64)
@@ -51,23 +51,23 @@ def profile(
     *, machine: str, kernel: tuple[int, int], capabilities: Iterable[str], with_32bit: bool = False
 ) -> dict[str, Any]:
     """The filter of a task with these capabilities, as `linux.seccomp` of an OCI configuration."""
-    opened = {name for each in capabilities for name in BY_CAPABILITY.get(each, ())}
-    opened |= set(OTHER_PROCESSES) if kernel >= TRACING_SINCE else set()
+    by_capability = {name for each in capabilities for name in BY_CAPABILITY.get(each, ())}
+    by_capability |= set(OTHER_PROCESSES) if kernel >= PTRACE_SAFE_SINCE else set()
     unknown = {"names": ["clone3"], "action": REFUSE, "errnoRet": errno.ENOSYS}
-    by_argument = [each for each in (*judged(machine), unknown) if each["names"][0] not in opened]
+    by_argument = [each for each in (*argument_rules(machine), unknown) if each["names"][0] not in by_capability]
     usual = USUAL if machine in ARCHITECTURES and not with_32bit else (*USUAL, *OF_32BIT)
     architectures = ARCHITECTURES.get(machine, ())[: 2 if with_32bit else 1]
     return {
         "defaultAction": REFUSE,
         "defaultErrnoRet": errno.EPERM,
         **({"architectures": list(architectures)} if architectures else {}),
-        "syscalls": [rule(sorted({*usual, *opened})), *by_argument],
+        "syscalls": [rule(sorted({*usual, *by_capability})), *by_argument],
     }
 
 
-def judged(machine: str) -> list[dict[str, Any]]:
+def argument_rules(machine: str) -> list[dict[str, Any]]:
     """The rules with conditions on arguments."""
-    flags = 1 if machine in SWAPPED_CLONE else 0
+    flags = 1 if machine in CLONE_FLAGS_SECOND else 0
     return [
         rule(["clone"], argument(MASKED, NEW_NAMESPACES, 0, index=flags)),
         rule(["unshare"], argument(MASKED, NEW_NAMESPACES | NEW_TIME_NAMESPACE, 0)),

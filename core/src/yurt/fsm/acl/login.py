@@ -18,10 +18,10 @@ from yurt.structs.commands.acl import (
 
 
 def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None:
-    """Create or change a method; at most one is the default."""
+    """Create or change a login method; at most one is the default."""
     method = command.method
     if not method.name:
-        return invalid("a login method without a name")
+        return invalid("a login method needs a name")
     refused = sealed_without_key(edit, method)
     if refused is not None:
         return refused
@@ -44,11 +44,11 @@ def sealed_without_key(edit: Edit, method: ACLAuthMethod) -> Rejected | None:
     """The rejection of a login method whose secrets cannot be decrypted because their root key was removed."""
     if not method.key_id or edit.tx.get(Tables.root_keys, method.key_id) is not None:
         return None
-    return stale(f'root key {method.key_id}, which sealed the secrets of auth-method "{method.name}", was removed')
+    return stale(f'root key {method.key_id}, which sealed the secrets of login method "{method.name}", was removed')
 
 
 def delete_auth_methods(edit: Edit, command: DeleteACLAuthMethods) -> Rejected | None:
-    """Delete methods, which ends logins by them."""
+    """Delete login methods; logins in progress by them fail, tokens that were issued stay."""
     for name in dict.fromkeys(command.names):
         if edit.tx.get(Tables.acl_auth_methods, name) is None:
             return not_found("ACL auth method not found")

@@ -1,10 +1,11 @@
 """A command in a container with its streams, over the engine's exec API on a dedicated connection.
 
 The engine answers the start of an exec with an upgrade: from then on the connection carries the command's input one
-way and its output the other, raw for a terminal, in frames of 8 bytes and a payload without one. No HTTP library gives
-that connection away, so the request is written by hand; all else (create, resize, inspect) are plain questions.
+way and its output the other, raw for a terminal, in frames of 8 bytes and a payload without one. No HTTP library hands
+over the raw connection, so this request is written by hand; create, resize and inspect are ordinary requests.
 
-The engine has no call to kill a command: on its own machine we do it by the pid that it tells.
+The engine has no call to kill a command: the session kills it by the pid that the engine reports, if both run on the
+same machine.
 """
 
 from __future__ import annotations

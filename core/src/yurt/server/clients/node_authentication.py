@@ -87,7 +87,7 @@ class NodeAuthenticator:
 
     async def introduce(self, request: RegisterNodeRequest, intro_token: str) -> None:
         """Admit an unknown node: a deleted one by its identity, a new one by its introduction."""
-        if not await self._node_identities.is_of(request.token, request.node):
+        if not await self._node_identities.is_identity_of(request.token, request.node):
             await self._introductions.check(intro_token, request.node)
 
     def node_of(self, alloc_id: str) -> str:

@@ -2,11 +2,11 @@
 
 The leader hands a node its identity with the answer to a registration or a heartbeat: when the node has none, when
 two thirds of its time are over, when the key that signed it is gone, or when the node asks for a new one. A node's
-pool says how long it lasts (`node_identity_ttl`). Signing is held to a few at once: the others go without until their
-next heartbeat, so that many nodes that register together do not wait for signatures.
+pool says how long it lasts (`node_identity_ttl`). At most `SIGNING_MAX` identities are signed at a time; other nodes
+get theirs with their next heartbeat, so that many nodes that register together do not wait for signatures.
 
-Every call of a node is still held against its secret, which agents have that know no identities. The identity counts
-where the servers know the node no more: it lets a node that was forgotten in again, without a new introduction.
+Every call of a node is still checked against its secret, because older agents have no identity. The identity matters
+only where the servers have forgotten the node: it readmits the node without a new introduction.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NodeIdentities:
         self._keyring = keyring
         self._signing = 0
 
-    async def handed(self, reply: NodeReply, node_id: str, identity: HeldIdentity | None) -> NodeReply:
+    async def with_identity(self, reply: NodeReply, node_id: str, identity: HeldIdentity | None) -> NodeReply:
         """The answer to a node with a new identity when one is due; nodes without support get none."""
         node = self._replica.state.nodes.get(node_id)
         if identity is None or node is None or not self._is_due(identity):
@@ -68,7 +68,7 @@ class NodeIdentities:
         try:
             return replace(reply, identity=await self._sign(node))
         except YurtError as error:
-            log.warning("node %s gets no identity now: %s", node_id, error)
+            log.warning("node gets no identity now: node_id=%s error=%s", node_id, error)
             return reply
         finally:
             self._signing -= 1
@@ -98,7 +98,7 @@ class NodeIdentities:
     def _subject(self, pool: str, node_id: str) -> str:
         return f"node:{self._region}:{pool}:{node_id}:default"
 
-    async def is_of(self, token: str, node: Node) -> bool:
+    async def is_identity_of(self, token: str, node: Node) -> bool:
         """Whether the token is the node's present identity: in its pool, of this region, and not expired."""
         if not token:
             return False

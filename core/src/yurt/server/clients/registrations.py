@@ -30,13 +30,13 @@ class NodeRegistrations:
         """Register or re-register a node; raises PermissionDenied while another agent runs as the node."""
         await self._agent_processes.registers(request.node.id, request.identity)
         reply = await self._node_service.register_node(request)
-        return await self._node_identities.handed(reply, request.node.id, request.identity)
+        return await self._node_identities.with_identity(reply, request.node.id, request.identity)
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None) -> NodeReply:
         """Record a heartbeat; raises PermissionDenied when another agent has replaced this one."""
         await self._agent_processes.beats(node_id, identity)
         reply = await self._node_service.heartbeat(node_id, status)
-        return await self._node_identities.handed(reply, node_id, identity)
+        return await self._node_identities.with_identity(reply, node_id, identity)
 
     async def drain(self, node_id: str, spec: DrainSpec | None) -> None:
         """Begin the drain of a node whose agent shuts down, or without a spec end it."""

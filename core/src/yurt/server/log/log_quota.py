@@ -1,6 +1,7 @@
 """Gossips each etcd member's database size, so that every server enforces the smallest remaining quota.
 
-The first one that has none left stops all of them, and who appends sees only the one beside it.
+When the quota of one member is used up, the whole etcd cluster refuses writes; a server sees only the size of its own
+member.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log of one server, with its writer, readers and waiters."""
+"""One server's command log, with its writer, its replica of the state, readers and waiters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt.storage.log import CommandLog
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerLog:
-    """The parts that live as long as the server."""
+    """The command log and what is built on it, for the life of the server."""
 
     command_log: CommandLog
     writer: LogWriter

@@ -1,7 +1,7 @@
 """The operations of one request, by resource. Each is a small object that names its dependencies.
 
-An operation decides itself whether the caller may change the object: a body may name a namespace that the dispatcher
-has not seen. So no handler can forget it.
+Each operation checks for itself whether the caller may change the object, so that no handler can forget it: a body may
+name a namespace that the dispatcher has not seen.
 """
 
 from __future__ import annotations

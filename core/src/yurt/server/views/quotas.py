@@ -60,20 +60,20 @@ class QuotaUsages:
 
     @property
     def index(self) -> int:
-        """When something changed last from which usage follows."""
+        """The index of the last change to a table that usage depends on."""
         return max(self._state.table(name).index for name in _SOURCES)
 
     def preparation(self) -> Callable[[], object]:
-        """Sums up the allocations; to be called in a thread, since a server may not have done so yet."""
+        """The function that sums up the allocations; run it in a thread before `named`."""
         return self._state.columns_maker()
 
     def named(self, names: Sequence[str], *, region: str) -> list[QuotaUsage]:
-        """The usage of these quotas; after the preparation."""
+        """The usage of these quotas; needs the result of `preparation`."""
         specs = (self._state.quotas.get(name) for name in names)
         return [self._usage(spec, region) for spec in specs if spec is not None]
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names of all quotas that begin so, sorted."""
+        """The names of all quotas that begin with `prefix`, sorted."""
         return sorted(name for name in self._state.quotas.keys() if name.startswith(prefix))  # noqa: SIM118 - a Table
 
     def dimensions(self, region: str) -> Iterator[tuple[str, str, float, float | None]]:

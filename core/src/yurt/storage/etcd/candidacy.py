@@ -1,17 +1,21 @@
 """Decides when a server tries to lead, from observations and the time. Pure.
 
-A server tries only when it has the whole state: all that the log held a moment ago.
-- Nobody leads: at once. A named heir goes first; with members of their own, so does the server whose etcd member leads.
-- Its own etcd member leads: appends are a round trip shorter there. At once when the leader has not been heard of just
-  now; else only when etcd's leadership has stayed for a second, so that Yurt's does not follow every flap.
-- The leader has been silent for 0.6 s, and up to half of that by chance more, so that not all try together. Such a try
-  is void when a sign of life stands in etcd by then. With members of their own servers wait for 1 s and by chance more:
-  when the leader's etcd died as well, etcd's own election comes first, and whoever tries before its end tries in vain.
-Both times, and etcd's own, are multiplied by the operator's patience (raft_multiplier): a slow network is no failure.
-A try that etcd does not answer is given up after half a second, the next ones later: etcd forgets what it was asked
-while it had no leader.
-A term that ends soon makes the next try of the same server wait longer, up to some seconds. Nothing here is about
-safety: whoever tries, the epoch in etcd lets one of them through, and only while nobody else did.
+A server tries only when it has applied every entry that the log held at its last read.
+- Nobody leads: it tries immediately. If a successor was named, that server tries first; otherwise, where servers have
+  etcd members of their own, the server whose member leads etcd.
+- Its own etcd member leads, where appends are a round trip shorter: it tries immediately if no heartbeat of the leader
+  came in the last 0.3 s; otherwise after its member has led etcd for 1 s, so that Yurt's leadership does not follow
+  every flap of etcd's.
+- The leader has been silent for 0.6 s plus a random part of up to half of that, so that not all servers try together.
+  The try is abandoned if etcd holds a newer heartbeat of the leader. Where servers have etcd members of their own they
+  wait 1 s plus the random part: when the leader's etcd died as well, etcd's own election comes first, and a try before
+  its end fails.
+
+Both times, and etcd's own, are multiplied by `time_factor` (the operator's raft_multiplier) for slow networks.
+A try that etcd does not answer is given up after 0.5 s, the next ones later, because etcd drops requests that arrive
+while it has no leader. A short term makes the next try of the same server wait longer, up to 5 s.
+
+Nothing here is about safety: whoever tries, the epoch in etcd admits one server, and only if no other was admitted.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class LeaderObservation(Value, rename=None):
 
     now: float
     leader: str
-    heir: str
+    successor: str
     silent_s: float
     is_caught_up: bool
     own_leads: bool | None = None
@@ -49,15 +53,15 @@ class LeaderObservation(Value, rename=None):
 class Candidacy:
     """One server's candidacy."""
 
-    def __init__(self, name: str, *, patience: float = 1) -> None:
-        self.patience = patience
+    def __init__(self, name: str, *, time_factor: float = 1) -> None:
+        self.time_factor = time_factor
         self._name = name
         self._own_leads_since: float | None = None
         self._not_before = self._others_first_until = 0.0
         self._pause_s = PAUSE_FIRST_S
         self._jitter = 1.0
         self.limit_s = LIMIT_FIRST_S
-        """How long etcd may take to answer a try."""
+        """How long etcd may take to answer a try, in seconds."""
         self._term_began = 0.0
 
     def decide(self, observed: LeaderObservation) -> Reason:
@@ -68,12 +72,12 @@ class Candidacy:
             self._own_leads_since = observed.now
         if not observed.is_caught_up or observed.now < self._not_before:
             return ""
-        silence_s = self.patience * self._jitter * (SILENCE_S if observed.own_leads is None else OWN_SILENCE_S)
+        silence_s = self.time_factor * self._jitter * (SILENCE_S if observed.own_leads is None else OWN_SILENCE_S)
         is_silent = observed.silent_s > silence_s
         if observed.now < self._others_first_until:
             return "silence" if is_silent and observed.leader not in ("", self._name) else ""
         if observed.leader in ("", self._name):
-            goes_first = observed.own_leads is not False if not observed.heir else observed.heir == self._name
+            goes_first = observed.own_leads is not False if not observed.successor else observed.successor == self._name
             return "vacant" if goes_first or observed.silent_s > silence_s / 2 else ""
         if self._own_leads_since is not None:
             has_settled = observed.now - self._own_leads_since >= SETTLED_S
@@ -84,18 +88,18 @@ class Candidacy:
         """The server has begun a term."""
         self._term_began = now
         self.limit_s = LIMIT_FIRST_S
-        self._draw(chance)
+        self._draw_jitter(chance)
 
     def beaten(self, now: float, *, chance: float) -> None:
         """Another server was faster, or the leader is still alive."""
         self.limit_s = LIMIT_FIRST_S
-        self._draw(chance)
+        self._draw_jitter(chance)
 
     def failed(self, now: float, *, chance: float) -> None:
         """etcd did not answer."""
         self._not_before = now + FAILURE_PAUSE_S * (1 + chance)
         self.limit_s = min(self.limit_s * 2, LIMIT_MAX_S)
-        self._draw(chance)
+        self._draw_jitter(chance)
 
     def lost(self, now: float, *, chance: float) -> None:
         """The term has ended."""
@@ -109,5 +113,5 @@ class Candidacy:
         """The server resigned: it yields to others for a while."""
         self._others_first_until = now + RESIGN_PAUSE_S
 
-    def _draw(self, chance: float) -> None:
+    def _draw_jitter(self, chance: float) -> None:
         self._jitter = 1 + SILENCE_JITTER * chance

@@ -1,9 +1,9 @@
 """This server's record of the shared log, which detects an etcd that has lost acknowledged entries.
 
-etcd finds damage in its own write-ahead log, but a member that was cut short may still win with others that lag. Each
-server therefore remembers the end of the newest entry that it has the state of (`commit_index`). That is not synced: it
-outlives the process, and a machine that lost power may know less, never more than etcd. A server that knows more than
-etcd refuses to start.
+etcd finds damage in its own write-ahead log, but a member whose log was truncated can still win an election among
+lagging members. Each server therefore records the newest entry that it has applied (`commit_index`). The file is not
+synced: it outlives the process, and after a power failure it may name an older entry, never one that etcd lacks. A
+server whose record is ahead of etcd refuses to start.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class CommitRecord:
         self._known = 0
 
     def open(self) -> LogMark:
-        """The recorded position; None in a new folder or when the file is damaged. Blocks."""
+        """The recorded position; index 0 in a new folder or when the file is damaged. Blocks."""
         try:
             found = commit_index.load(self._folder)
         except Conflict as error:
-            log.warning("it cannot be checked whether etcd has all that this server knew: %s", error)
+            log.warning("commit index is damaged, lost etcd entries cannot be detected: error=%s", error)
             found = None
         if found is None:
             found = commit_index.Mark()
@@ -49,7 +49,7 @@ class CommitRecord:
             try:
                 self._file.write(commit_index.Mark(index=mark.index, chain=bytes.fromhex(mark.digest)))
             except OSError as error:
-                log.error("what this server knows of the log is recorded no more: folder=%s: %s", self._folder, error)
+                log.error("commit index is no longer recorded: folder=%s: error=%s", self._folder, error)
                 self.close()
 
     def close(self) -> None:
@@ -74,6 +74,6 @@ async def check(known: LogMark, reader: EntryReader, *, last: int, folder: Path)
     found = await reader.mark_at(known.index) if known.index else LogMark()
     if found.digest and known.digest and found.index == known.index and found.digest != known.digest:
         raise Conflict(
-            f"the log in etcd is of another history than the one that this server knew, they differ at index "
-            f"{known.index}: etcd was restored to an older state. {advice}"
+            f"the log in etcd differs from the record of this server at index {known.index}: etcd was probably "
+            f"restored from an older backup. {advice}"
         )

@@ -46,12 +46,12 @@ CLOSED: Final = "the command log is closed"
 class Candidate(Value, rename=None):
     """A server that may lead: its name, the endpoint of its etcd member ("": none), and its time-outs.
 
-    A leader must be silent `patience` times longer than usual before this server campaigns.
+    A leader must be silent `time_factor` times longer than usual before this server campaigns.
     """
 
     name: str
     own_endpoint: str = ""
-    patience: float = 1
+    time_factor: float = 1
 
 
 class Seen(Value, rename=None):
@@ -112,7 +112,7 @@ class Leading:
         self.env = env
         self._position = position
         self._on_no_space = on_no_space
-        self._candidacy = Candidacy(candidate.name, patience=candidate.patience)
+        self._candidacy = Candidacy(candidate.name, time_factor=candidate.time_factor)
         self._heard_at = env.monotonic()
         self._answered_at = 0.0
         self._head_before = 0
@@ -236,7 +236,7 @@ class Leading:
         observed = LeaderObservation(
             now=now,
             leader=seen.epoch.server,
-            heir=seen.epoch.heir,
+            successor=seen.epoch.heir,
             silent_s=silent_s,
             is_caught_up=self._position() >= self._head_before,
             own_leads=own_leads,

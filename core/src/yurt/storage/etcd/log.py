@@ -40,7 +40,7 @@ class EtcdLog:
     """The log of one server. `endpoints` are `http(s)://host:port`, or `unix:///path`.
 
     `own_endpoint` is that of the member beside this server, empty with an etcd that stands by itself. `name` is the
-    server's, and that of its etcd member. A leader must be silent `patience` times longer than usual before another
+    server's, and that of its etcd member. A leader must be silent `time_factor` times longer than usual before another
     server tries. `quota_bytes` is that of the member beside; 0: unknown.
     """
 
@@ -54,12 +54,12 @@ class EtcdLog:
         env: Env,
         security: EtcdSecurity | None = None,
         own_endpoint: str = "",
-        patience: float = 1,
+        time_factor: float = 1,
         quota_bytes: int = 0,
         connect: Connect | None = None,
     ) -> None:
         """Raises Invalid for an invalid endpoint or region; does not connect yet."""
-        candidate = Candidate(name=name, own_endpoint=own_endpoint, patience=patience)
+        candidate = Candidate(name=name, own_endpoint=own_endpoint, time_factor=time_factor)
         self._settings = SessionSettings(
             endpoints=endpoints, candidate=candidate, security=security, quota_bytes=quota_bytes, connect=connect
         )

@@ -1,7 +1,7 @@
-"""Sends a request through the whole application without a socket, which costs more than most requests.
+"""Sends a request through the whole application without a socket, because opening one costs more than most requests.
 
-The application's own router, middlewares and handlers answer; only the bytes of HTTP are left out. What differs on a
-connection (streams that do not end, websockets) is asked over one.
+The application's own router, middlewares and handlers answer; only the bytes of HTTP are left out. Streams that do not
+end and websockets are tested over a real connection.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class _Protocol:
     max_field_size = max_line_length = 8190
     max_headers = 128
 
-    def __init__(self, writer: _Written) -> None:
+    def __init__(self, writer: _CapturingWriter) -> None:
         self.writer = writer
         self.transport = writer.transport
 
 
-class _Written:
+class _CapturingWriter:
     """Collects the chunks of a streamed answer."""
 
     transport = _Transport()
@@ -104,7 +104,7 @@ async def dispatch(
         payload = StreamReader(BaseProtocol(loop), limit=2**16, loop=loop)
         payload.feed_data(body)
         payload.feed_eof()
-    written, task = _Written(), cast(asyncio.Task[None], asyncio.current_task())
+    written, task = _CapturingWriter(), cast(asyncio.Task[None], asyncio.current_task())
     protocol = cast(web.RequestHandler, _Protocol(written))
     request = app._make_request(
         _message(method, path, given), payload, protocol, cast(AbstractStreamWriter, written), task
@@ -131,7 +131,7 @@ async def _answered(app: web.Application, request: web.Request) -> web.StreamRes
         return answer
 
 
-def _text(response: web.StreamResponse, written: _Written) -> str:
+def _text(response: web.StreamResponse, written: _CapturingWriter) -> str:
     if response.prepared or not isinstance(response, web.Response):
         return written.data.decode(errors="replace")
     body = response.body

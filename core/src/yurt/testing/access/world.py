@@ -276,4 +276,4 @@ async def _node_identity(server: Server) -> str:
     keys = server.keys
     identities = NodeIdentities(server.replica, server.config.region, root_keys=keys.root_keys, keyring=keys.keyring)
     identity = HeldIdentity(must_renew=True)
-    return (await identities.handed(NodeReply(heartbeat_ttl_s=1.0, index=0), NODE_ID, identity)).identity
+    return (await identities.with_identity(NodeReply(heartbeat_ttl_s=1.0, index=0), NODE_ID, identity)).identity

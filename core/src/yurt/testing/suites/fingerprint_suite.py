@@ -30,7 +30,7 @@ class NodeFingerprintSuite:
         """The fingerprint under test, in a place where it finds something."""
         raise NotImplementedError
 
-    def test_its_name_is_possible(self, fingerprint: NodeFingerprint) -> None:
+    def test_its_name_is_valid(self, fingerprint: NodeFingerprint) -> None:
         assert isinstance(fingerprint, NodeFingerprint)
         assert NAME.fullmatch(fingerprint.name) and fingerprint.name not in RESERVED
 

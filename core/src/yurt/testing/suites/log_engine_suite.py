@@ -4,8 +4,8 @@
         def make(self) -> LogEngine:
             return Mine()
 
-The suite holds it to the contract that `yurt.sdk.log_engines` writes down, across closing, a process that is killed
-while it appends, and damage of every file that the engine wrote.
+The suite tests an engine against the contract in `yurt.sdk.log_engines`: reopening, a writer that is killed while it
+appends, and damage of every file that the engine wrote.
 """
 
 # ruff: noqa: ASYNC222, ASYNC240 - small files of a test
@@ -38,7 +38,7 @@ class LogEngineSuite:
         """A new engine that is not open yet."""
         raise NotImplementedError
 
-    def test_its_name_is_possible(self) -> None:
+    def test_its_name_is_valid(self) -> None:
         engine = self.make()
         assert isinstance(engine, LogEngine)
         assert NAME.fullmatch(engine.name) and engine.name not in OWN_ENGINES
@@ -76,7 +76,7 @@ class LogEngineSuite:
         assert await _all(engine) == [LogBatch(1, [b"a"])]
         await engine.close()
 
-    async def test_one_process_has_the_folder(self, tmp_path: Path) -> None:
+    async def test_one_process_locks_the_folder(self, tmp_path: Path) -> None:
         engine, other = self.make(), self.make()
         await engine.open(str(tmp_path))
         with pytest.raises(Conflict):

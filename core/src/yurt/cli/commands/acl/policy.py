@@ -11,7 +11,7 @@ from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
 
-_PLACE = re.compile(r"(?P<before>^|\t\* )(failed to parse rules: )?rules:(?=\d+:\d+: )", re.MULTILINE)
+RULE_POSITION = re.compile(r"(?P<before>^|\t\* )(failed to parse rules: )?rules:(?=\d+:\d+: )", re.MULTILINE)
 UNATTACHED = "<unavailable>"
 UNSPECIFIED = "<not specified>"
 
@@ -29,14 +29,14 @@ def apply_policy(call: Invocation) -> int:
     try:
         call.api.put(api_path("acl", "policy", name), policy)
     except ApiError as error:
-        raise ApiError(error.status, _placed(str(error), path), error.reason) from None
+        raise ApiError(error.status, _with_file_positions(str(error), path), error.reason) from None
     call.screen.line(f'Successfully wrote "{name}" ACL policy!')
     return 0
 
 
-def _placed(refusal: str, path: str) -> str:
+def _with_file_positions(refusal: str, path: str) -> str:
     """The refusal with places in the file where the servers, which know no file, write `rules:1:26`."""
-    return _PLACE.sub(lambda place: f"{place['before']}{path}:", refusal)
+    return RULE_POSITION.sub(lambda place: f"{place['before']}{path}:", refusal)
 
 
 def _workload(call: Invocation) -> Json:
@@ -138,7 +138,7 @@ COMMANDS = (
         "two arguments: <name> <path>",
         details=(
             "The file holds the rules in HCL or JSON; - reads them from standard input.\n\n"
-            "-job with -namespace (NOMAD_NAMESPACE does not count) attaches the policy to the workloads of a job:\n"
+            "-job with -namespace (NOMAD_NAMESPACE is ignored) attaches the policy to the workloads of a job:\n"
             "their identities get its rights."
         ),
     ),
@@ -151,5 +151,5 @@ COMMANDS = (
         "one argument: <name>",
     ),
     CliCommand("acl policy list", "List policies", list_policies, JSON_FLAGS),
-    CliCommand("acl policy self", "Show the policies of the own token", show_own_policies, JSON_FLAGS),
+    CliCommand("acl policy self", "Show the policies of your token", show_own_policies, JSON_FLAGS),
 )  # fmt: skip

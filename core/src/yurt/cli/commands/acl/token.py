@@ -251,5 +251,5 @@ bootstrap again.
     CliCommand("acl token delete", "Revoke a token", delete_token, (), *BY_ACCESSOR),
     CliCommand("acl token info", "Show a token", show_token, JSON_FLAGS, *BY_ACCESSOR),
     CliCommand("acl token list", "List tokens", list_tokens, JSON_FLAGS),
-    CliCommand("acl token self", "Show the own token", show_own_token, JSON_FLAGS),
+    CliCommand("acl token self", "Show your token", show_own_token, JSON_FLAGS),
 )

@@ -160,7 +160,7 @@ COMMANDS = (
         restart_job,
         (
             switch("all-tasks", "Also tasks that have ended."),
-            switch("yes", "Do not ask between batches."),
+            switch("yes", "Skip the confirmation between batches."),
             text("batch-size", "How many allocations at a time: a number or a percentage.", default="1"),
             text("batch-wait", "How long to wait between batches, or ask.", default="0s"),
             text("on-error", "What to do when an allocation fails: ask or fail.", default="ask"),

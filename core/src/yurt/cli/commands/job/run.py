@@ -310,7 +310,7 @@ tasks failed and on other errors.
             DETACH,
             VERBOSE,
             switch("purge", "Forget the job at once."),
-            switch("yes", "Do not ask when the name is only a prefix."),
+            switch("yes", "Skip the confirmation for a name that is only a prefix."),
             without_effect("global"),  # there is one region
             switch("no-shutdown-delay", "Do not wait for shutdown_delay."),
             number("eval-priority", "The priority of the evaluation, 1 to 100; default is the job's."),

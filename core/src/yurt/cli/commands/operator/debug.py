@@ -1,9 +1,9 @@
 """`yurt operator debug`: a support archive with the state of servers and nodes.
 
-Three kinds of files: `cluster/` holds what does not change and the event stream, `nomad/0000/` and its followers the
-lists of objects at each interval, `server/<name>/` and `client/<id>/` the log of each agent over the whole time with
-its machine, profiles, threads and tasks. What could not be had is named in `errors.json`; it is no failure of the
-command.
+Three kinds of files: `cluster/` holds facts that do not change and the event stream; `nomad/0000/`, `nomad/0001/` and
+so on hold the lists of objects at each interval; `server/<name>/` and `client/<id>/` hold the log of each agent over
+the whole time with its machine, profiles, threads and tasks. `errors.json` names what could not be collected; that is
+no failure of the command.
 """
 
 from __future__ import annotations
@@ -263,13 +263,14 @@ def collect(call: Invocation) -> int:
     path = Path(call.flags.text("output") or ".") / f"{name}.tar.gz"
     say = call.screen.line
     say("Starting debugger...\n")
-    say(f"Servers: {_told(targets, 'server')}\nClients: {_told(targets, 'client')}")
+    say(f"Servers: {_summary(targets, 'server')}\nClients: {_summary(targets, 'client')}")
     say(f"Interval: {call.flags.text('interval')}\nDuration: {call.flags.text('duration')}\n")
     bundle = _write(call, path, name, lambda made: Capture(call, made, times).run(targets))
     for wrong, why in sorted(bundle.errors.items()) if call.is_verbose else ():
         say(f"{wrong}: {why}")
     if bundle.errors:
-        say(f"{len(bundle.errors)} of {len(bundle.errors) + bundle.files} files could not be had; errors.json says why")
+        files = len(bundle.errors) + bundle.files
+        say(f"{len(bundle.errors)} of {files} files could not be collected; errors.json says why")
     say(f"Created debug archive: {path}")
     return 0
 
@@ -320,7 +321,9 @@ def _servers(call: Invocation) -> list[DebugTarget]:
         requested |= {each["Name"] for each in rows if f"{each['Tags']['rpc_addr']}:{each['Tags']['port']}" == address}
     chosen = [name for name in names if "all" in requested or requested & {name, name.rpartition(".")[0]}]
     if not chosen and requested:
-        raise CliError(f"No server of {', '.join(sorted(requested))} is there; `yurt server members` lists them")
+        raise CliError(
+            f"None of these servers is alive: {', '.join(sorted(requested))}; `yurt server members` lists all"
+        )
     return [DebugTarget(f"server/{name}", {"server_id": name}) for name in chosen]
 
 
@@ -337,7 +340,7 @@ def _requested(call: Invocation, flag: str) -> set[str]:
     return {word.strip() for word in call.flags.text(flag).split(",")} - {"", "none"}
 
 
-def _told(targets: list[DebugTarget], kind: str) -> str:
+def _summary(targets: list[DebugTarget], kind: str) -> str:
     found = [each.folder.partition("/")[2] for each in targets if each.folder.startswith(f"{kind}/")]
     return f"({len(found)}) [{' '.join(found)}]"
 
@@ -348,33 +351,33 @@ COMMANDS = (
         "Collect what helps to find a fault, in one archive",
         collect,
         (
-            text("duration", "How long to gather.", default="5m"),
-            text("interval", "How long from one look at the state to the next.", default="30s"),
+            text("duration", "How long to collect.", default="5m"),
+            text("interval", "Interval between two captures of the state.", default="30s"),
             text("log-level", "The level of the logs: TRACE, DEBUG, INFO, WARN or ERROR.", default="TRACE"),
-            text("server-id", "Names of servers with commas between, leader, all or none.", default="all"),
-            text("node-id", "Ids of nodes, or their beginnings, with commas between, all or none.", default="all"),
+            text("server-id", "Comma-separated names of servers, or leader, all, none.", default="all"),
+            text("node-id", "Comma-separated ids of nodes or prefixes of ids, or all, none.", default="all"),
             text("node-class", "Only nodes of this class."),
-            number("max-nodes", "At most so many nodes.", default=10),
-            text("pprof-duration", "How long each agent's stacks are looked at.", default="1s"),
-            text("pprof-interval", "How long from one such look to the next.", default="30s"),
+            number("max-nodes", "The maximum number of nodes.", default=10),
+            text("pprof-duration", "The length of each profile.", default="1s"),
+            text("pprof-interval", "The interval between two profiles.", default="30s"),
             text(
                 "event-topic",
-                "Topics of the event stream with commas between, such as Job,Allocation:*; * for all, or none.",
+                "Comma-separated topics of the event stream, such as Job,Allocation:*; * for all, or none.",
                 default="none",
             ),
             number("event-index", "Events from this index on, as far as servers keep them; 0: new ones."),
             text("log-lookback", "Also what agents logged before, such as 2h, from the journal of the unit yurt."),
             switch("log-file-export", "Take what agents logged before from their log files."),
             without_effect("log-include-location"),
-            text("output", "The folder for the archive; default is the present one."),
-            switch("stale", "Ask for lists also where there is no leader."),
+            text("output", "The folder for the archive (default: the current one)."),
+            switch("stale", "Read lists from any server, also without a leader."),
             VERBOSE,
         ),
         details=(
             "The archive holds state, events, logs, profiles, threads and tasks of servers and nodes.\n\n"
-            "Writes yurt-debug-<time>.tar.gz, which only its owner can read. Machines, threads and tasks are told by "
-            "agents with enable_debug = true; what is missing stands in errors.json. Values of variables, tokens "
-            "and keys are in none of the files."
+            "Writes yurt-debug-<time>.tar.gz, which only its owner can read. Machines, threads and tasks are "
+            "included only for agents with enable_debug = true; errors.json lists what is missing. No file holds "
+            "values of variables, tokens or keys."
         ),
     ),
 )

@@ -50,7 +50,7 @@ COMMANDS = (
         "volume claim delete",
         "Delete the claim of an allocation on a sticky host volume",
         delete_claim,
-        (switch("y", "Do not ask."), switch("yes", "Do not ask.")),
+        (switch("y", "Skip the confirmation."), switch("yes", "Skip the confirmation.")),
         (1, 1),
         "<id>",
         "one argument: <id>",
