@@ -20,9 +20,9 @@ from yurt.runtime.env import RealEnv
 from yurt.server.config import AclConfig
 from yurt.structs.commands import RegisterNode
 from yurt.testing.access import READ_PROD, Callers, bootstrapped
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import NODE_ID, Api, HttpAnswer, job_document, ready_node, serving
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 FORWARDERS: Mapping[str, Callable[[ApiPort], ApiPort]] = {

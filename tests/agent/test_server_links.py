@@ -28,8 +28,8 @@ from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 from yurt.testing.unique_ports import free_ports
 
 FIRST, SECOND, THIRD = NAMES

@@ -20,8 +20,8 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Unavailable
+from yurt.testing.cluster_models.wires import joined_peers
 from yurt.testing.fakes import eventually
-from yurt.testing.simulation.wires import joined_peers
 
 
 class Ends:

@@ -20,9 +20,9 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Api, HttpAnswer, job_document, ready_node
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 

@@ -21,7 +21,7 @@ from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
-from yurt.testing.simulation.wires import joined_peers
+from yurt.testing.cluster_models.wires import joined_peers
 
 PORTS = (ServerPort, LeaderPort, PeerPort, NodePort, ApiPort, MembersPort)
 PARAMETERS = Path(__file__).parent / "parameters.txt"

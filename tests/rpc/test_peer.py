@@ -15,8 +15,8 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
 from yurt.sdk.value import Value
+from yurt.testing.cluster_models.wires import wire_pair
 from yurt.testing.fakes import eventually
-from yurt.testing.simulation.wires import wire_pair
 
 
 class Thing(Value):

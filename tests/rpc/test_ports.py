@@ -25,8 +25,8 @@ from yurt.storage.client_db import ClientDatabase
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
+from yurt.testing.cluster_models.wires import joined_peers
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
-from yurt.testing.simulation.wires import joined_peers
 
 
 def parameters(owner: type, name: str) -> list[str]:

@@ -10,7 +10,7 @@ from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.structs.rpc import HeldIdentity, RegisterNodeRequest
 from yurt.testing import factories
-from yurt.testing.simulation.servers import connected
+from yurt.testing.cluster_models.servers import connected
 
 NODE = factories.node(secret_id="secret", status="initializing")
 FIRST, SECOND = "10.0.0.1:4000", "10.0.0.2:4000"

@@ -20,8 +20,8 @@ from yurt.server.ports import NodePort
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
-from yurt.testing.simulation.servers import connected
-from yurt.testing.simulation.wires import joined_peers
+from yurt.testing.cluster_models.servers import connected
+from yurt.testing.cluster_models.wires import joined_peers
 
 DECISIONS = Path(__file__).parent / "calls.txt"
 PORTS = (ServerPort, LeaderPort, PeerPort, NodePort, ApiPort, MembersPort)

@@ -20,8 +20,8 @@ from yurt.state import Snapshot
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import FakeEnv, eventually, settle
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 

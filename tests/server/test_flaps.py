@@ -16,9 +16,9 @@ from yurt.sdk.errors import Unavailable
 from yurt.server.leadership.roles import Roles
 from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.structs.commands import KeepAlive
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
+from yurt.testing.cluster_models.shared_log import AppendOutcome
 from yurt.testing.fakes import FakeEnv, eventually
-from yurt.testing.simulation.servers import NAMES, ServerGroup
-from yurt.testing.simulation.shared_log import AppendOutcome
 
 SLOW_TURNS = 30
 BOUND_S = 30.0

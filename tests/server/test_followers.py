@@ -18,9 +18,9 @@ from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
 from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, LocalPeers, ServerGroup
+from yurt.testing.cluster_models.shared_log import AppendOutcome
 from yurt.testing.fakes import FakeEnv, eventually, settle
-from yurt.testing.simulation.servers import NAMES, LocalPeers, ServerGroup
-from yurt.testing.simulation.shared_log import AppendOutcome
 
 FIRST, SECOND, THIRD = NAMES
 

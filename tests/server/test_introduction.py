@@ -15,8 +15,8 @@ from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import connected
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.simulation.servers import connected
 
 
 def enforce(bench: Any, enforcement: str) -> Introductions:

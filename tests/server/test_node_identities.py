@@ -17,7 +17,7 @@ from yurt.structs.commands import UpsertNodePools
 from yurt.structs.node import Node
 from yurt.structs.rpc import HeldIdentity, NodeReply, RegisterNodeRequest
 from yurt.testing import factories
-from yurt.testing.simulation.servers import connected
+from yurt.testing.cluster_models.servers import connected
 
 DAY_S = 24 * 3600
 NONE = HeldIdentity()

@@ -13,8 +13,8 @@ from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import connected
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.simulation.servers import connected
 
 PULL = contract_of(ServerPort)["pull_allocs"]
 

@@ -27,10 +27,10 @@ from yurt.structs.quota import QuotaSpec
 from yurt.structs.shared_rows import SharedDigests, row_digest
 from yurt.structs.variable import RootKeyMeta
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.factories import NOW, number_id
 from yurt.testing.fakes import FakeEnv, eventually
 from yurt.testing.replica import Replica
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 OPS = acl.ACLPolicy(name="ops", rules='node { policy = "read" }')
 ROLE = acl.ACLRole(id=number_id(5), name="web", policies=(acl.ACLRolePolicyLink(name="ops"),))

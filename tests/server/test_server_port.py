@@ -31,9 +31,9 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimQuery
 from yurt.testing import factories
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup, connected
+from yurt.testing.cluster_models.wires import joined_peers
 from yurt.testing.fakes import FakeEnv, eventually
-from yurt.testing.simulation.servers import NAMES, ServerGroup, connected
-from yurt.testing.simulation.wires import joined_peers
 
 LEADER, FOLLOWER, _ = NAMES
 HOUR = DrainSpec(deadline=seconds(3600))

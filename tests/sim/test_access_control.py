@@ -15,9 +15,9 @@ from yurt.sdk.errors import Unavailable
 from yurt.server.config import AclConfig
 from yurt.server.server import Server
 from yurt.structs.acl import ACLToken, hash_of_secret
+from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import FakeEnv, eventually, settle
 from yurt.testing.histories.acl import tokens
-from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 KIND = tokens.TokenKind()
 KEYS = [KIND.key(number) for number in range(3)]

@@ -11,8 +11,8 @@ from yurt.server.config import ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.predicates import is_terminal
+from yurt.testing.cluster_models.models import SimulatedCluster, is_healthy
 from yurt.testing.fakes import FakeEnv
-from yurt.testing.simulation.models import SimulatedCluster, is_healthy
 
 
 @asynccontextmanager

@@ -26,11 +26,11 @@ from yurt.structs.policies import DisconnectStrategy, MigrateStrategy, Reschedul
 from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.testing import factories
+from yurt.testing.cluster_models.node_life import NotKnown, ReportRefused, World, with_count
+from yurt.testing.cluster_models.node_life_clients import SimulatedClient
+from yurt.testing.cluster_models.watchers import Watchers, row_watcher, table_watcher
 from yurt.testing.nightly import is_nightly
 from yurt.testing.replica import Replica
-from yurt.testing.simulation.node_life import NotKnown, ReportRefused, World, with_count
-from yurt.testing.simulation.node_life_clients import SimulatedClient
-from yurt.testing.simulation.watchers import Watchers, row_watcher, table_watcher
 
 NODES = 4
 STEP_COUNT, EXAMPLES = 60, 150

@@ -30,10 +30,10 @@ from yurt.structs.predicates import alloc_index, eval_type, is_terminal
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.testing import factories
+from yurt.testing.cluster_models.pending_jobs import node as sized_node
+from yurt.testing.cluster_models.pending_jobs import with_gpus
 from yurt.testing.nightly import cases
 from yurt.testing.quotas import QUOTAS, guaranteed, quota
-from yurt.testing.simulation.pending_jobs import node as sized_node
-from yurt.testing.simulation.pending_jobs import with_gpus
 
 PROTECTION = seconds(60)
 LATER = UnixNano(factories.NOW + PROTECTION)

@@ -28,10 +28,10 @@ from yurt.structs.quota import NodePoolLimit, QuotaSpec
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.status import ClientStatus
 from yurt.testing import factories
+from yurt.testing.cluster_models.pending_jobs import node as sized_node
+from yurt.testing.cluster_models.pending_jobs import with_gpus
 from yurt.testing.nightly import cases
 from yurt.testing.quotas import QUOTAS, bound, quota
-from yurt.testing.simulation.pending_jobs import node as sized_node
-from yurt.testing.simulation.pending_jobs import with_gpus
 
 
 def job_of(name: str, count: int, resources: Resources, **changes: Any) -> Job:

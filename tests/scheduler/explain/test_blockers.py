@@ -30,8 +30,8 @@ from yurt.structs.resources import EphemeralDisk, NUMAResource, RequestedDevice,
 from yurt.structs.task import TaskLifecycle
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.pending_jobs import ETH0, run, state_of
 from yurt.testing.nightly import cases
-from yurt.testing.simulation.pending_jobs import ETH0, run, state_of
 
 CASES = cases(400)
 HEALTHY, SICK = DriverInfo(detected=True, healthy=True), DriverInfo(detected=True, healthy=False)

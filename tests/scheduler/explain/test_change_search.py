@@ -16,8 +16,8 @@ from yurt.structs.job import Job
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.testing import factories
+from yurt.testing.cluster_models.pending_jobs import node, placed_with, smaller_than, state_of
 from yurt.testing.nightly import cases
-from yurt.testing.simulation.pending_jobs import node, placed_with, smaller_than, state_of
 
 CASES = min(cases(200), 4_000)
 """Each takes some fifty attempts."""

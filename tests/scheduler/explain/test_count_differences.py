@@ -25,9 +25,9 @@ from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import DisconnectStrategy, Gang, ReschedulePolicy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.cluster_models.cluster import PlannedCluster
 from yurt.testing.nightly import cases
 from yurt.testing.rows.random_commands import random_history
-from yurt.testing.simulation.cluster import PlannedCluster
 
 CASES = cases(300)
 NEVER = ReschedulePolicy(attempts=0, unlimited=False)

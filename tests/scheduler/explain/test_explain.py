@@ -28,12 +28,12 @@ from yurt.structs.policies import Gang
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.cluster_models.pending_jobs import node as _node
+from yurt.testing.cluster_models.pending_jobs import placed_with
+from yurt.testing.cluster_models.pending_jobs import run as _run
+from yurt.testing.cluster_models.pending_jobs import state_of as _state
+from yurt.testing.cluster_models.pending_jobs import with_gpus as _with_gpus
 from yurt.testing.quotas import QUOTAS, bound
-from yurt.testing.simulation.pending_jobs import node as _node
-from yurt.testing.simulation.pending_jobs import placed_with
-from yurt.testing.simulation.pending_jobs import run as _run
-from yurt.testing.simulation.pending_jobs import state_of as _state
-from yurt.testing.simulation.pending_jobs import with_gpus as _with_gpus
 
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")

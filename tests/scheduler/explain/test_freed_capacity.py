@@ -17,7 +17,7 @@ from yurt.structs.job import Job
 from yurt.structs.policies import UpdateStrategy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.simulation.pending_jobs import node, run, state_of
+from yurt.testing.cluster_models.pending_jobs import node, run, state_of
 
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ALONE = Constraint(operand="distinct_hosts")

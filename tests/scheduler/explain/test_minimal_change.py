@@ -16,8 +16,7 @@ from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.nightly import cases
-from yurt.testing.simulation.pending_jobs import (
+from yurt.testing.cluster_models.pending_jobs import (
     node,
     placed_with,
     random_job,
@@ -26,6 +25,7 @@ from yurt.testing.simulation.pending_jobs import (
     smaller_than,
     state_of,
 )
+from yurt.testing.nightly import cases
 
 CASES = cases(500)
 JobMaker = Callable[[Random], Job]

@@ -14,7 +14,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import PlannedCluster
+from yurt.testing.cluster_models.cluster import PlannedCluster
 
 
 def _service(count: int, cpu: int = 100, **changes: Any) -> Job:

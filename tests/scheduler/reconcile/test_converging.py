@@ -20,8 +20,8 @@ from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.resources import Resources
 from yurt.structs.service import Service
 from yurt.testing import factories
+from yurt.testing.cluster_models.cluster import ROUNDS, PlannedCluster
 from yurt.testing.nightly import cases
-from yurt.testing.simulation.cluster import ROUNDS, PlannedCluster
 
 CASES = cases(500)
 

@@ -16,7 +16,7 @@ from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import PlannedCluster
+from yurt.testing.cluster_models.cluster import PlannedCluster
 
 LOST_AFTER = seconds(600)
 

@@ -13,7 +13,7 @@ from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import Requeue
 from yurt.structs.queueing.requeue import PREEMPTING
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import PlannedCluster
+from yurt.testing.cluster_models.cluster import PlannedCluster
 
 
 def _preempted(**policy: Any) -> tuple[PlannedCluster, Job, Allocation]:

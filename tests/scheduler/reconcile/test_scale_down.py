@@ -13,7 +13,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
 from yurt.structs.policies import ReschedulePolicy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import PlannedCluster
+from yurt.testing.cluster_models.cluster import PlannedCluster
 
 NEVER = ReschedulePolicy()
 MUCH_LATER = ReschedulePolicy(delay=seconds(3600), delay_function="constant", unlimited=True)

@@ -10,7 +10,7 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import PlannedCluster
+from yurt.testing.cluster_models.cluster import PlannedCluster
 
 ONCE = ReschedulePolicy(attempts=1, interval=seconds(24 * 3600), delay=seconds(5), delay_function="constant")
 NO_PLACEMENT = "no placement"

@@ -227,7 +227,7 @@ class Call:
     @property
     def operations(self) -> Operations:
         """The operations permitted to the caller."""
-        return Operations(self.server.targets, self.access)
+        return Operations(self.server.operation_dependencies, self.access)
 
     @property
     def explanations(self) -> Explanations:

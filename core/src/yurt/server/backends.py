@@ -18,7 +18,7 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.event_buffer import EventBuffer
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
-from yurt.server.operations import Targets
+from yurt.server.operations import OperationDependencies
 from yurt.server.server_status import ServerFacts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HttpBackend:
     callers: Callers | None
     """Tells what callers show; None while access control is off."""
     node_ports: NodePorts
-    targets: Targets
+    operation_dependencies: OperationDependencies
     """The operations that change the cluster."""
     facts: ServerFacts
     metrics: Metrics

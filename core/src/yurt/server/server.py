@@ -26,7 +26,7 @@ from yurt.server.log.event_buffer import Event
 from yurt.server.log.job_log_lines import log_lifecycle
 from yurt.server.log.log_quota import gossip_sizes
 from yurt.server.log.replica import Replica
-from yurt.server.operations import Targets
+from yurt.server.operations import OperationDependencies
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
 from yurt.server.read_models import ReadModels
@@ -92,7 +92,7 @@ class Server:
             authority=base.authority,
             callers=self.keys.callers,
             node_ports=node_ports,
-            targets=self._targets(),
+            operation_dependencies=self._operation_dependencies(),
             facts=ServerFacts(
                 base.replica,
                 base.leader,
@@ -203,10 +203,10 @@ class Server:
             keys=self.keys,
         )
 
-    def _targets(self) -> Targets:
+    def _operation_dependencies(self) -> OperationDependencies:
         """The operations of callers."""
         base, keys = self._base, self.keys
-        return Targets(
+        return OperationDependencies(
             replica=base.replica,
             leader=base.leader,
             config=self.config,

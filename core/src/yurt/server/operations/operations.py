@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Targets:
+class OperationDependencies:
     """The parts that carry operations out; made once per server."""
 
     replica: Replica
@@ -62,69 +62,69 @@ class Targets:
 class Operations:
     """Makes the operations of a resource on demand."""
 
-    __slots__ = ("_access", "_targets")
+    __slots__ = ("_access", "_parts")
 
-    def __init__(self, targets: Targets, access: Access) -> None:
-        self._targets = targets
+    def __init__(self, parts: OperationDependencies, access: Access) -> None:
+        self._parts = parts
         self._access = access
 
     @property
     def jobs(self) -> JobOperations:
         """Jobs and their versions."""
-        return JobOperations(self._targets.resources.jobs, self._targets.replica.propose, self._access)
+        return JobOperations(self._parts.resources.jobs, self._parts.replica.propose, self._access)
 
     @property
     def allocations(self) -> AllocationOperations:
         """Allocations."""
-        return AllocationOperations(self._targets.resources.allocs, self._targets.replica.writer, self._access)
+        return AllocationOperations(self._parts.resources.allocs, self._parts.replica.writer, self._access)
 
     @property
     def deployments(self) -> DeploymentOperations:
         """Deployments."""
-        return DeploymentOperations(self._targets.resources.deployments, self._targets.replica.writer, self._access)
+        return DeploymentOperations(self._parts.resources.deployments, self._parts.replica.writer, self._access)
 
     @property
     def nodes(self) -> NodeOperations:
         """Nodes."""
-        return NodeOperations(self._targets.resources.nodes, self._access)
+        return NodeOperations(self._parts.resources.nodes, self._access)
 
     @property
     def services(self) -> ServiceOperations:
         """Service registrations."""
-        return ServiceOperations(self._targets.resources.services, self._access)
+        return ServiceOperations(self._parts.resources.services, self._access)
 
     @property
     def variables(self) -> VariableOperations:
         """Variables."""
-        return VariableOperations(self._targets.resources.variables, self._access)
+        return VariableOperations(self._parts.resources.variables, self._access)
 
     @property
     def host_volumes(self) -> HostVolumeOperations:
         """Dynamic host volumes and the claims of sticky ones."""
-        return HostVolumeOperations(self._targets.resources.host_volumes, self._access)
+        return HostVolumeOperations(self._parts.resources.host_volumes, self._access)
 
     @property
     def csi_volumes(self) -> CsiVolumeOperations:
         """CSI volumes."""
-        return CsiVolumeOperations(self._targets.resources.csi_volumes, self._access)
+        return CsiVolumeOperations(self._parts.resources.csi_volumes, self._access)
 
     @property
     def evaluations(self) -> EvaluationOperations:
         """Evaluations."""
-        return EvaluationOperations(self._targets.replica.writer)
+        return EvaluationOperations(self._parts.replica.writer)
 
     @property
     def live_rows(self) -> LiveRows:
         """The rows of the read models."""
-        return LiveRows(self._targets.read_models, self._access)
+        return LiveRows(self._parts.read_models, self._access)
 
     def explanations(self, state: Snapshot) -> Explanations:
         """Explanations of a state."""
-        targets, scheduling = self._targets, self._targets.scheduling
+        parts, scheduling = self._parts, self._parts.scheduling
         return Explanations(
             state,
             self._access,
-            config=targets.config,
+            config=parts.config,
             limits=scheduling.limits,
             replay=scheduling.replays.replay,
         )
@@ -132,57 +132,57 @@ class Operations:
     @property
     def system(self) -> SystemOperations:
         """Configuration and garbage collection."""
-        targets = self._targets
-        return SystemOperations(targets.resources.system, targets.scheduling.workers)
+        parts = self._parts
+        return SystemOperations(parts.resources.system, parts.scheduling.workers)
 
     @property
     def root_keys(self) -> RootKeyOperations:
         """Root keys."""
-        return RootKeyOperations(self._targets.root_keys)
+        return RootKeyOperations(self._parts.root_keys)
 
     @property
     def introductions(self) -> IntroductionOperations:
         """Introduction of new clients."""
-        return IntroductionOperations(self._targets.introductions)
+        return IntroductionOperations(self._parts.introductions)
 
     @property
     def snapshots(self) -> SnapshotOperations:
         """Archives of the complete state."""
-        return SnapshotOperations(self._targets.replica, self._targets.leader)
+        return SnapshotOperations(self._parts.replica, self._parts.leader)
 
     @property
     def namespaces(self) -> NamespaceOperations:
         """Namespaces."""
-        return NamespaceOperations(self._targets.replica.writer, self._targets.config.region)
+        return NamespaceOperations(self._parts.replica.writer, self._parts.config.region)
 
     @property
     def quotas(self) -> QuotaOperations:
         """Quotas."""
-        return QuotaOperations(self._targets.replica.writer)
+        return QuotaOperations(self._parts.replica.writer)
 
     @property
     def node_pools(self) -> NodePoolOperations:
         """Node pools."""
-        replica = self._targets.replica
-        return NodePoolOperations(replica.writer, self._targets.config.region, self._access, now=replica.env.now)
+        replica = self._parts.replica
+        return NodePoolOperations(replica.writer, self._parts.config.region, self._access, now=replica.env.now)
 
     @property
     def acl_tokens(self) -> AclTokenOperations:
         """Tokens."""
-        return AclTokenOperations(self._targets.resources.acl_tokens, self._access)
+        return AclTokenOperations(self._parts.resources.acl_tokens, self._access)
 
     @property
     def sessions(self) -> SessionOperations:
         """Sessions of browsers; only with access control."""
-        assert self._targets.sessions is not None, "sessions are of tokens, so there is access control"
-        return SessionOperations(self._targets.sessions)
+        assert self._parts.sessions is not None, "sessions are of tokens, so there is access control"
+        return SessionOperations(self._parts.sessions)
 
     @property
     def logins(self) -> Logins:
         """Logins, for anybody."""
-        return self._targets.logins()
+        return self._parts.logins()
 
     @property
     def acl_policies(self) -> AclPolicyOperations:
         """Policies, roles, login methods and binding rules."""
-        return AclPolicyOperations(self._targets.resources.acl_policies, self._access)
+        return AclPolicyOperations(self._parts.resources.acl_policies, self._access)

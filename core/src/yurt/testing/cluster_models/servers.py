@@ -16,7 +16,7 @@ from yurt.server.peers import LeaderPort, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.resources.region_replication import AuthoritativeRegion
 from yurt.server.server import Server
-from yurt.testing.simulation.shared_log import LogView, SharedLog
+from yurt.testing.cluster_models.shared_log import LogView, SharedLog
 
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
 

@@ -17,7 +17,7 @@ from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.predicates import is_client_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.structs.status import ClientStatus, NodeStatus, TaskStatus
-from yurt.testing.simulation.node_life import NotKnown, ReportRefused, World
+from yurt.testing.cluster_models.node_life import NotKnown, ReportRefused, World
 
 
 class Rules(Protocol):
