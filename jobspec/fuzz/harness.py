@@ -64,7 +64,7 @@ def job(text: str) -> None:
     try:
         parsed = parse_job_with_findings(text, filename=NAME)
     except JobspecError as error:
-        told(error, text)
+        rendered(error, text)
         return
     json.dumps(parsed.job)
     assert all(place.line >= 1 and place.column >= 1 for place in parsed.positions.values())
@@ -81,7 +81,7 @@ def variables(text: str) -> None:
     try:
         parse_job_with_findings('variable "a" {}\n' + source, filename=NAME, inputs=inputs)
     except JobspecError as error:
-        told(error, source)
+        rendered(error, source)
 
 
 def body(text: str) -> None:
@@ -89,7 +89,7 @@ def body(text: str) -> None:
     try:
         json.dumps(parse_body(text, filename=NAME))
     except JobspecError as error:
-        told(error, text)
+        rendered(error, text)
 
 
 def layout(text: str) -> None:
@@ -97,7 +97,7 @@ def layout(text: str) -> None:
     try:
         once = format_source(text)
     except JobspecError as error:
-        told(error, text)
+        rendered(error, text)
         return
     assert format_source(once) == once, once
     assert content(once) == content(text), once
@@ -129,7 +129,7 @@ def expression(text: str) -> None:
         node = parse_expression(SourceText(NAME, text))
         Evaluator(text).evaluate(node, NameScope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
     except JobspecError as error:
-        told(error, text)
+        rendered(error, text)
     except EvaluationError as error:
         assert all(0 <= problem.start <= problem.end <= len(text) + 2 for problem in error.problems), error.problems
 
@@ -146,7 +146,7 @@ def lines_and_tokens(text: str) -> None:
             assert repr(found) == repr(expected)
 
 
-def told(error: JobspecError, text: str) -> None:
+def rendered(error: JobspecError, text: str) -> None:
     """Every finding can be rendered."""
     assert error.diagnostics
     assert render(error.diagnostics, {NAME: text})

@@ -95,12 +95,12 @@ async def test_writes_and_reads_at_any_server_are_the_leaders(agents: Agents) ->
 
 
 async def test_a_stale_read_is_answered_by_the_server_that_was_asked(agents: Agents) -> None:
-    agents.group.view(SECOND).news.clear()
+    agents.group.view(SECOND).delivers.clear()
     await agents[FIRST].register("web")
     assert [job["ID"] for job in (await agents[SECOND].get("/v1/jobs")).json] == ["web"]
     stale = await agents[SECOND].get("/v1/jobs?stale")
     assert (stale.json, stale.headers["X-Nomad-KnownLeader"]) == ([], "true")
-    agents.group.view(SECOND).news.set()
+    agents.group.view(SECOND).delivers.set()
     await agents[SECOND].wait_until("/v1/jobs?stale", bool)
 
 
@@ -141,14 +141,14 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
     monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.3)
     view = agents.group.view(SECOND)
     await lead(agents, THIRD)
-    view.news.clear()
+    view.delivers.clear()
     agents.group.log.elect(FIRST)
     await eventually(lambda: agents.group[FIRST].is_leader)
     agents.group[THIRD].roles._take(agents.group[THIRD].leader.known)
     assert agents.group[SECOND].leader_name == THIRD
     answer = await agents[SECOND].get("/v1/jobs")
     assert (answer.status, answer.text) == (500, "No cluster leader")
-    view.news.set()
+    view.delivers.set()
     monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 60.0)
     assert (await agents[SECOND].get("/v1/jobs")).status == 200
     own = await agents[SECOND].get("/v1/jobs", headers={FORWARDED: BY_SERVER})
@@ -156,7 +156,7 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
 
 
 async def test_a_deposed_leader_does_not_answer_a_default_read_from_its_old_state(agents: Agents) -> None:
-    agents.group.view(FIRST).news.clear()
+    agents.group.view(FIRST).delivers.clear()
     agents.group.log.elect(SECOND)
     await eventually(lambda: agents.group[SECOND].is_leader)
     await agents[SECOND].register("web")
@@ -165,7 +165,7 @@ async def test_a_deposed_leader_does_not_answer_a_default_read_from_its_old_stat
         reading = group.create_task(agents[FIRST].get("/v1/jobs"))
         await asyncio.sleep(0.05)
         assert not reading.done()
-        agents.group.view(FIRST).news.set()
+        agents.group.view(FIRST).delivers.set()
     assert [job["ID"] for job in reading.result().json] == ["web"]
 
 
@@ -322,13 +322,13 @@ async def test_an_agent_without_a_server_gets_the_leaders_answer_through_a_follo
     async with TestClient(TestServer(app)) as client:
         async with client.put("/v1/jobs", json={"Job": job_document("web")}) as answer:
             assert answer.status == 200, await answer.text()
-        agents.group.view(SECOND).news.clear()
-        agents.group.view(THIRD).news.clear()
+        agents.group.view(SECOND).delivers.clear()
+        agents.group.view(THIRD).delivers.clear()
         await agents[FIRST].register("other")
         async with client.get("/v1/jobs") as answer:
             assert [job["ID"] for job in await answer.json()] == ["other", "web"]
-    agents.group.view(SECOND).news.set()
-    agents.group.view(THIRD).news.set()
+    agents.group.view(SECOND).delivers.set()
+    agents.group.view(THIRD).delivers.set()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
 ) -> None:
     monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.02)
     group.cut_off.add(THIRD)
-    group.view(SECOND).news.clear()
+    group.view(SECOND).delivers.clear()
     spare_all(group)
     await group[FIRST].resources.jobs.register(factories.job())
     broker = work_of(group[FIRST])._queue.broker
@@ -132,7 +132,7 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
     assert broker.stats().delayed == 1
     await pass_time(group, 5)
     assert broker.stats().ready == 1
-    group.view(SECOND).news.set()
+    group.view(SECOND).delivers.set()
     await placed(group, 1)
 
 

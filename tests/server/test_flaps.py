@@ -147,7 +147,7 @@ async def test_a_loss_and_a_gain_while_a_term_begins_leave_one_term(turns: int) 
 async def test_duties_of_two_servers_overlap_only_until_the_loss_is_known() -> None:
     async with slow_group() as (group, duty):
         await eventually(lambda: duty.running == 1)
-        held: Any = group.view(NAMES[0]).news
+        held: Any = group.view(NAMES[0]).delivers
         held.clear()
         group.log.elect(NAMES[1])
         await eventually(lambda: group[NAMES[1]].is_leader)

@@ -160,7 +160,7 @@ async def test_an_unknown_node_is_told_so_by_the_leader_only(
 async def test_a_follower_answers_a_pull_once_it_knows_as_much_as_the_client(group: ServerGroup) -> None:
     node = await add_node(group[FIRST])
     await agree(group)
-    group.view(SECOND).news.clear()
+    group.view(SECOND).delivers.clear()
     await group[FIRST].resources.jobs.register(factories.job())
     await eventually(lambda: len(group[FIRST].state.allocs) == 1)
     seen = group[FIRST].state.index
@@ -170,7 +170,7 @@ async def test_a_follower_answers_a_pull_once_it_knows_as_much_as_the_client(gro
         pulling = tasks.create_task(group[SECOND].clients.calls.pull_allocs(node.id, min_index=seen - 1, timeout_s=5))
         await settle()
         assert not pulling.done()
-        group.view(SECOND).news.set()
+        group.view(SECOND).delivers.set()
     assert pulling.result().index >= seen
     assert len(pulling.result().allocs) == 1
 

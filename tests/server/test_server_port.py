@@ -277,14 +277,14 @@ async def test_a_server_that_is_behind_does_not_take_a_known_node_for_a_stranger
         strict = IntroductionConfig(enforcement="strict")
         group[FOLLOWER].clients.introductions._config = replace(group[FOLLOWER].config, introduction=strict)
         view, node = group.view(FOLLOWER), factories.node(status="initializing", secret_id="secret")
-        view.news.clear()
+        view.delivers.clear()
         await connected(group[LEADER], node.id, "secret").register_node(RegisterNodeRequest(node=node))
         assert node.id not in group[FOLLOWER].state.nodes
         client = connected(group[FOLLOWER], node.id, "secret")
         async with asyncio.TaskGroup() as tasks:
             registering = tasks.create_task(client.register_node(RegisterNodeRequest(node=node)))
             await asyncio.sleep(0)
-            view.news.set()
+            view.delivers.set()
         assert registering.result().index
         with pytest.raises(PermissionDenied, match="is not introduced"):
             stranger = replace(node, id=OTHER)

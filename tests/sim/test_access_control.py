@@ -81,13 +81,13 @@ async def test_a_server_that_is_cut_off_decides_by_its_state_for_the_ttl_only(gr
 async def test_a_server_whose_log_stands_still_is_cut_off_though_it_hears_from_the_leader(group: ServerGroup) -> None:
     env: FakeEnv = group.env  # type: ignore[assignment]
     lagging = group[NAMES[1]]
-    group.view(NAMES[1]).news.clear()
+    group.view(NAMES[1]).delivers.clear()
     await group.leader.resources.acl_tokens.delete(ACCESSOR)
     await env.advance(TTL_S + 5)
     assert lagging.leader.last_contact_s < TTL_S
     with pytest.raises(Unavailable, match="behind the leader"):
         is_accepted(lagging)
-    group.view(NAMES[1]).news.set()
+    group.view(NAMES[1]).delivers.set()
 
 
 async def test_a_server_that_starts_alone_decides_nothing_by_the_state_on_its_disk(group: ServerGroup) -> None:
@@ -107,7 +107,7 @@ async def test_a_leader_that_was_frozen_decides_nothing_before_it_knows_who_lead
     """It wakes after the TTL and has not been told yet that another server has led since."""
     env: FakeEnv = group.env  # type: ignore[assignment]
     old = group.leader
-    group.view(old.config.name).news.clear()
+    group.view(old.config.name).delivers.clear()
     group.log.elect(NAMES[1])
     await eventually(lambda: group[NAMES[1]].is_leader)
     await waited(group[NAMES[1]].resources.acl_tokens.delete(ACCESSOR))
@@ -115,7 +115,7 @@ async def test_a_leader_that_was_frozen_decides_nothing_before_it_knows_who_lead
     assert old.is_leader, "it takes itself for the leader"
     with pytest.raises(Unavailable, match=r"is 3\d s behind the leader"):
         is_accepted(old)
-    group.view(old.config.name).news.set()
+    group.view(old.config.name).delivers.set()
     await eventually(lambda: not old.is_leader)
     with pytest.raises(Unavailable, match="behind the leader"):
         is_accepted(old)

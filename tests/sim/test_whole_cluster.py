@@ -12,7 +12,7 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.testing.nightly import is_nightly
 from yurt.testing.sim.plan import FAULTS, FEATURES, draw
-from yurt.testing.sim.run import run_plan, told
+from yurt.testing.sim.run import report_text, run_plan
 
 SMALL = {"servers": 3, "clients": 2, "users": 2, "active_s": 25.0, "user_pause_s": 1.0, "fault_pause_s": 4.0}
 OF_SERVERS = tuple(each for each in FAULTS if "client" not in each and not each.startswith("driver"))
@@ -23,7 +23,7 @@ SEEDS = range(100) if is_nightly() else (739950, datetime.date.today().toordinal
 @pytest.mark.timeout(300)
 def test_a_small_cluster_under_every_fault_is_clean() -> None:
     report = run_plan(draw(11, **SMALL, features=FEATURES, faults=FAULTS, has_acl=True))
-    assert not report.problem, told(report)
+    assert not report.problem, report_text(report)
     assert report.index > 50, "the run did too little"
 
 
@@ -32,14 +32,14 @@ def test_answers_are_explained_by_some_order_while_servers_fail() -> None:
     features = ("service", "lists", "histories")
     fixed = SMALL | {"active_s": 12.0, "has_acl": True, "history_pause_s": 2.0}
     report = run_plan(draw(7, **fixed, features=features, faults=OF_SERVERS))
-    assert not report.problem, told(report)
+    assert not report.problem, report_text(report)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_drawn_seed_is_clean(seed: int) -> None:
     report = run_plan(draw(seed, **SMALL))
-    assert not report.problem, told(report)
+    assert not report.problem, report_text(report)
 
 
 @pytest.mark.timeout(300)

@@ -44,14 +44,14 @@ def quota_usage(size: int = 0) -> EtcdQuotaUsage:
 
 def test_the_largest_file_counts_whoevers_it_is() -> None:
     known = quota_usage(300)
-    known.hear("srv2", DatabaseSize(size=500, revision=10))
-    known.hear("srv3", DatabaseSize(size=400, revision=10))
+    known.record("srv2", DatabaseSize(size=500, revision=10))
+    known.record("srv3", DatabaseSize(size=400, revision=10))
     assert known.largest(0.0) == (500, "srv2")
 
 
 def test_what_was_appended_counts_on_top_of_a_file_until_it_is_seen_there() -> None:
     known = quota_usage(300)
-    known.hear("srv2", DatabaseSize(size=310, revision=12))
+    known.record("srv2", DatabaseSize(size=310, revision=12))
     known.appended.add(11, 50)
     known.appended.add(13, 20)
     assert known.largest(0.0) == (300 + GROWTH * 70, "srv1")
@@ -63,14 +63,14 @@ def test_what_was_appended_counts_on_top_of_a_file_until_it_is_seen_there() -> N
 
 def test_a_server_that_does_not_answer_counts_as_it_was_and_then_no_more() -> None:
     known = quota_usage(100)
-    known.hear("srv2", DatabaseSize(size=800, revision=10))
+    known.record("srv2", DatabaseSize(size=800, revision=10))
     known.asked(1.0)
     known.asked(2.0)
     known.appended.add(11, 40)
     assert known.largest(1.0 + SILENT_S / 2)[0] == 800 + GROWTH * 40
     assert known.largest(1.0 + SILENT_S) == (800, "srv2")
     assert known.largest(1.0 + FORGOTTEN_S) == (100 + GROWTH * 40, "srv1")
-    known.hear("srv2", DatabaseSize(size=700, revision=11))
+    known.record("srv2", DatabaseSize(size=700, revision=11))
     assert known.largest(1.0 + FORGOTTEN_S) == (700, "srv2")
 
 

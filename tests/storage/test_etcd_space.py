@@ -108,8 +108,8 @@ async def ask_rooms(server: LogServer, servers: list[LogServer]) -> None:
     while True:
         await server.log.wait_sizes_due()
         for other in servers:
-            if other is not server and other.log.room is not None:
-                server.log.record_size(other.name, other.log.room)
+            if other is not server and other.log.database_size is not None:
+                server.log.record_size(other.name, other.log.database_size)
 
 
 async def watch_alarms(member: LocalMember, alarmed: set[str]) -> None:

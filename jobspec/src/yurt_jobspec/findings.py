@@ -51,7 +51,7 @@ class Findings:
         for problem in problems:
             self.add(source, problem)
 
-    def add_told(self, diagnostic: Diagnostic) -> None:
+    def add_diagnostic(self, diagnostic: Diagnostic) -> None:
         """Add a complete diagnostic, with or without a place."""
         told = self._told[diagnostic.severity]
         if len(told) < MAX_FINDINGS:

@@ -74,7 +74,7 @@ class VariableReader:
 
     def general(self, summary: str, detail: str, *, severity: Severity = "error", hint: str | None = None) -> None:
         """Add a finding without a place."""
-        self.findings.add_told(Diagnostic(severity, summary, detail, hint=hint))
+        self.findings.add_diagnostic(Diagnostic(severity, summary, detail, hint=hint))
 
     # Declarations.
 
@@ -251,7 +251,7 @@ class VariableReader:
                 value = self.in_source(source).evaluate(parse_expression(source), NameScope({}))
             except JobspecError as error:
                 for diagnostic in error.diagnostics:
-                    self.findings.add_told(diagnostic)
+                    self.findings.add_diagnostic(diagnostic)
                 self.broken.add(name)
                 return
             except EvaluationError as error:

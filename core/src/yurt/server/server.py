@@ -173,7 +173,7 @@ class Server:
             supervised(group, "copies of root keys", self.keys.root_keys.run_copies())
             supervised(group, "scheduler workers for the leader", self.scheduling.run_afar())
             supervised(group, "snapshots", self.log.snapshotter.run())
-            supervised(group, "room of the log", gossip_sizes(self.log.command_log, self.leader.peers))
+            supervised(group, "database sizes", gossip_sizes(self.log.command_log, self.leader.peers))
             supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:

@@ -154,15 +154,15 @@ class CommandLog(Protocol):
         ...
 
     @property
-    def room(self) -> DatabaseSize | None:
+    def database_size(self) -> DatabaseSize | None:
         """The database size at this server, which may stop all servers; None without a quota."""
         ...
 
     async def wait_sizes_due(self) -> None:
-        """Return when the other servers' `room` is due to be queried; never without a quota."""
+        """Return when the other servers' `database_size` is due to be queried; never without a quota."""
         ...
 
-    def record_size(self, server: str, room: DatabaseSize) -> None:
+    def record_size(self, server: str, size: DatabaseSize) -> None:
         """Record another server's answer. A missing answer blocks nothing."""
         ...
 
@@ -179,7 +179,7 @@ class WithoutQuota:
         await asyncio.Event().wait()
 
     @property
-    def room(self) -> DatabaseSize | None:
+    def database_size(self) -> DatabaseSize | None:
         """None: there is no quota."""
         return None
 
@@ -187,5 +187,5 @@ class WithoutQuota:
         """Wait until cancelled."""
         await asyncio.Event().wait()
 
-    def record_size(self, server: str, room: DatabaseSize) -> None:
+    def record_size(self, server: str, size: DatabaseSize) -> None:
         """Ignore the report."""

@@ -26,5 +26,5 @@ def events_of(
     """The events of one command, as the API writes them."""
     event = Event(index, changes, kind)
     rows = SeenRows(event, event_filter, access or Access())
-    found = map(rows.told, changes)
-    return (event_wire(event, told) for told in found if told is not None)
+    found = map(rows.visible, changes)
+    return (event_wire(event, row) for row in found if row is not None)

@@ -93,7 +93,7 @@ class TreeWriter:
 
     def file(self, name: str, chunks: Iterable[bytes], attributes: Attributes) -> None:
         """Write a regular file."""
-        parts, folder = self._make_room(name)
+        parts, folder = self._parent_of_new(name)
         try:
             descriptor = _created(parts[-1], folder, name)
             with os.fdopen(descriptor, "wb") as file:
@@ -115,7 +115,7 @@ class TreeWriter:
             )
         if parts_of_member(name) == source:
             return
-        parts, folder = self._make_room(name)
+        parts, folder = self._parent_of_new(name)
         try:
             origin = self._open(source[:-1], target)
             try:
@@ -128,7 +128,7 @@ class TreeWriter:
 
     def link(self, name: str, target: str, owner: tuple[int, int] | None = None) -> None:
         """Record a symbolic link, which `finish` makes."""
-        parts, folder = self._make_room(name)
+        parts, folder = self._parent_of_new(name)
         os.close(folder)
         self._links[parts] = (target, owner)
 
@@ -160,7 +160,7 @@ class TreeWriter:
         finally:
             os.close(folder)
 
-    def _make_room(self, name: str) -> tuple[Parts, int]:
+    def _parent_of_new(self, name: str) -> tuple[Parts, int]:
         """The parts of a new entry and its open folder, after removing a file or recorded link of that name."""
         parts = parts_of_member(name)
         if not parts:

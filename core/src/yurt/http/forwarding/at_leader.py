@@ -68,7 +68,7 @@ class LeaderForwarding:
         leader, loop = self._server.leader, asyncio.get_running_loop()
         end_s = loop.time() + HOLD_S
         while True:
-            seen = leader.news
+            seen = leader.report_count
             try:
                 return await self._try(request, handle, begun)
             except NotLed:

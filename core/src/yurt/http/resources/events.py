@@ -29,7 +29,7 @@ from yurt.http.routes import ROW
 from yurt.sdk.errors import YurtError
 from yurt.server.log.event_buffer import Event
 from yurt.server.resources.variables import metadata_of
-from yurt.server.views.events import ALL, NEEDS, EventFilter, Subscription, Told
+from yurt.server.views.events import ALL, NEEDS, EventFilter, EventRow, Subscription
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import NodePool
 from yurt.structs.node import Node
@@ -59,18 +59,18 @@ def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def event_wire(event: Event, told: Told) -> dict[str, Any]:
+def event_wire(event: Event, found: EventRow) -> dict[str, Any]:
     """An event as the API writes it; the topic determines the form of the row (`yurt.state.tables`)."""
-    topic, row = told.topic, told.row
-    deleted = {"Deleted": told.is_deleted} if topic.has_deletion_flag else {}
+    topic, row = found.topic, found.row
+    deleted = {"Deleted": found.is_deleted} if topic.has_deletion_flag else {}
     return {
         "FilterKeys": [key for key in topic.filter_keys(row) if key],
         "Index": event.index,
         "Key": topic.key(row),
-        "Namespace": told.namespace,
+        "Namespace": found.namespace,
         "Payload": {**deleted, topic.payload or topic.name: _written(topic.shown(row))},
         "Topic": topic.name,
-        "Type": told.type,
+        "Type": found.type,
     }
 
 
@@ -125,7 +125,7 @@ async def _beat(call: Call, response: web.StreamResponse) -> None:
 async def _send(call: Call, response: web.StreamResponse, subscription: Subscription, *, from_index: int) -> YurtError:
     """Send events until the reader leaves or this server closes the subscription; why it does."""
     try:
-        async with aclosing(subscription.told(from_index, call.turns, event_wire)) as found:
+        async with aclosing(subscription.rows(from_index, call.turns, event_wire)) as found:
             async for index, events in found:
                 await response.write(encode_builtins({"Events": events, "Index": index}) + b"\n")
     except YurtError as error:

@@ -149,7 +149,7 @@ class LeaderCalls:
         leader, loop = self._leader, asyncio.get_running_loop()
         end_s = loop.time() + LEADER_WAIT_S
         while True:
-            seen = leader.news
+            seen = leader.report_count
             try:
                 return await self._make_once(call)
             except Unavailable as error:

@@ -45,7 +45,7 @@ class PeerCalls:
 
     async def status(self) -> PeerStatus:
         """The status of this server."""
-        return PeerStatus(index=self._replica.state.index, is_leader=self._leads, room=self._log.room)
+        return PeerStatus(index=self._replica.state.index, is_leader=self._leads, room=self._log.database_size)
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""

@@ -32,7 +32,7 @@ class CurrentLeader:
         self.terms = 0
         """How many terms have begun on this server. Who sees the same number twice, and this server lead both times,
         knows that it led all the time."""
-        self.news = 0
+        self.report_count = 0
         """Grows with each change of what is known."""
         self._log = command_log
         self._writer = writer
@@ -113,8 +113,8 @@ class CurrentLeader:
         await self._log.resign(to=to)
 
     async def wait_change(self, seen: int, timeout_s: float) -> None:
-        """Wait for a report newer than `news == seen`, up to a time limit."""
-        if self.news != seen:
+        """Wait for a report newer than `report_count == seen`, up to a time limit."""
+        if self.report_count != seen:
             return
         try:
             async with asyncio.timeout(timeout_s):
@@ -196,7 +196,7 @@ class CurrentLeader:
 
     def announce(self) -> None:
         """Wake all that wait for a report or depend on who leads."""
-        self.news += 1
+        self.report_count += 1
         for observe in tuple(self._observers):
             observe()
         had_news, self._has_changes = self._has_changes, asyncio.Event()

@@ -54,8 +54,8 @@ class EventFilter(NamedTuple):
         return self.namespace == ALL or namespace in ("", self.namespace)
 
 
-class Told(NamedTuple):
-    """A change for a reader."""
+class EventRow(NamedTuple):
+    """The row of an event as one reader sees it."""
 
     topic: Topic[Any]
     type: str
@@ -93,8 +93,8 @@ class Subscription:
                 for namespace in self._asked:
                     access.require(Scope(namespace=namespace))
 
-    async def told(
-        self, from_index: int, turns: Turns, render: Callable[[Event, Told], T]
+    async def rows(
+        self, from_index: int, turns: Turns, render: Callable[[Event, EventRow], T]
     ) -> AsyncGenerator[tuple[int, list[T]]]:
         """The reader's changes from an index on, with the index of each command, as `render` makes them.
 
@@ -109,7 +109,7 @@ class Subscription:
                 if found:
                     yield event.index, found
 
-    async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, Told], T]) -> list[T]:
+    async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, EventRow], T]) -> list[T]:
         """The reader's changes of one command; slices may span commands."""
         rows, found = SeenRows(event, self._event_filter, self._access), list[T]()
         for change in event.changes:
@@ -117,9 +117,9 @@ class Subscription:
                 await turns.next()
                 self._looked_at = 0
             self._looked_at += 1
-            told = rows.told(change)
-            if told is not None:
-                found.append(render(event, told))
+            row = rows.visible(change)
+            if row is not None:
+                found.append(render(event, row))
         return found
 
 
@@ -141,7 +141,7 @@ class SeenRows:
         self._access = access
         self._by_topic: dict[str, _AskedTopics | None] = {}
 
-    def told(self, change: Change) -> Told | None:
+    def visible(self, change: Change) -> EventRow | None:
         """The change for the reader; None when it was not requested or is not visible."""
         table, is_deleted = TABLES[change.table], change.after is None
         topic, kind = table.topic, self._event.type
@@ -159,7 +159,7 @@ class SeenRows:
             return None
         if not access.sees_all and not access.allows(topic.place(row)._replace(namespace=namespace or None)):
             return None
-        return Told(topic, kind.name, namespace, row, is_deleted)
+        return EventRow(topic, kind.name, namespace, row, is_deleted)
 
     def _look_up(self, topic: Topic[Any]) -> _AskedTopics | None:
         keys = self._event_filter.keys_of(topic.name)

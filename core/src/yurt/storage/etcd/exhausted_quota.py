@@ -40,13 +40,13 @@ class ExhaustedQuota:
                 "snapshots. When this comes again, give etcd a larger quota or its disk more space"
             )
             try:
-                await self._make_room()
+                await self._free_space()
             except YurtError as error:
                 log.error("no room could be made in etcd, it is tried again: %s", error)
             await self._env.sleep(PAUSE_S)
             self._alarm.clear()
 
-    async def _make_room(self) -> None:
+    async def _free_space(self) -> None:
         await self._compaction.trim_all()
         endpoints = (self._own_endpoint,) if self._own_endpoint else self._client.endpoints
         own_ids = set()

@@ -176,7 +176,7 @@ class EtcdLog:
         await self._session.file_size.is_crowded.wait()
 
     @property
-    def room(self) -> DatabaseSize | None:
+    def database_size(self) -> DatabaseSize | None:
         """The database size of this server's etcd member; None while unknown."""
         own = self._session.quota_usage.own
         return own if own.size else None
@@ -186,9 +186,9 @@ class EtcdLog:
         self._check_open()
         await self._session.file_size.wait_sizes_due()
 
-    def record_size(self, server: str, room: DatabaseSize) -> None:
+    def record_size(self, server: str, size: DatabaseSize) -> None:
         """Record the database size of another server's member."""
-        self._session.quota_usage.hear(server, room)
+        self._session.quota_usage.record(server, size)
 
     async def close(self) -> None:
         """Unlock the folder; may be called again."""

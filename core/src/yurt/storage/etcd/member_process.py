@@ -223,7 +223,7 @@ class EtcdMember:
         if process.is_renewed:
             log.info("etcd is started again with other settings")
         else:
-            log.error("etcd ended (%s), it is started again; %s", process.told, process.last_words)
+            log.error("etcd ended (%s), it is started again; %s", process.exit_text, process.last_words)
 
     async def renew(self, config: EtcdMemberConfig) -> None:
         """Terminate etcd and have `run` restart it with other settings."""
@@ -246,7 +246,7 @@ class EtcdMember:
         while not await self._is_listening():
             if process.ended.is_set():
                 self._check_last_words(process)
-                raise Unavailable(f"etcd ended at its start ({process.told}); {process.last_words}")
+                raise Unavailable(f"etcd ended at its start ({process.exit_text}); {process.last_words}")
             await self._env.sleep(PROBE_PAUSE_S)
 
     async def _is_listening(self) -> bool:
@@ -291,7 +291,7 @@ class _Process(asyncio.SubprocessProtocol):
         return self._transport.get_pid()
 
     @property
-    def told(self) -> str:
+    def exit_text(self) -> str:
         """A description of its end."""
         code = None if self._transport is None else self._transport.get_returncode()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"

@@ -80,7 +80,7 @@ class Appended:
 class SizeReport(NamedTuple):
     """A server's last report, and since when a later query is unanswered."""
 
-    room: DatabaseSize
+    database: DatabaseSize
     asked_at: float | None = None
 
     def silent_s(self, now: float) -> float:
@@ -125,9 +125,9 @@ class EtcdQuotaUsage:
         """Record that this server's member is being defragmented: its free space is 0, and growth counts from there."""
         self.own = DatabaseSize(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
 
-    def hear(self, server: str, room: DatabaseSize) -> None:
+    def record(self, server: str, size: DatabaseSize) -> None:
         """Record another server's report on its member."""
-        self._others[server] = SizeReport(room)
+        self._others[server] = SizeReport(size)
 
     def is_asking_due(self, now: float) -> bool:
         """Whether the other servers are due to be queried."""
@@ -140,16 +140,16 @@ class EtcdQuotaUsage:
     def asked(self, now: float) -> None:
         """Record that the other servers are being queried."""
         self._asked_revision, self._asked_at = self.appended.newest, now
-        for server, told in self._others.items():
-            if told.asked_at is None:
-                self._others[server] = SizeReport(told.room, now)
+        for server, report in self._others.items():
+            if report.asked_at is None:
+                self._others[server] = SizeReport(report.database, now)
 
     def largest(self, now: float) -> tuple[int, str]:
         """The largest database's estimated present size in bytes, and its server."""
         sizes = [(self._grown(self.own), self._name)]
-        for server, told in self._others.items():
-            if (silent_s := told.silent_s(now)) < FORGOTTEN_S:
-                sizes.append((self._grown(told.room) if silent_s < SILENT_S else told.room.size, server))
+        for server, report in self._others.items():
+            if (silent_s := report.silent_s(now)) < FORGOTTEN_S:
+                sizes.append((self._grown(report.database) if silent_s < SILENT_S else report.database.size, server))
         return max(sizes)
 
     def reserve(self, now: float) -> int:
@@ -195,10 +195,12 @@ class EtcdQuotaUsage:
 
     def is_another_loose(self, now: float) -> bool:
         """Whether another server's member should be defragmented too."""
-        return any(self._is_loose(told.room) and told.silent_s(now) < SILENT_S for told in self._others.values())
+        return any(
+            self._is_loose(report.database) and report.silent_s(now) < SILENT_S for report in self._others.values()
+        )
 
-    def _grown(self, room: DatabaseSize) -> int:
-        return room.size + GROWTH * self.appended.since(room.revision)
+    def _grown(self, database: DatabaseSize) -> int:
+        return database.size + GROWTH * self.appended.since(database.revision)
 
-    def _is_loose(self, room: DatabaseSize) -> bool:
-        return room.size >= LARGE * self.quota_bytes and room.size_in_use <= DENSE * room.size
+    def _is_loose(self, database: DatabaseSize) -> bool:
+        return database.size >= LARGE * self.quota_bytes and database.size_in_use <= DENSE * database.size

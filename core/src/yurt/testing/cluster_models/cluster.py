@@ -68,21 +68,21 @@ class PlannedCluster:
             if is_client_terminal(alloc):
                 continue
             if is_server_terminal(alloc):
-                updates.append(self._told(alloc, status.CLIENT_COMPLETE, status.TASK_DEAD))
+                updates.append(self._update(alloc, status.CLIENT_COMPLETE, status.TASK_DEAD))
             elif alloc.client_status == status.CLIENT_PENDING or _is_undecided(alloc):
-                told = self._told(alloc, status.CLIENT_RUNNING, status.TASK_RUNNING)
+                update = self._update(alloc, status.CLIENT_RUNNING, status.TASK_RUNNING)
                 if alloc.deployment_id:
                     was_canary = alloc.deployment_status is not None and alloc.deployment_status.canary
                     health = AllocDeploymentStatus(healthy=healthy, timestamp=self.now, canary=was_canary)
-                    told = replace(told, deployment_status=health)
-                updates.append(told)
+                    update = replace(update, deployment_status=health)
+                updates.append(update)
         if updates:
             self.do(c.UpdateAllocsFromClient(updates=tuple(updates), now=self.now))
 
     def end(self, alloc: Allocation, client_status: ClientStatus) -> None:
         """End one allocation by itself."""
         failed = client_status == status.CLIENT_FAILED
-        self.do(c.UpdateAllocsFromClient(updates=(self._told(alloc, client_status, "dead", failed),), now=self.now))
+        self.do(c.UpdateAllocsFromClient(updates=(self._update(alloc, client_status, "dead", failed),), now=self.now))
 
     def settle(self, job: Job) -> int:
         """Evaluate until nothing changes; returns the number of rounds."""
@@ -102,7 +102,7 @@ class PlannedCluster:
         """The names of the live allocations."""
         return sorted(alloc.name for alloc in self.live(job))
 
-    def _told(
+    def _update(
         self, alloc: Allocation, client_status: ClientStatus, state: TaskStatus, failed: bool = False
     ) -> c.AllocUpdate:
         return c.AllocUpdate(

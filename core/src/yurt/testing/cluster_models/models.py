@@ -220,7 +220,7 @@ class SimulatedCluster:
         assert state.index >= self.index, "the index went down"
         self.index = state.index
         for node in state.nodes.values():
-            check_room(node, [a for a in state.allocs_of_node(node.id) if not is_terminal(a)])
+            check_capacity(node, [a for a in state.allocs_of_node(node.id) if not is_terminal(a)])
         names = Counter(
             (a.namespace, a.job_id, a.name, a.job.version if a.job else 0)
             for a in state.allocs.values()
@@ -246,7 +246,7 @@ def has_successor(state: Snapshot, alloc: Allocation) -> bool:
     return bool(alloc.next_allocation) and alloc.next_allocation in state.allocs
 
 
-def check_room(node: Node, allocs: list[Allocation]) -> None:
+def check_capacity(node: Node, allocs: list[Allocation]) -> None:
     """The live allocations of a node fit, and no port is assigned twice."""
     tasks = [task for alloc in allocs for task in alloc.allocated_resources.tasks.values()]
     assert sum(task.cpu.cpu_shares for task in tasks) <= node.node_resources.cpu.cpu_shares

@@ -45,7 +45,7 @@ from yurt.testing import factories
 TTL_S, GRACE_S = 20.0, 10.0
 ROUNDS_MAX = 400
 
-Told = Callable[[c.Result], None]
+OnApplied = Callable[[c.Result], None]
 Observer = Callable[[Snapshot, c.AnyCommand, Changes, Snapshot], None]
 
 
@@ -119,7 +119,7 @@ class World:
         self.attempts: list[Attempted] = []
         self.deadlines: dict[str, float] = {}
         self.queue = EvalQueue(env=self.clock, writer=self, current=lambda: self.state, turns=Turns())
-        self._log: deque[tuple[c.AnyCommand, Told]] = deque()
+        self._log: deque[tuple[c.AnyCommand, OnApplied]] = deque()
         self._observe = observe
         self._unblocked_s = 0.0
 
@@ -130,9 +130,9 @@ class World:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def store(self, command: c.AnyCommand, told: Told = lambda _: None) -> None:
+    def store(self, command: c.AnyCommand, on_applied: OnApplied = lambda _: None) -> None:
         """Append a command to those that wait to be applied."""
-        self._log.append((command, told))
+        self._log.append((command, on_applied))
 
     @property
     def evals_on_their_way(self) -> set[str]:
@@ -148,7 +148,7 @@ class World:
         """Apply the oldest waiting command; False when there is none."""
         if not self._log:
             return False
-        command, told = self._log.popleft()
+        command, on_applied = self._log.popleft()
         before = self.state
         step = apply(before, command, index=before.index + 1)
         self.state = step.state
@@ -157,7 +157,7 @@ class World:
         while self.queue.blocked.has_changes:
             self.queue._unblock_some(self.clock.now())
         self._observe(before, command, step.changes, self.state)
-        told(step.result)
+        on_applied(step.result)
         return True
 
     def apply_all(self) -> None:
@@ -171,8 +171,8 @@ class World:
 
     def register(self, node: Node) -> None:
         """A client registers its node."""
-        told = registered(node, self.clock.now())
-        self.store(c.RegisterNode(node=told, seed=self.mint.seed(), create_node_pool=True))
+        stored = registered(node, self.clock.now())
+        self.store(c.RegisterNode(node=stored, seed=self.mint.seed(), create_node_pool=True))
         self._heard(node.id)
 
     def heartbeat(self, node_id: str, asked: NodeStatus, answer: Callable[[str], None] = lambda _: None) -> None:

@@ -172,6 +172,6 @@ class ServerGroup:
             finally:
                 for view in self.log.views.values():
                     view.go.set()
-                    view.news.set()
+                    view.delivers.set()
                 for name in tuple(self.servers):
                     await self.stop(name)

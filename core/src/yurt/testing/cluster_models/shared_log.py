@@ -84,9 +84,9 @@ class LogView(WithoutQuota):
         self.go = asyncio.Event()
         """While it is not set, appends wait."""
         self.go.set()
-        self.news = asyncio.Event()
+        self.delivers = asyncio.Event()
         """While it is not set, neither entries of others nor words about leadership arrive."""
-        self.news.set()
+        self.delivers.set()
         self._shared = shared
         self._told: asyncio.Queue[Leadership | None] = asyncio.Queue()
         self._is_closed = False
@@ -153,7 +153,7 @@ class LogView(WithoutQuota):
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """Yield the entries after an index, without end."""
         while not self._is_closed:
-            await self.news.wait()
+            await self.delivers.wait()
             moved = self._shared.moved
             if not self.is_cut_off:
                 async for entry in self.entries(after):
@@ -168,7 +168,7 @@ class LogView(WithoutQuota):
             leads = self._shared.leader == self.name
             self._told.put_nowait(Leadership(is_leader=leads, epoch=self._shared.epoch, leader=self._shared.leader))
         while (told := await self._told.get()) is not None:
-            await self.news.wait()
+            await self.delivers.wait()
             yield told
 
     async def resign(self, to: str = "") -> None:

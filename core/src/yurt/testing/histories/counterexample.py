@@ -124,10 +124,10 @@ def _line(operation: Operation, later: Operation, begin: int, explained: frozens
     start = (operation.invoked - begin) / 1e6
     end = "        ?" if later.returned is None else f"{(later.returned - begin) / 1e6:9.3f}"
     mark = "+" if operation.number in explained else " "
-    told = "outcome unknown" if later.answer is None else _told(later.answer)
+    answer = "outcome unknown" if later.answer is None else _answer_text(later.answer)
     when = " (later)" if operation.answer is None and later.answer is not None else ""
-    return f"  {mark}{start:9.3f} .. {end} ms  client {operation.client}: {operation.request}\n{'':37}->{when} {told}"
+    return f"  {mark}{start:9.3f} .. {end} ms  client {operation.client}: {operation.request}\n{'':37}->{when} {answer}"
 
 
-def _told(answer: Reply) -> str:
+def _answer_text(answer: Reply) -> str:
     return f"{answer.status} index={answer.index} {answer.body}"

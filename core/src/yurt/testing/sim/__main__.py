@@ -16,7 +16,7 @@ if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, wh
     seeded_bugs.install(sys.argv[sys.argv.index("--planted") + 1])
 
 from yurt.testing.sim.plan import Plan, draw
-from yurt.testing.sim.run import Report, run_plan, told
+from yurt.testing.sim.run import Report, report_text, run_plan
 from yurt.testing.sim.shrink import shrink
 
 LEDGER = Path("docs/sim-ledger.md")
@@ -78,7 +78,7 @@ def show(report: Report, *, is_quiet: bool) -> None:
         print("\n".join(report.transcript))
     if report.problem:
         print(picture(report))
-    print(told(report))
+    print(report_text(report))
 
 
 def picture(report: Report) -> str:
@@ -110,7 +110,7 @@ def search(hours: float, path: Path) -> int:
                 row, report.plan.seed, virtual_s=report.virtual_s, cpu_s=report.cpu_s, is_clean=report.is_clean
             )
             path.write_text(ledger.with_rows(path.read_text("utf-8"), rows), "utf-8")
-            print(told(report), flush=True)
+            print(report_text(report), flush=True)
             has_failed |= not report.is_clean
             spent_s += report.cpu_s
             if spent_s >= hours * 3600:

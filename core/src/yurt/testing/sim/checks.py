@@ -126,7 +126,7 @@ class Checks:
         for node_id in nodes:
             node = state.nodes.get(node_id)
             if node is not None:
-                check_room(node, [each for each in state.allocs_of_node(node_id) if not is_terminal(each)])
+                check_capacity(node, [each for each in state.allocs_of_node(node_id) if not is_terminal(each)])
         for key in jobs:
             check_names(state, state.allocs_of_job(*key))
 
@@ -230,7 +230,7 @@ def is_explained(alloc: Allocation) -> bool:
     return bool(alloc.client_description or alloc.desired_description or states) and all(each.events for each in states)
 
 
-def check_room(node: Node, allocs: list[Allocation]) -> None:
+def check_capacity(node: Node, allocs: list[Allocation]) -> None:
     """C1 and C2: the allocations of a node fit, and no exclusive resource is assigned twice."""
     usages = [usage_of(each) for each in allocs]
     resources, reserved = node.node_resources, node.reserved_resources

@@ -61,7 +61,7 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent], *, has_d
         for each in state.deployments.values()
         if each.status == status.DEPLOYMENT_RUNNING
         and not _waits_for_promotion(each)
-        and not _waits_for_room(state, each)
+        and not _awaits_first_placement(state, each)
     ]
     found += problems_of_devices(servers, clients) if has_devices else []
     return found + _problems_of_hosts(state, clients)
@@ -97,7 +97,7 @@ def _is_halted(state: Snapshot, job: Job) -> bool:
     return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
 
 
-def _waits_for_room(state: Snapshot, deployment: Deployment) -> bool:
+def _awaits_first_placement(state: Snapshot, deployment: Deployment) -> bool:
     """Whether some group was never placed: as in Nomad, a deadline begins with the first placement."""
     key = (deployment.namespace, deployment.job_id)
     is_blocked = any(each.status == status.EVAL_BLOCKED for each in state.evals.where("job", key))
@@ -123,7 +123,7 @@ def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]
         for alloc_id in sorted(running):
             alloc = wanted.get(alloc_id)
             if alloc is None or alloc.desired_status != status.DESIRED_RUN or is_client_terminal(alloc):
-                found.append(f"{alloc_id[:8]} runs on {client.name}, and {_told(alloc)}")
+                found.append(f"{alloc_id[:8]} runs on {client.name}, and {_alloc_text(alloc)}")
         found += [
             f"{alloc.id[:8]} of {alloc.job_id} is running for the servers, and not on {client.name}"
             for alloc in wanted.values()
@@ -143,7 +143,7 @@ def problems_of_devices(servers: list[ServerAgent], clients: list[ClientAgent]) 
     return found
 
 
-def _told(alloc: Allocation | None) -> str:
+def _alloc_text(alloc: Allocation | None) -> str:
     if alloc is None:
         return "no server knows it"
     return f"the servers want {alloc.desired_status} and know {alloc.client_status}"

@@ -41,8 +41,8 @@ class Hardware:
         """Why each device does not work; "" for one that works, `GONE` for one that is pulled out."""
         self.claims: dict[Key, tuple[str, ...]] = {}
         """The whole devices of the last reservation for each task."""
-        self.told: tuple[DeviceClaim, ...] = ()
-        """The claims of which the plugin was told last."""
+        self.plugin_claims: tuple[DeviceClaim, ...] = ()
+        """The claims in the last call of `update_claims`."""
         self.changes = 0
         """How often a device changed."""
         self._report = report
@@ -91,18 +91,18 @@ class Hardware:
         known = {each.id: each.healthy for group in node.node_resources.devices for each in group.instances}
         found = [
             f"P3 {self.host}: {device} {'works' if state == WORKS else 'does not work'}, and the servers know it as "
-            f"{_told(known.get(device))}"
+            f"{_health_text(known.get(device))}"
             for device, state in self.states.items()
             if known.get(device, False) != (state == WORKS)
         ]
         holding = {key for key in live if self.claims.get(key)}
-        told = {(each.alloc_id, each.task_name) for each in self.told}
-        if holding - told:
-            found.append(f"P4 {self.host}: the plugin is not told that {sorted(holding - told)} hold devices")
+        reported = {(each.alloc_id, each.task_name) for each in self.plugin_claims}
+        if holding - reported:
+            found.append(f"P4 {self.host}: the plugin is not told that {sorted(holding - reported)} hold devices")
         return found
 
 
-def _told(is_healthy: bool | None) -> str:
+def _health_text(is_healthy: bool | None) -> str:
     return "missing" if is_healthy is None else "healthy" if is_healthy else "unhealthy"
 
 

@@ -118,7 +118,7 @@ class Cluster:
             try:
                 check(*args, **kwargs)
             except Exception as error:
-                self.loop.failures.append(_told(error))
+                self.loop.failures.append(_error_text(error))
 
         return run
 
@@ -259,7 +259,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
             except BaseExceptionGroup as group:
                 problem = _first(group)
             except Exception as error:
-                problem = _told(error)
+                problem = _error_text(error)
             problem = problem or (loop.failures[0] if loop.failures else "")
     finally:
         logger.removeHandler(errors)
@@ -279,7 +279,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
     )
 
 
-def told(report: Report) -> str:
+def report_text(report: Report) -> str:
     """The result of a run as text, with the command that repeats it."""
     head = (
         f"seed {report.plan.seed}: {report.problem or 'clean'}\n  digest {report.digest}, {report.index} commits, "
@@ -300,11 +300,11 @@ def _first(group: BaseExceptionGroup[BaseException]) -> str:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             return _first(error)
-        return _told(error)
+        return _error_text(error)
     return str(group)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, Violation):
         return str(error)
     return "".join(traceback.format_exception(error)[-8:])

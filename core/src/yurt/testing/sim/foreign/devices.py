@@ -116,7 +116,7 @@ class FaultyDevices:
         """Pass the claims on to the plugin."""
         await self._plugin.update_claims(claims)
         if not self._process.is_dead:
-            self._hardware.told = tuple(claims)
+            self._hardware.plugin_claims = tuple(claims)
 
     async def stats(self) -> Mapping[str, DeviceUse]:
         """The plugin's statistics."""
