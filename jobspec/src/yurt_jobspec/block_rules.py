@@ -14,10 +14,11 @@ from .syntax.nodes import BlockNode
 
 if TYPE_CHECKING:
     from .decode import Decoder
+    from .schema import ApiObject
 
 _OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "set_contains_all")
 TEMPLATE_DEFAULTS = {"ChangeMode": "restart", "Splay": 5 * 10**9, "Perms": "0644", "ErrMissingKey": False}
-_CHANGE_SCRIPT_DEFAULTS: dict[str, Any] = {
+_CHANGE_SCRIPT_DEFAULTS: ApiObject = {
     "Args": [],
     "Timeout": 5 * 10**9,
     "FailOnError": False,
@@ -27,14 +28,14 @@ _VAULT_DEFAULTS = {"Env": True, "DisableFile": False, "ChangeMode": "restart"}
 _SCALING_TYPES = {"cpu": "vertical_cpu", "mem": "vertical_mem"}
 
 
-def apply(decoder: Decoder, name: str, result: dict[str, Any], block: BlockNode) -> None:
+def apply(decoder: Decoder, name: str, result: ApiObject, block: BlockNode) -> None:
     """Apply the rule of the block's table, if it has one."""
     rule = _RULES.get(name)
     if rule is not None:
         rule(decoder, result, block)
 
 
-def _constraint(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _constraint(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     _short_operators(result)
     distinct_hosts = result.pop("-distinct_hosts", None)
     distinct_property = result.pop("-distinct_property", None)
@@ -60,19 +61,19 @@ def _warn_of_presence(decoder: Decoder, operator: str, block: BlockNode) -> None
     )
 
 
-def _short_operators(result: dict[str, Any]) -> None:
+def _short_operators(result: ApiObject) -> None:
     for operator in _OPERATORS:
         value = result.pop(f"-{operator}", None)
         if value is not None:
             result.update(Operand=operator, RTarget=value)
 
 
-def _affinity(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _affinity(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     _short_operators(result)
     result["Operand"] = result["Operand"] or "="
 
 
-def _device(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _device(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     if result.get("Count") == "all":
         result.update(Count=1, AllOfNode=True)
     ids = result.pop("-ids", None)
@@ -81,7 +82,7 @@ def _device(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
         result["Constraints"] = [*(result.get("Constraints") or ()), pinned]
 
 
-def _network(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _network(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     reserved: list[Any] = result.pop("ReservedPorts", [])
     dynamic: list[Any] = []
     for port in result.pop("DynamicPorts", []):
@@ -92,19 +93,19 @@ def _network(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None
         result["DynamicPorts"] = dynamic
 
 
-def _defaults(defaults: dict[str, Any]) -> Any:
-    def fill(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _defaults(defaults: ApiObject) -> Any:
+    def fill(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
         for field, value in defaults.items():
             result.setdefault(field, list(value) if isinstance(value, list) else value)
 
     return fill
 
 
-def _periodic(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _periodic(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     result["SpecType"] = "cron"
 
 
-def _group(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _group(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     scaling = result.get("Scaling")
     if scaling is None:
         return
@@ -127,7 +128,7 @@ def _group(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     scaling["Type"] = scaling["Type"] or "horizontal"
 
 
-def _task(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
+def _task(decoder: Decoder, result: ApiObject, block: BlockNode) -> None:
     identities: list[Any] = result.pop("Identities", [])
     named: list[Any] = []
     for identity in identities:
@@ -144,7 +145,7 @@ def _task(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
         )
 
 
-def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list[BlockNode]) -> None:
+def _task_scaling(decoder: Decoder, policies: list[ApiObject], blocks: list[BlockNode]) -> None:
     seen: set[str] = set()
     for policy, block in zip(policies, blocks, strict=False):
         label = block.labels[0]

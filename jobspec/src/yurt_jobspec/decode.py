@@ -21,7 +21,7 @@ from .durations import parse_duration
 from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .plain_data import to_driver_config
-from .schema import BlockSchema, ChildBlock, Field, schema_of
+from .schema import ApiObject, BlockSchema, ChildBlock, Field, schema_of
 from .suggestions import entry_hint, map_hint, value_hint
 from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, Label, LiteralValue, RootVariable, place
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
@@ -69,7 +69,7 @@ class Decoder:
         if isinstance(error, BudgetExhausted):
             raise error
 
-    def mark(self, owner: dict[str, Any], key: str | None, start: int, end: int) -> None:
+    def mark(self, owner: ApiObject, key: str | None, start: int, end: int) -> None:
         if self.marks is not None:
             self.marks.setdefault(id(owner), {})[key] = (start, end)
 
@@ -78,10 +78,10 @@ class Decoder:
 
     # Blocks.
 
-    def decode(self, placed: Placed, schema: BlockSchema) -> dict[str, Any]:
+    def decode(self, placed: Placed, schema: BlockSchema) -> ApiObject:
         """A block as an API object."""
         block = placed.block
-        result: dict[str, Any] = dict(schema.zeros)
+        result: ApiObject = dict(schema.zeros)
         for field, label in zip(schema.labels, block.labels, strict=False):
             result[field] = label.text
         if self.marks is not None:
@@ -90,12 +90,12 @@ class Decoder:
         block_rules.apply(self, schema.name, result, block)
         return result
 
-    def mark_head(self, block: BlockNode, schema: BlockSchema, result: dict[str, Any]) -> None:
+    def mark_head(self, block: BlockNode, schema: BlockSchema, result: ApiObject) -> None:
         for field, label in zip(schema.labels, block.labels, strict=False):
             self.mark(result, field, label.start, label.end)
         self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
 
-    def body(self, body: Body, schema: BlockSchema, scope: NameScope, result: dict[str, Any]) -> None:
+    def body(self, body: Body, schema: BlockSchema, scope: NameScope, result: ApiObject) -> None:
         fields = schema.attributes
         for attribute in body.attributes:
             field = fields.get(attribute.name)
@@ -110,9 +110,7 @@ class Decoder:
         if body.blocks:
             self.blocks(body.blocks, schema, scope, result)
 
-    def blocks(
-        self, blocks: tuple[BlockNode, ...], schema: BlockSchema, scope: NameScope, result: dict[str, Any]
-    ) -> None:
+    def blocks(self, blocks: tuple[BlockNode, ...], schema: BlockSchema, scope: NameScope, result: ApiObject) -> None:
         seen: dict[str, BlockNode] = {}
         for placed in self.expanded(blocks, scope):
             child = schema.blocks.get(placed.block.type)
@@ -121,7 +119,7 @@ class Decoder:
             else:
                 self.nested(placed, child, seen, result)
 
-    def nested(self, placed: Placed, child: ChildBlock, seen: dict[str, BlockNode], result: dict[str, Any]) -> None:
+    def nested(self, placed: Placed, child: ChildBlock, seen: dict[str, BlockNode], result: ApiObject) -> None:
         block = placed.block
         if child.kind in _ONCE:
             if block.type in seen:
@@ -247,7 +245,7 @@ class Decoder:
 
     # Arguments.
 
-    def argument(self, attribute: AttributeNode, field: Field, scope: NameScope, result: dict[str, Any]) -> None:
+    def argument(self, attribute: AttributeNode, field: Field, scope: NameScope, result: ApiObject) -> None:
         node = attribute.value
         try:
             value = node.value if type(node) is LiteralValue else self.evaluator.evaluate(node, scope)
@@ -279,7 +277,7 @@ class Decoder:
         self.findings.add(self.source, problem, "warning")
 
     def other_argument(
-        self, attribute: AttributeNode, schema: BlockSchema, scope: NameScope, result: dict[str, Any]
+        self, attribute: AttributeNode, schema: BlockSchema, scope: NameScope, result: ApiObject
     ) -> None:
         child = schema.blocks.get(attribute.name)
         if child is not None and child.kind in _MAPS:
@@ -296,9 +294,7 @@ class Decoder:
 
     # Maps.
 
-    def map_argument(
-        self, attribute: AttributeNode, child: ChildBlock, scope: NameScope, result: dict[str, Any]
-    ) -> None:
+    def map_argument(self, attribute: AttributeNode, child: ChildBlock, scope: NameScope, result: ApiObject) -> None:
         """The argument form of a block, as in `meta = { ... }`."""
         try:
             value = self.evaluator.evaluate(attribute.value, scope)
@@ -313,13 +309,13 @@ class Decoder:
             detail = f"Unsuitable value: a map is required, but have {type_name(type_of(value))}"
             self.report("Unsuitable value type", detail, *place(attribute.value), hint=map_hint(attribute.name))
             return
-        target: dict[str, Any] = {}
+        target: ApiObject = {}
         for key, item in entries.items():
             self.entry(target, key, item, child.kind, attribute)
         result[child.field] = target
 
-    def map_block(self, placed: Placed, kind: str) -> dict[str, Any]:
-        target: dict[str, Any] = {}
+    def map_block(self, placed: Placed, kind: str) -> ApiObject:
+        target: ApiObject = {}
         self.mark(target, None, placed.block.start, placed.block.name_end)
         for attribute in placed.block.body.attributes:
             try:
@@ -336,10 +332,10 @@ class Decoder:
                 self.report("Unsupported block type", detail, inner.start, inner.name_end)
         return target
 
-    def free_block(self, target: dict[str, Any], placed: Placed) -> None:
+    def free_block(self, target: ApiObject, placed: Placed) -> None:
         """A block inside a free-form block; its labels become nested keys."""
         block = placed.block
-        content: dict[str, Any] = self.map_block(placed, "free")
+        content: ApiObject = self.map_block(placed, "free")
         for label in reversed(block.labels):
             content = {label.text: [content]}
             self.mark(content, None, label.start, label.end)
@@ -350,7 +346,7 @@ class Decoder:
             return
         known.append(content)
 
-    def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
+    def entry(self, target: ApiObject, key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
         """One entry of a map, converted to the map's kind; null entries of untyped maps are dropped."""
         if is_null(value):
             if kind != "free":
@@ -440,7 +436,7 @@ def _integers(value: Value) -> list[int]:
 _AS_IS = {"string": str, "bool": bool}
 """Kinds whose values need no conversion when they have this type, as nearly all have."""
 
-_KINDS: dict[str, Any] = {
+_KINDS: ApiObject = {
     "string": lambda value: convert(value, "string"),
     "bool": lambda value: convert(value, "bool"),
     "duration": _duration,

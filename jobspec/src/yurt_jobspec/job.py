@@ -16,7 +16,7 @@ from .diagnostics import Diagnostic, EvaluationError, Near, OffsetDiagnostic, So
 from .evaluator import Evaluator, NameScope
 from .files import Files
 from .findings import Findings
-from .schema import schema_of
+from .schema import ApiObject, schema_of
 from .syntax.nodes import BlockNode, Body
 from .syntax.parser import parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader
@@ -64,7 +64,7 @@ def parse_job(
     environ: Mapping[str, str] | None = None,
     strict: bool = True,
     base_dir: Path | None = None,
-) -> dict[str, Any]:
+) -> ApiObject:
     """The job of a job file as JSON data in the API's spelling, without defaults; raises JobspecError.
 
     `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that
@@ -77,7 +77,7 @@ def parse_job(
 class ParsedJob(NamedTuple):
     """A job, the positions of its parts, and the warnings."""
 
-    job: dict[str, Any]
+    job: ApiObject
     positions: Positions
     warnings: tuple[Diagnostic, ...]
 
@@ -91,7 +91,7 @@ def parse_job_with_positions(
     environ: Mapping[str, str] | None = None,
     strict: bool = True,
     base_dir: Path | None = None,
-) -> tuple[dict[str, Any], Positions]:
+) -> tuple[ApiObject, Positions]:
     """As `parse_job`, with the positions of the job's parts."""
     inputs = Inputs(variables, var_files, environ, strict)
     return parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)[:2]
@@ -124,7 +124,7 @@ def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[i
         _collect(item, (*path, key), marks, places)
 
 
-_Result = tuple[dict[str, Any], "_Marks | None", tuple[Diagnostic, ...]]
+_Result = tuple[ApiObject, "_Marks | None", tuple[Diagnostic, ...]]
 
 
 def _guarded(source: SourceText, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> _Result:
@@ -146,7 +146,7 @@ def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks
     findings.raise_errors()
     assert block is not None
     decoder = Decoder(source, evaluator, findings=findings, with_marks=with_marks)
-    job: dict[str, Any] = {}
+    job: ApiObject = {}
     try:
         job = _decode(decoder, body, block, values)
     except EvaluationError as error:
@@ -155,7 +155,7 @@ def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks
     return job, decoder.marks, findings.warnings
 
 
-def _decode(decoder: Decoder, body: Body, block: BlockNode, values: dict[str, Any]) -> dict[str, Any]:
+def _decode(decoder: Decoder, body: Body, block: BlockNode, values: ApiObject) -> ApiObject:
     scope = NameScope({"var": values})
     named = Locals(decoder, body, scope)
     scope.names = {"var": values, "local": named.namespace()}
@@ -204,7 +204,7 @@ def _job_block(source: SourceText, body: Body, findings: Findings) -> BlockNode 
     return jobs[0]
 
 
-def _spread_job_level(job: dict[str, Any]) -> None:
+def _spread_job_level(job: ApiObject) -> None:
     """Copy job-level settings to the tasks."""
     alone = [{"Name": task["Name"], "Tasks": [task]} for task in job.pop("-tasks", [])]
     if alone:

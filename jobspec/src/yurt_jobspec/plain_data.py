@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from .numbers import Number
-from .schema import ChildBlock, schema_of
+from .schema import ApiObject, ChildBlock, schema_of
 from .values import Value, entries_of, is_null, items_of
 
 Charge = Callable[[int], None]
@@ -81,12 +81,12 @@ _MORE_BLOCKS: Final = {"Task": (ChildBlock("Identity", "block", "WorkloadIdentit
 """Objects that come from blocks of another field: the default identity of a task."""
 
 
-def with_unset_fields(job: dict[str, Any]) -> dict[str, Any]:
+def with_unset_fields(job: ApiObject) -> ApiObject:
     """The job with null for each unset field, at every level."""
     return _filled(job, "Job")
 
 
-def _filled(value: dict[str, Any], block: str) -> dict[str, Any]:
+def _filled(value: ApiObject, block: str) -> ApiObject:
     schema = schema_of(block)
     names = [field.field for field in schema.attributes.values()] + [child.field for child in schema.blocks.values()]
     silent = _WITH_VALUE_ONLY.get(block, "").split()

@@ -464,6 +464,10 @@ _MAPS = ("map", "multimap", "free")
 _LISTS = ("strings", "ints")
 
 
+ApiObject = dict[str, Any]
+"""An object of a job in the API's spelling."""
+
+
 class Field(NamedTuple):
     """An argument: its API field and kind; None for a field that always has a value."""
 

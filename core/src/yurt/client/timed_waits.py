@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class LightEvent(asyncio.Event):
-    """An `asyncio.Event` that takes less memory: it has a list of waiters only while there are any.
+    """An `asyncio.Event` that uses less memory: its list of waiters exists only while somebody waits.
 
     An empty list of asyncio's own takes 760 bytes. An allocation has a dozen events and keeps them when it has ended,
     until it is collected: they were half of what it takes.
@@ -111,7 +111,7 @@ async def _give_up(work: asyncio.Task[Any]) -> None:
 
 
 def forget(work: asyncio.Future[Any]) -> None:
-    """Cancel work whose end and failure matter to nobody any longer."""
+    """Cancel work whose outcome no longer matters."""
     work.add_done_callback(_seen)
     work.cancel()
 

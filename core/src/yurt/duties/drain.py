@@ -79,7 +79,7 @@ def remaining_allocs(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
 
 
 def _is_plugin(alloc: Allocation) -> bool:
-    """Whether other allocations need this plugin to unmount CSI volumes: it leaves last, regardless of job type."""
+    """Whether other allocations need this plugin to unmount CSI volumes: it is drained last, whatever its job type."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return group is not None and any(task.csi_plugin_config is not None for task in group.tasks)
 

@@ -113,7 +113,7 @@ def _ready(
 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> Attempt:
-    """What registering the job would do: attempts the job as the next version on the snapshot."""
+    """The effect of registering the job: an attempt at the job's next version on the snapshot."""
     laid, evaluation = lay_over(snapshot, job, now=now, seed=seed)
     return attempt(laid, evaluation, now=now, seed=seed, limits=limits)
 

@@ -180,7 +180,7 @@ class _Checker:
         self._mounted: dict[tuple[int, str], tuple[VolumeRequest, ...]] = {}
 
     def roomy(self) -> frozenset[str]:
-        """Nodes that can take all of the plan's placements in any case: nothing exclusive, and sufficient capacity.
+        """Nodes that can surely take all of the plan's placements: no exclusive resources, and sufficient capacity.
 
         What the plan stops there is not counted as free, so other nodes may have room too.
         """

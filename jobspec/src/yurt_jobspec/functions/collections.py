@@ -26,7 +26,7 @@ from yurt_jobspec.values import (
     unify,
 )
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _MAX_RANGE = 1024
 _MAX_PRODUCT = 100_000
@@ -72,7 +72,7 @@ def _common(values: list[Value], detail: str) -> Type:
     return common
 
 
-def chunklist(args: list[Any]) -> Value:
+def chunklist(args: Arguments) -> Value:
     items, size = _sequence(args[0], 0), _whole(args[1], 1)
     if size < 0:
         raise FunctionError("the size must not be negative", 1)
@@ -85,14 +85,14 @@ def chunklist(args: list[Any]) -> Value:
     return chunks
 
 
-def coalesce(args: list[Any]) -> Value:
+def coalesce(args: Arguments) -> Value:
     for value in args:
         if not is_null(value):
             return convert(value, _common(args, "all arguments must have the same type"))
     raise FunctionError("no non-null arguments")
 
 
-def coalescelist(args: list[Any]) -> Value:
+def coalescelist(args: Arguments) -> Value:
     lists = [value for value in args if not isinstance(value, Null)]
     found = [value for value in lists if _list(value, "all arguments must be lists or tuples")]
     if not found:
@@ -100,11 +100,11 @@ def coalescelist(args: list[Any]) -> Value:
     return found[0]
 
 
-def compact(args: list[Any]) -> Value:
+def compact(args: Arguments) -> Value:
     return ListValue("string", tuple(item for item in args[0].items if isinstance(item, str) and item))
 
 
-def concat(args: list[Any]) -> Value:
+def concat(args: Arguments) -> Value:
     if not args:
         raise FunctionError("at least one argument is required")
     items = tuple(
@@ -119,18 +119,18 @@ def concat(args: list[Any]) -> Value:
     return items
 
 
-def contains(args: list[Any]) -> bool:
+def contains(args: Arguments) -> bool:
     return any(equal(item, args[1]) for item in _sequence(args[0]))
 
 
-def distinct(args: list[Any]) -> Value:
+def distinct(args: Arguments) -> Value:
     seen: dict[Any, Value] = {}
     for item in args[0].items:
         seen.setdefault(sort_key(item), item)
     return ListValue(args[0].element, tuple(seen.values()))
 
 
-def element(args: list[Any]) -> Value:
+def element(args: Arguments) -> Value:
     """The element at an index, modulo the length; a negative index counts from the end."""
     items, index = _list(args[0], "a list or tuple is required"), _whole(args[1], None)
     if not items:
@@ -138,7 +138,7 @@ def element(args: list[Any]) -> Value:
     return items[index % len(items)]
 
 
-def flatten(args: list[Any]) -> Value:
+def flatten(args: Arguments) -> Value:
     flat: list[Value] = []
     waiting = [iter(_sequence(args[0]))]
     while waiting:
@@ -155,7 +155,7 @@ def flatten(args: list[Any]) -> Value:
     return tuple(flat)
 
 
-def index(args: list[Any]) -> Value:
+def index(args: Arguments) -> Value:
     """The element at a key, as in collection[key]."""
     collection, key = args
     items = items_of(collection)
@@ -175,18 +175,18 @@ def index(args: list[Any]) -> Value:
     return entries[key]
 
 
-def keys(args: list[Any]) -> Value:
+def keys(args: Arguments) -> Value:
     names = tuple(sorted(_entries(args[0], 0)))
     return ListValue("string", names) if isinstance(args[0], MapValue) else names
 
 
-def values(args: list[Any]) -> Value:
+def values(args: Arguments) -> Value:
     entries = _entries(args[0])
     items = tuple(entries[name] for name in sorted(entries))
     return ListValue(args[0].element, items) if isinstance(args[0], MapValue) else items
 
 
-def length(args: list[Any]) -> int:
+def length(args: Arguments) -> int:
     value = args[0]
     items = items_of(value)
     if items is not None:
@@ -196,7 +196,7 @@ def length(args: list[Any]) -> int:
     raise FunctionError("collection must be a list, a map or a tuple")
 
 
-def lookup(args: list[Any]) -> Value:
+def lookup(args: Arguments) -> Value:
     entries, key, default = _entries(args[0], 0), args[1], args[2]
     if isinstance(args[0], MapValue):
         try:
@@ -208,7 +208,7 @@ def lookup(args: list[Any]) -> Value:
     return entries[key]
 
 
-def merge(args: list[Any]) -> Value:
+def merge(args: Arguments) -> Value:
     merged: dict[str, Value] = {}
     elements: list[Type] = []
     for value in args:
@@ -221,7 +221,7 @@ def merge(args: list[Any]) -> Value:
     return merged
 
 
-def range_(args: list[Any]) -> Value:
+def range_(args: Arguments) -> Value:
     """range(limit), range(start, limit) or range(start, limit, step), without the limit."""
     if not 1 <= len(args) <= 3:
         raise FunctionError("must have one, two, or three arguments")
@@ -244,25 +244,25 @@ def range_(args: list[Any]) -> Value:
     return ListValue("number", tuple(numbers))
 
 
-def _same_sets(args: list[Any]) -> tuple[Type, list[SetValue]]:
+def _same_sets(args: Arguments) -> tuple[Type, list[SetValue]]:
     common = unify([value.element for value in args])
     if common is None:
         raise FunctionError("all sets must have the same element type")
     return common, [convert(value, ("set", common)) for value in args]
 
 
-def setintersection(args: list[Any]) -> Value:
+def setintersection(args: Arguments) -> Value:
     common, sets = _same_sets(args)
     shared = set.intersection(*({sort_key(item) for item in value.items} for value in sets))
     return make_set(common, (item for item in sets[0].items if sort_key(item) in shared))
 
 
-def setunion(args: list[Any]) -> Value:
+def setunion(args: Arguments) -> Value:
     common, sets = _same_sets(args)
     return make_set(common, (item for value in sets for item in value.items))
 
 
-def setproduct(args: list[Any]) -> Value:
+def setproduct(args: Arguments) -> Value:
     """All combinations of one element of each collection; a set if all collections are sets."""
     if len(args) < 2:
         raise FunctionError("at least two arguments are required")
@@ -288,7 +288,7 @@ def _column_type(value: Value, column: tuple[Value, ...]) -> Type:
     )
 
 
-def slice_(args: list[Any]) -> Value:
+def slice_(args: Arguments) -> Value:
     items, start, end = _sequence(args[0], 0), _whole(args[1], 1), _whole(args[2], 2)
     if isinstance(args[0], SetValue):
         raise FunctionError("cannot slice a set, because its elements do not have indices", 0)
@@ -301,14 +301,14 @@ def slice_(args: list[Any]) -> Value:
     return _like(args[0], items[start:end])
 
 
-def sort(args: list[Any]) -> Value:
+def sort(args: Arguments) -> Value:
     for at, item in enumerate(args[0].items):
         if not isinstance(item, str):
             raise FunctionError(f"list element {at} is null; a null string cannot be sorted")
     return ListValue("string", tuple(sorted(args[0].items)))
 
 
-def zipmap(args: list[Any]) -> Value:
+def zipmap(args: Arguments) -> Value:
     names, items = args[0].items, _list(args[1], "the values must be a list or tuple")
     for at, name in enumerate(names):
         if not isinstance(name, str):

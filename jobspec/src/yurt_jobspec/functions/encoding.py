@@ -16,14 +16,14 @@ from yurt_jobspec.numbers import Number, from_decimal, to_text
 from yurt_jobspec.syntax.expressions import normalize
 from yurt_jobspec.values import ListValue, Value, entries_of, is_null, items_of
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _MAX_DEPTH = 100
 _MAX_ELEMENTS = 200_000
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 
-def base64decode(args: list[Any]) -> str:
+def base64decode(args: Arguments) -> str:
     try:
         return base64.b64decode(args[0], validate=True).decode()
     except binascii.Error:
@@ -32,11 +32,11 @@ def base64decode(args: list[Any]) -> str:
         raise FunctionError("the decoded bytes are not UTF-8 text", 0) from None
 
 
-def base64encode(args: list[Any]) -> str:
+def base64encode(args: Arguments) -> str:
     return base64.b64encode(args[0].encode()).decode()
 
 
-def csvdecode(args: list[Any]) -> Value:
+def csvdecode(args: Arguments) -> Value:
     rows = [row for row in csv.reader(io.StringIO(args[0], newline=""), strict=True) if row]
     if not rows:
         raise FunctionError("the first line must hold the names of the columns")
@@ -50,7 +50,7 @@ def csvdecode(args: list[Any]) -> Value:
     return ListValue(element, tuple(dict(zip(header, row, strict=True)) for row in records))
 
 
-def jsondecode(args: list[Any]) -> Value:
+def jsondecode(args: Arguments) -> Value:
     try:
         data = json.loads(args[0], parse_int=_number, parse_float=_number, parse_constant=_refuse)
         return from_data(data)
@@ -84,7 +84,7 @@ def _from_data(data: Any, depth: int, left: list[int]) -> Value:
     return normalize(data) if isinstance(data, str) else data
 
 
-def jsonencode(args: list[Any]) -> str:
+def jsonencode(args: Arguments) -> str:
     return json_text(args[0])
 
 
@@ -111,11 +111,11 @@ def quoted(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
-def urlencode(args: list[Any]) -> str:
+def urlencode(args: Arguments) -> str:
     return quote_plus(args[0], safe="-_.~")
 
 
-def yamldecode(args: list[Any]) -> Value:
+def yamldecode(args: Arguments) -> Value:
     from .yaml import YamlError, read_yaml
 
     try:
@@ -124,7 +124,7 @@ def yamldecode(args: list[Any]) -> Value:
         raise FunctionError(f"on line {error.line}: {error.detail}") from None
 
 
-def yamlencode(args: list[Any]) -> str:
+def yamlencode(args: Arguments) -> str:
     from .yaml import write_yaml
 
     return write_yaml(args[0])

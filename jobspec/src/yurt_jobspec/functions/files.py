@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import posixpath
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from yurt_jobspec.files import FileAccessError, Files
 from yurt_jobspec.values import Value, make_set
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _MAX_MATCHES = 1024
 
@@ -29,7 +28,7 @@ def _resolve(files: Files | None, path: str) -> Path:
         raise FunctionError(str(error)) from None
 
 
-def file(args: list[Any], files: Files | None) -> str:
+def file(args: Arguments, files: Files | None) -> str:
     try:
         return _read(files, args[0]).decode()
     except UnicodeDecodeError:
@@ -38,15 +37,15 @@ def file(args: list[Any], files: Files | None) -> str:
         ) from None
 
 
-def filebase64(args: list[Any], files: Files | None) -> str:
+def filebase64(args: Arguments, files: Files | None) -> str:
     return base64.b64encode(_read(files, args[0])).decode()
 
 
-def fileexists(args: list[Any], files: Files | None) -> bool:
+def fileexists(args: Arguments, files: Files | None) -> bool:
     return _resolve(files, args[0]).is_file()
 
 
-def fileset(args: list[Any], files: Files | None) -> Value:
+def fileset(args: Arguments, files: Files | None) -> Value:
     """The names of the matching regular files, relative to the folder."""
     root = _resolve(files, args[0])
     pattern = PurePosixPath(args[1])
@@ -61,20 +60,20 @@ def fileset(args: list[Any], files: Files | None) -> Value:
     return make_set("string", names)
 
 
-def abspath(args: list[Any], files: Files | None) -> str:
+def abspath(args: Arguments, files: Files | None) -> str:
     _resolve(files, ".")
     return posixpath.normpath(posixpath.join(str((files or Files(None)).base), args[0]))
 
 
-def basename(args: list[Any], files: Files | None) -> str:
+def basename(args: Arguments, files: Files | None) -> str:
     return posixpath.basename(args[0].rstrip("/")) or ("/" if args[0] else ".")
 
 
-def dirname(args: list[Any], files: Files | None) -> str:
+def dirname(args: Arguments, files: Files | None) -> str:
     return posixpath.normpath(posixpath.dirname(args[0]) or ".")
 
 
-def pathexpand(args: list[Any], files: Files | None) -> str:
+def pathexpand(args: Arguments, files: Files | None) -> str:
     """The path with a leading ~ replaced by the home folder; refused in a confined job file."""
     if args[0].startswith("~"):
         if files is not None and files.base is not None and not files.is_confined:

@@ -10,9 +10,8 @@ import hashlib
 import re
 import secrets
 import uuid
-from typing import Any
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _NAMESPACES = {
     "dns": uuid.NAMESPACE_DNS,
@@ -33,27 +32,27 @@ def _digest(name: str, text: str) -> str:
         raise FunctionError(f"{name} is not available on this system") from None
 
 
-def md5(args: list[Any]) -> str:
+def md5(args: Arguments) -> str:
     return _digest("md5", args[0])
 
 
-def sha1(args: list[Any]) -> str:
+def sha1(args: Arguments) -> str:
     return _digest("sha1", args[0])
 
 
-def sha256(args: list[Any]) -> str:
+def sha256(args: Arguments) -> str:
     return _digest("sha256", args[0])
 
 
-def sha512(args: list[Any]) -> str:
+def sha512(args: Arguments) -> str:
     return _digest("sha512", args[0])
 
 
-def uuidv4(args: list[Any]) -> str:
+def uuidv4(args: Arguments) -> str:
     return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
-def uuidv5(args: list[Any]) -> str:
+def uuidv5(args: Arguments) -> str:
     namespace = _NAMESPACES.get(args[0])
     if namespace is None:
         try:
@@ -63,7 +62,7 @@ def uuidv5(args: list[Any]) -> str:
     return str(uuid.uuid5(namespace, args[1]))
 
 
-def bcrypt(args: list[Any]) -> str:
+def bcrypt(args: Arguments) -> str:
     """A password hash from the system's crypt library."""
     cost = args[1] if len(args) > 1 else 10
     if not isinstance(cost, int) or not 4 <= cost <= _MAX_BCRYPT_COST:
@@ -89,7 +88,7 @@ def _crypt(text: str, setting: str) -> str:
     return (result or b"").decode()
 
 
-def rsadecrypt(args: list[Any]) -> str:
+def rsadecrypt(args: Arguments) -> str:
     """Decrypt base64 text with a PEM private key, PKCS#1 v1.5 padding."""
     try:
         cipher = base64.b64decode(args[0], validate=True)
@@ -110,13 +109,13 @@ def rsadecrypt(args: list[Any]) -> str:
         raise FunctionError("the decrypted bytes are not UTF-8 text", 0) from None
 
 
-def bcrypt_work(args: list[Any]) -> int:
+def bcrypt_work(args: Arguments) -> int:
     """The cost of a call of bcrypt, in elements of the work budget; two seconds use all of it."""
     cost = args[1] if len(args) > 1 else 10
     return 24 * 2**cost if isinstance(cost, int) and 4 <= cost <= _MAX_BCRYPT_COST else 0
 
 
-def rsadecrypt_work(args: list[Any]) -> int:
+def rsadecrypt_work(args: Arguments) -> int:
     """The cost of a call of rsadecrypt, from the length of the ciphertext, which equals the key's."""
     kilobits = min(len(args[0]) * 6, _MAX_KEY_BITS) // 1024 + 1
     return 1000 * kilobits**3

@@ -7,7 +7,7 @@ from typing import Any
 
 from yurt_jobspec.values import ListValue, Value
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _Network = IPv4Network | IPv6Network
 
@@ -31,7 +31,7 @@ def _address(network: _Network, number: int) -> str:
     return str((IPv4Address if network.version == 4 else IPv6Address)(number))
 
 
-def cidrhost(args: list[Any]) -> str:
+def cidrhost(args: Arguments) -> str:
     """The host with this number; a negative number counts from the end."""
     network, number = _network(args[0]), _whole(args[1], 1)
     offset = number if number >= 0 else network.num_addresses + number
@@ -40,14 +40,14 @@ def cidrhost(args: list[Any]) -> str:
     return _address(network, int(network.network_address) + offset)
 
 
-def cidrnetmask(args: list[Any]) -> str:
+def cidrnetmask(args: Arguments) -> str:
     network = _network(args[0])
     if network.version != 4:
         raise FunctionError("only IPv4 networks have a netmask", 0)
     return str(network.netmask)
 
 
-def cidrsubnet(args: list[Any]) -> str:
+def cidrsubnet(args: Arguments) -> str:
     network, bits, number = _network(args[0]), _whole(args[1], 1), _whole(args[2], 2)
     length = network.prefixlen + bits
     if bits < 0 or length > network.max_prefixlen:
@@ -58,7 +58,7 @@ def cidrsubnet(args: list[Any]) -> str:
     return f"{_address(network, start)}/{length}"
 
 
-def cidrsubnets(args: list[Any]) -> Value:
+def cidrsubnets(args: Arguments) -> Value:
     """Consecutive subnets; each number is the additional prefix bits of one."""
     network = _network(args[0])
     at, end = int(network.network_address), int(network.network_address) + network.num_addresses

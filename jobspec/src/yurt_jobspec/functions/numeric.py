@@ -4,49 +4,48 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 from yurt_jobspec.numbers import Number, from_float, negate, power
 from yurt_jobspec.values import type_name, type_of
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 
-def abs(args: list[Any]) -> Number:
+def abs(args: Arguments) -> Number:
     value: Number = args[0]
     return negate(value) if value < 0 else value
 
 
-def ceil(args: list[Any]) -> int:
+def ceil(args: Arguments) -> int:
     return math.ceil(Fraction(args[0]))
 
 
-def floor(args: list[Any]) -> int:
+def floor(args: Arguments) -> int:
     return math.floor(Fraction(args[0]))
 
 
-def log(args: list[Any]) -> Number:
+def log(args: Arguments) -> Number:
     number, base = float(args[0]), float(args[1])
     if number <= 0 or base <= 0 or base == 1:
         raise FunctionError("the logarithm is not defined for these numbers")
     return from_float(math.log(number) / math.log(base))
 
 
-def max(args: list[Any]) -> Number:
+def max(args: Arguments) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
     largest: Number = sorted(args)[-1]
     return largest
 
 
-def min(args: list[Any]) -> Number:
+def min(args: Arguments) -> Number:
     if not args:
         raise FunctionError("must pass at least one number")
     smallest: Number = sorted(args)[0]
     return smallest
 
 
-def parseint(args: list[Any]) -> int:
+def parseint(args: Arguments) -> int:
     text, base = args
     if not isinstance(text, str):
         raise FunctionError(f"the first argument must be a string, not {type_name(type_of(text))}", 0)
@@ -80,14 +79,14 @@ def _digit(char: str, base: int) -> int | None:
     return value if value < base else None
 
 
-def pow(args: list[Any]) -> Number:
+def pow(args: Arguments) -> Number:
     try:
         return power(args[0], args[1])
     except (OverflowError, ZeroDivisionError, ValueError, TypeError):
         raise FunctionError("the power is not defined or too large") from None
 
 
-def signum(args: list[Any]) -> int:
+def signum(args: Arguments) -> int:
     value: Number = args[0]
     if not isinstance(value, int):
         raise FunctionError("a whole number is required")

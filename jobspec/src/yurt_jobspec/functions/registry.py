@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from yurt_jobspec.diagnostics import Near
 from yurt_jobspec.values import Type, Value
@@ -98,6 +98,10 @@ fileexists       files        path: string
 fileset          files        path: string, pattern: string
 pathexpand       files        path: string
 """
+
+
+Arguments = list[Any]
+"""The arguments of a call, converted to the types of the function's parameters."""
 
 
 class FunctionError(Exception):

@@ -10,7 +10,7 @@ from yurt_jobspec.values import Value
 
 from .formatting import format_text
 from .patterns import check_text, compile_pattern, expand
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _SPACE = "".join(
     map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000))
@@ -18,15 +18,15 @@ _SPACE = "".join(
 _MAX_TEXT = 16 * 1024 * 1024
 
 
-def chomp(args: list[Any]) -> str:
+def chomp(args: Arguments) -> str:
     return re.sub(r"(?:\r\n?|\n)+\Z", "", args[0])
 
 
-def format(args: list[Any]) -> str:
+def format(args: Arguments) -> str:
     return format_text(args[0], args[1:])
 
 
-def formatlist(args: list[Any]) -> Value:
+def formatlist(args: Arguments) -> Value:
     """`format` for each element: lists advance together, single values repeat."""
     from yurt_jobspec.values import ListValue, items_of
 
@@ -54,14 +54,14 @@ def _format_row(template: str, number: int, row: list[Any]) -> str:
         raise FunctionError(f"row {number}: {error.detail}" if row else error.detail) from None
 
 
-def indent(args: list[Any]) -> str:
+def indent(args: Arguments) -> str:
     spaces = _whole(args[0], 0)
     if not 0 <= spaces <= 10_000:
         raise FunctionError("the number of spaces must be between 0 and 10000", 0)
     return _replaced(args[1], "\n", "\n" + " " * spaces)
 
 
-def join(args: list[Any]) -> str:
+def join(args: Arguments) -> str:
     if len(args) < 2:
         raise FunctionError("at least one list is required")
     parts: list[str] = []
@@ -73,20 +73,20 @@ def join(args: list[Any]) -> str:
     return _bounded(str(args[0]).join(parts))
 
 
-def lower(args: list[Any]) -> str:
+def lower(args: Arguments) -> str:
     return str(args[0]).lower()
 
 
-def upper(args: list[Any]) -> str:
+def upper(args: Arguments) -> str:
     return "".join(char.upper() if len(char.upper()) == 1 else char for char in args[0])
 
 
-def title(args: list[Any]) -> str:
+def title(args: Arguments) -> str:
     """The text with each word's first letter in upper case; words consist of letters, digits and underscores."""
     return re.sub(r"(?<!\w)\w", lambda found: found[0].upper(), args[0])
 
 
-def regex_replace(args: list[Any]) -> str:
+def regex_replace(args: Arguments) -> str:
     pattern = compile_pattern(args[1], 1)
     check_text(args[1], args[0])
     length = 0
@@ -102,7 +102,7 @@ def regex_replace(args: list[Any]) -> str:
     return pattern.sub(fill, args[0])
 
 
-def replace(args: list[Any]) -> str:
+def replace(args: Arguments) -> str:
     """Replace a text; one between slashes is a regular expression."""
     text, old, new = args
     if len(old) > 1 and old.startswith("/") and old.endswith("/"):
@@ -116,25 +116,25 @@ def _replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def strrev(args: list[Any]) -> str:
+def strrev(args: Arguments) -> str:
     return "".join(reversed(characters(args[0])))
 
 
 reverse = strrev
 
 
-def split(args: list[Any]) -> Value:
+def split(args: Arguments) -> Value:
     from yurt_jobspec.values import ListValue
 
     separator, text = args
     return ListValue("string", tuple(text.split(separator) if separator else characters(text)))
 
 
-def strlen(args: list[Any]) -> int:
+def strlen(args: Arguments) -> int:
     return len(characters(args[0]))
 
 
-def substr(args: list[Any]) -> str:
+def substr(args: Arguments) -> str:
     """A part of a text: a negative offset counts from the end, a negative length means up to the end."""
     text = characters(args[0])
     offset, length = _whole(args[1], 1), _whole(args[2], 2)
@@ -144,19 +144,19 @@ def substr(args: list[Any]) -> str:
     return "".join(text[offset:] if length < 0 else text[offset : offset + length])
 
 
-def trim(args: list[Any]) -> str:
+def trim(args: Arguments) -> str:
     return str(args[0]).strip(args[1]) if args[1] else str(args[0])
 
 
-def trimprefix(args: list[Any]) -> str:
+def trimprefix(args: Arguments) -> str:
     return str(args[0]).removeprefix(args[1])
 
 
-def trimsuffix(args: list[Any]) -> str:
+def trimsuffix(args: Arguments) -> str:
     return str(args[0]).removesuffix(args[1])
 
 
-def trimspace(args: list[Any]) -> str:
+def trimspace(args: Arguments) -> str:
     return str(args[0]).strip(_SPACE)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from yurt_jobspec.durations import parse_duration
 
-from .registry import FunctionError
+from .registry import Arguments, FunctionError
 
 _STAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))")
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+|'")
@@ -47,7 +46,7 @@ def _parse(text: str, argument: int | None) -> tuple[datetime, int]:
     return stamp, int((found[7] or "0").ljust(9, "0"))
 
 
-def timeadd(args: list[Any]) -> str:
+def timeadd(args: Arguments) -> str:
     stamp, nanoseconds = _parse(args[0], None)
     try:
         seconds, nanoseconds = divmod(nanoseconds + parse_duration(args[1]), 10**9)
@@ -67,7 +66,7 @@ def _zone(stamp: datetime, utc: str, separator: str) -> str:
     return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}{separator}{abs(minutes) % 60:02d}"
 
 
-def formatdate(args: list[Any]) -> str:
+def formatdate(args: Arguments) -> str:
     stamp, _ = _parse(args[1], 1)
     known = _verbs(stamp)
 

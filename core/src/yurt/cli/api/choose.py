@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.identifier_hints import is_job
 from yurt.cli.api.lookup import alloc_or_none, api_path, find_alloc, find_job, find_node
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError, UsageError
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 
 def chosen_alloc(call: Invocation, name: str) -> Json:

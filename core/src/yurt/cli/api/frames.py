@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.errors import ApiError
+from yurt.cli.json_object import Json
 from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient, Query
 
-Json = dict[str, Any]
 
 LINES_MAX = 1_000_000
 LINE_BYTES_GUESS = 120

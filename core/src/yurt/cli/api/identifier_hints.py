@@ -5,13 +5,10 @@ The questions are asked only after a look-up has failed; one that fails itself a
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import nearest
 from yurt.sdk.errors import YurtError
-
-Json = dict[str, Any]
 
 JOBS_MAX = 1000
 """Jobs among which a near miss is looked for."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import columns
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
-Json = dict[str, Any]
 HEX_DIGITS = frozenset("0123456789abcdef-")
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 
 class WriteConflict(Exception):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.tree import NOUNS
-
-Json = dict[str, Any]
 
 
 def run(call: Invocation) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number
+from yurt.cli.json_object import Json
 from yurt.cli.tree import NOUNS
 from yurt.sdk.errors import YurtError
 
-Json = dict[str, Any]
 ALIVE = "alive"
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_deployment
 from yurt.cli.declaration import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import TEXT, switch, text, texts, without_effect
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 
 def fail_deployment(call: Invocation) -> int:

@@ -22,6 +22,7 @@ from yurt import __version__
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number, switch, text
+from yurt.cli.json_object import Json
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from yurt.goplugin.serve import Offer
     from yurt.sdk.driver import Driver
 
-Json = dict[str, Any]
 
 NAME = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 NAME_LENGTH_MAX = 40

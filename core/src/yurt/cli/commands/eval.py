@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import ago, local_time, parse_time, plural, sentence
-
-Json = dict[str, Any]
-
 
 FAILED = 1
 _UPDATES = ("Ignore", "Place", "Stop", "InPlaceUpdate", "DestructiveUpdate")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.tree import NOUNS
 
-Json = dict[str, Any]
 BROWSER_S: Final = 300.0
 """How long the user may take in the browser: the servers wait no longer either."""
 LOGIN_S: Final = 75.0

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import parsed, rendered, show_data, wants_data
-
-Json = dict[str, Any]
 
 FILE_ENDINGS = (".hcl", ".json")
 HTTP_FORBIDDEN, HTTP_NOT_FOUND = 403, 404

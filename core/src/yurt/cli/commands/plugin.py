@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.allocs import show_allocs
-
-Json = dict[str, Any]
 
 PARTS = {
     "Drivers": "", "Devices": "", "Providers": "", "TaskHooks": "task hook ", "AllocHooks": "allocation hook ",

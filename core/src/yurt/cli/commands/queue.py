@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.api.paging import PAGE_FLAGS, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import go_duration, local_time
 from yurt.cli.views.queue import ONE_SECOND, place_facts, place_of, queue_jobs, when
-
-Json = dict[str, Any]
 
 PASSTHROUGH = "passthrough"
 

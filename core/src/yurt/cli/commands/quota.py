@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import go_duration
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from yurt.state import Snapshot
     from yurt.structs.quota import QuotaSpec
 
-Json = dict[str, Any]
 
 EXAMPLE_HCL = """\
 name        = "default-quota"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from yurt.cli.api.lookup import find_scaling_policy
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 
 def show_policy(call: Invocation) -> int:

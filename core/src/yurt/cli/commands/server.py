@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from yurt.cli.declaration import JSON_FLAGS, UI, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
-Json = dict[str, Any]
 
 NOT_HERE: Final = 501
 """How an agent without a server answers, as Nomad's does."""

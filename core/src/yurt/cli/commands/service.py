@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
-
-Json = dict[str, Any]
 
 
 def delete_service(call: Invocation) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli import tree
 from yurt.cli.declaration import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import parse
+from yurt.cli.json_object import Json
 from yurt.cli.tree import NOUNS
-
-Json = dict[str, Any]
 
 _COMMANDS = {
     "jobs": "job status",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
+from yurt.cli.json_object import Json
 from yurt.cli.tree import NOUNS
 
-Json = dict[str, Any]
 START, SIGN_IN = "/ui/", "/ui/sign-in"
 KINDS = ("jobs", "allocs", "nodes")
 SHOWN_MAX, TEXT_MAX = 20, 200

@@ -8,6 +8,7 @@ from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source
 from yurt.cli.flags import text, texts
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import now_ns
 from yurt.cli.tree import NOUNS
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from yurt.state import Snapshot
     from yurt.structs.quota import QuotaSpec
 
-Json = dict[str, Any]
 
 SAME, WORSE = 0, 2
 SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"

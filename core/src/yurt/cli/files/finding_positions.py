@@ -14,10 +14,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from yurt.cli.json_object import Json
+
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic, Positions, Severity
 
-Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
 SUMMARY = "The server refuses this part of the job"

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from yurt.cli.errors import CliError
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 LOSSES_MAX = 20
 

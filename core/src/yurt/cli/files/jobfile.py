@@ -12,16 +12,16 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import TEXT, Flag, switch, text, texts, without_effect
+from yurt.cli.json_object import Json
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic, JobspecError, Positions
 
-Json = dict[str, Any]
 
 SOURCE_BYTES_MAX = 8 * 1024 * 1024
 _REMOTE = re.compile(r"^(?:[a-z0-9+.-]+::)?[a-z][a-z0-9+.-]*://|^[a-z]+::|^git@")

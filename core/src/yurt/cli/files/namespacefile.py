@@ -6,7 +6,7 @@ A name that nobody knows is refused everywhere: a misspelled `enabled_task_drive
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from yurt_jobspec import JobspecError
 from yurt_jobspec.diagnostics import Near, OffsetDiagnostic, SourceText
@@ -16,8 +16,7 @@ from yurt_jobspec.syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, Json
 from yurt_jobspec.syntax.nodes import Label
 
 from yurt.cli.errors import CliError
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 _TEXTS: Final = {"name": "Name", "description": "Description", "quota": "Quota"}
 _META: Final = "meta"

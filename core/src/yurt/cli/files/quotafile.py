@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from yurt_jobspec import JobspecError
 from yurt_jobspec.diagnostics import Near, OffsetDiagnostic, SourceText
@@ -16,9 +16,8 @@ from yurt_jobspec.syntax.nodes import Label
 
 from yurt.api.sizes import parse_mib
 from yurt.cli.errors import CliError
+from yurt.cli.json_object import Json
 from yurt.sdk.value import Duration
-
-Json = dict[str, Any]
 
 _TEXT, _NUMBER, _SIZE, _WEIGHT, _TIME = "text", "number", "size", "weight", "time"
 _AMOUNTS: Final[Mapping[str, tuple[str, str]]] = {

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import ago, local_time
-
-Json = dict[str, Any]
 
 SHORT = "ID|Node ID|Task Group|Version|Desired|Status|Created|Modified"
 LONG = "ID|Eval ID|Node ID|Node Name|Task Group|Version|Desired|Status|Created|Modified"

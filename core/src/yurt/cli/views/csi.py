@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data
 from yurt.cli.views.allocs import show_allocs
 
-Json = dict[str, Any]
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

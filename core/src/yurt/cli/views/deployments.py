@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import columns, key_values
 from yurt.cli.terminal.text import local_time, parse_time
-
-Json = dict[str, Any]
 
 LIST = "ID|Job ID|Job Version|Status|Description"
 ACTIVE = frozenset({"running", "paused", "pending", "initializing", "blocked", "unblocking"})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import mebibytes
 
-Json = dict[str, Any]
 MARK = "::"
 
 

@@ -7,11 +7,8 @@ edited object the unchanged fields are printed too, without a marker.
 
 from __future__ import annotations
 
-from typing import Any
-
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import Screen
-
-Json = dict[str, Any]
 
 _MARKERS = {"Added": ("+", "green"), "Deleted": ("-", "red"), "Edited": ("+/-", "yellow"), "None": ("", "")}
 _UPDATE_STYLES = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import ago, local_time
-
-Json = dict[str, Any]
 
 EXPLAINS = frozenset({
     "Driver Failure", "Setup Failure", "Failed Artifact Download", "Failed Validation", "Task hook failed",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.deployments import summary_text
 from yurt.cli.views.failures import show_last_failures
 from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import hint_of
-
-Json = dict[str, Any]
 
 SUMMARY = ("Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import Screen, columns
-
-Json = dict[str, Any]
 
 
 def metric_lines(metric: Json, *, prefix: str = "  ", screen: Screen | None = None) -> list[str]:

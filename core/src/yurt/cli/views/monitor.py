@@ -6,11 +6,12 @@ the monitor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
@@ -22,7 +23,6 @@ from yurt.cli.views.start import StartWatch, outcome_lines
 if TYPE_CHECKING:
     from yurt.cli.api.client import IndexedAnswer
 
-Json = dict[str, Any]
 
 WAIT_S = 2.0
 HEALTH_WAIT_S = 0.5

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import go_duration, local_time
-
-Json = dict[str, Any]
 
 ONE_SECOND = 1_000_000_000
 

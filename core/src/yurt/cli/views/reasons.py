@@ -5,14 +5,11 @@ An agent that does not know the routes (Nomad) shows nothing more.
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.screen import columns
 from yurt.cli.terminal.text import plural
-
-Json = dict[str, Any]
 
 _AMOUNTS = ("cpu", "memory", "disk", "cores", "numa")
 WHY_NOT = "/v1/yurt/job/why-not"

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from yurt.cli.declaration import Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import clock, plural
 from yurt.cli.views.failures import TaskFailure, failures_of, is_failure, log_tail, reason_of
-
-Json = dict[str, Any]
 
 FAILURES_MAX = 3
 """Failures of one task after which waiting for it stops."""

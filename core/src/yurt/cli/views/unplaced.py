@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import Invocation
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 
 def print_unplaced(call: Invocation, job: Json, eval_id: str, *, is_forced: bool = False) -> None:

@@ -142,7 +142,7 @@ class ClientAlloc:
         self._notify_tasks()
 
     def see_network(self, status: AllocNetworkStatus) -> None:
-        """It has joined its network."""
+        """Record the address: the allocation has joined its network."""
         self.alloc = replace(self.alloc, network_status=status)
         self._notify_tasks()
 

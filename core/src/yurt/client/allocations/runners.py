@@ -88,7 +88,7 @@ class Runners:
         self._reporter.offer(update)
 
     def report_end(self, alloc_id: str, status: ClientStatus, description: str) -> None:
-        """Report the end of an allocation that no runner reports: it was never begun, or its runner failed."""
+        """Report the end of an allocation without a runner: it never started, or its runner failed."""
         runner = self._table.live.get(alloc_id)
         states: Mapping[str, TaskState] = runner.states if runner is not None else {}
         self.report(

@@ -154,7 +154,7 @@ def metadata_token() -> str:
 def _token(
     made: urllib.request.OpenerDirector, request: urllib.request.Request, limit_s: float, *, needs_flavor: bool = False
 ) -> str:
-    """The token of an answer; raises RecoverableError, without what the address said: it may hold secrets."""
+    """The token in an answer; raises RecoverableError without the answer's text, which may contain secrets."""
     host = urlsplit(request.full_url).netloc
     try:
         with made.open(request, timeout=limit_s) as answer:

@@ -156,7 +156,7 @@ async def fetch_all(
 
 
 class ProgressReport(NamedTuple):
-    """Where the progress of downloads is told."""
+    """Receives the progress of downloads."""
 
     env: Env
     report: Callable[[str], None]

@@ -126,7 +126,7 @@ def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
 
 
 def check_names(found: int, owners: Owners, path: str) -> None:
-    """Raise for a hard-linked file of another owner: it may be a file of the host."""
+    """Raise for a hard link to another owner's file: it may be a file of the host."""
     entry = os.fstat(found)
     if owners is not None and stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1 and entry.st_uid not in owners:
         raise PermissionDenied(

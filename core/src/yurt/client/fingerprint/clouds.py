@@ -77,7 +77,7 @@ class CloudFingerprint:
             yield key, value
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """No effect: there is nothing to close."""
 
 
 async def _read(session: ClientSession, url: str, headers: Facts | None = None) -> str:

@@ -145,7 +145,7 @@ def _listed(cores: Iterable[int]) -> str:
 
 
 def _reserved(config: ClientConfig, cpu: CpuFacts) -> NodeReservedResources:
-    """What the node keeps; the MHz of reserved cores count when they are more than the reserved MHz."""
+    """The resources reserved for the system; the MHz of reserved cores count when they exceed the reserved MHz."""
     reserved = config.reserved
     of_cores = cpu.total_mhz // max(len(cpu.cores), 1) * len(reserved.cores)
     return NodeReservedResources(

@@ -88,5 +88,5 @@ class CsiPluginsHook(AllocHookOf[ClientAlloc]):
         self._plugins.follow(alloc.alloc, alloc.group, alloc.running, alloc.restart)
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """Nothing runs any more."""
+        """The allocation is over: stop following its plugins."""
         self._plugins.follow(alloc.alloc, alloc.group, {}, alloc.restart)

@@ -30,7 +30,7 @@ class DevicesHook(TaskHookOf[ClientTask]):
         self._env = env
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Add the variables, nodes and mounts by which the task sees its devices, once nobody else uses them."""
+        """Add the task's device variables, nodes and mounts, once no other task uses the devices."""
         claim = claim_of(task.spec.alloc, task.name)
         if not claim.devices:
             return None

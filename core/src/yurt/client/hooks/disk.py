@@ -59,7 +59,7 @@ class DiskHook(AllocHookOf[ClientAlloc]):
 
 
 class CheckpointHook(TaskHookOf[ClientTask]):
-    """Reads the group's `checkpoint` block: makes the directory, and tells the servers when a task saved last.
+    """Handles the group's `checkpoint` block: creates the directory, and reports the time of a task's last checkpoint.
 
     They choose whom to preempt by what would be lost, and say what was.
     """

@@ -82,7 +82,7 @@ class GangHook(TaskHookOf[ClientTask]):
             self._watch(task)
 
     async def exited(self, task: ClientTask, result: ExitResult) -> None:
-        """The run has ended by itself: what becomes of its generation does not matter to it."""
+        """The run has ended by itself, so the end of its generation no longer concerns it."""
         self._stop(task)
 
     def finish(self, task: ClientTask) -> None:
@@ -102,7 +102,7 @@ class GangHook(TaskHookOf[ClientTask]):
             watch.cancel()
 
     async def _restart_at_end(self, task: ClientTask) -> None:
-        """Wait until the generation is over, and have the task meet the others anew."""
+        """Wait for the generation's end, then restart the task, which meets the other members again."""
         generation = self._generations.get(task.key, LATEST)
         while True:
             answer = await self._ask(task, generation, is_running=True)
@@ -161,7 +161,7 @@ def _rendezvous_of(task: ClientTask) -> Rendezvous | None:
 
 
 def _waiting_text(answer: GangAnswer | None) -> str:
-    """What is waited for, in words."""
+    """The condition that the task waits for, as text."""
     if answer is None:
         return "no server answers"
     if answer.is_busy:

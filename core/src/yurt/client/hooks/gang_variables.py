@@ -69,7 +69,7 @@ def _of_framework(framework: str, roster: GangRoster, rank: int, hostfile: str) 
 
 
 def hostfile_text(roster: GangRoster) -> str:
-    """A line for each member, `address slots=n`: MPI starts so many processes there."""
+    """One line for each member, `address slots=n`: the number of processes that MPI starts there."""
     return "".join(f"{member.address} slots={max(1, member.devices)}\n" for member in roster.members)
 
 

@@ -40,7 +40,7 @@ class TaskNetworkHook(TaskHookOf[ClientTask]):
 
 
 class AllocNetworkHook(AllocHookOf[ClientAlloc]):
-    """Tells the address of an allocation's own network, and takes the network away."""
+    """Reports the address of an allocation's own network, and removes the network."""
 
     name = "network"
 

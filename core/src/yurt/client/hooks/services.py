@@ -59,7 +59,7 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         return known.withdraw() if known is not None else None
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """Nothing runs any more."""
+        """The allocation is over: close its registrations."""
         known = self._allocs.pop(alloc.id, None)
         if known is not None:
             known.close()

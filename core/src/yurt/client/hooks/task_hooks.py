@@ -172,7 +172,7 @@ class TaskHooks:
         self._in_finish.discard(task.key)
 
     def is_finishing(self, task: ClientTask) -> bool:
-        """Whether its hooks are being told of its end: an answer would repeat that without end."""
+        """Whether its hooks are being informed of its end; their requests are then ignored, to avoid a loop."""
         return task.key in self._in_finish
 
 

@@ -81,7 +81,7 @@ class AllocServices:
         await asyncio.gather(*(each.wait_settled(WITHDRAW_LIMIT_S) for each in self._registrations.values()))
 
     def close(self) -> None:
-        """Nothing runs any more: deregister from the providers in the background."""
+        """Deregister from the providers in the background: nothing of the allocation runs any more."""
         self._is_closed = True
         self._want({})
 

@@ -24,7 +24,7 @@ DesiredServices = dict[str, ServiceInstance]
 
 
 class Registrations:
-    """The wanted and the confirmed registrations of one allocation with one provider."""
+    """The desired and the confirmed registrations of one allocation with one provider."""
 
     def __init__(self, provider: ServiceProvider, env: Env, group: asyncio.TaskGroup) -> None:
         self._provider = provider
@@ -39,13 +39,13 @@ class Registrations:
         self._worker: asyncio.Task[None] | None = None
 
     def want(self, desired: DesiredServices) -> None:
-        """Set the wanted registrations."""
+        """Set the desired registrations."""
         has_changed, self._desired = desired != self._desired, desired
         if has_changed or (self._is_idle and not self._known.keys() <= desired.keys()):
             self._wake()
 
     def doubt(self, ids: Collection[str]) -> None:
-        """An earlier agent may have registered these: those not wanted next are deregistered."""
+        """Record registrations that an earlier agent may have made: they are deregistered unless desired next."""
         self._known = dict.fromkeys(ids) | self._known
 
     def resend(self) -> None:
@@ -54,7 +54,7 @@ class Registrations:
         self._wake()
 
     async def wait_settled(self, limit_s: float) -> None:
-        """Wait, within a bound, until the provider has exactly the wanted registrations."""
+        """Wait, within a time limit, until the provider has exactly the desired registrations."""
         await wait_or_sleep(self._env, self._settled, limit_s)
 
     @property
@@ -68,7 +68,7 @@ class Registrations:
             self._worker = supervised(self._group, "registration of services", self._keep())
 
     async def _keep(self) -> None:
-        """Repeat until the provider has exactly the wanted registrations."""
+        """Repeat until the provider has exactly the desired registrations."""
         while True:
             self._changed.clear()
             error = await outcome_of(self._bring_up_to_date())

@@ -22,7 +22,7 @@ ENTRIES_MAX: Final = 1_000
 
 
 class Saved(NamedTuple):
-    """When an entry of the directory changed last, and when `.done` did, in ns since 1970; 0: there is none."""
+    """When an entry of the directory and when `.done` changed last, in ns since 1970 (0: it does not exist)."""
 
     at: int = 0
     done_at: int = 0
@@ -67,7 +67,7 @@ def make_folder(task: ClientTask, checkpoint: Checkpoint) -> None:
 
 
 def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
-    """When the task saved last; zeros when nothing is there, or the place is unknown. Blocking."""
+    """When the task saved its last checkpoint; zeros when there is none or the directory is unknown. Blocking."""
     found = folder_of(task, checkpoint)
     if found is None:
         return Saved()

@@ -171,7 +171,7 @@ class ClientTask:
 
     @property
     def given(self) -> Additions:
-        """All that hooks have given to the run so far."""
+        """All additions of hooks to the run so far."""
         return self._given
 
     def give(self, additions: Additions) -> None:

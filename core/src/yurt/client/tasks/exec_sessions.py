@@ -116,13 +116,13 @@ class WholeSession:
                 yield ExecOutput(data=data, stream=stream)
 
     async def write(self, data: bytes) -> None:
-        """It takes no input."""
+        """Discard the input."""
 
     async def close_input(self) -> None:
         """No effect: there is no input."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """It has no terminal."""
+        """No effect: there is no terminal."""
 
     async def wait(self) -> int:
         """Wait for its end."""

@@ -33,7 +33,7 @@ class Scheduled(Protocol):
 
 
 def post_present(runner: Scheduled, env: Env) -> None:
-    """Tell a task of an earlier agent what holds now, before it is decided whether it goes on; as `follow_schedule`."""
+    """Post the present schedule to a recovered task, before its next step is decided; as `follow_schedule`."""
     schedule = runner.task.schedule
     if schedule is None:
         runner.post(machine.ScheduleEdge(is_open=True))

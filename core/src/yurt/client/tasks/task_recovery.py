@@ -55,7 +55,7 @@ async def rebuild(runner: TaskRunner, env: Env) -> None:
 
 
 async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> None:
-    """The agent ended between its wish to start a run and its knowledge of it: it may run, or was never started."""
+    """Restore a run whose start was recorded but not confirmed before the agent ended: it may run, or never started."""
     for wait_s in RECOVER_WAITS_S:
         try:
             await driver.recover_task(handle)

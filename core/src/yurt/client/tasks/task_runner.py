@@ -335,7 +335,7 @@ async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended
 
 
 def checkpoint_of(alloc: Allocation) -> Checkpoint | None:
-    """How the tasks of an allocation save their work before it ends; None when nothing goes on with it."""
+    """The checkpoint settings of an allocation's tasks; None when no other allocation continues their work."""
     is_continued = alloc.desired_status == DESIRED_EVICT or alloc.desired_transition.migrate
     group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_continued else None
     return group.checkpoint if group is not None else None

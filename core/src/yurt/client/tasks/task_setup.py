@@ -34,7 +34,7 @@ class TaskSetup:
         *,
         providers: Collection[str],
     ) -> None:
-        """`providers`: whose services are registered."""
+        """`providers`: the service providers to register with."""
         self._context = context
         self.hooks = hooks
         self._configuration = configuration
@@ -86,7 +86,7 @@ class TaskSetup:
             await self._give_inherited_files(task, alloc, uid)
 
     async def _give_inherited_files(self, task: ClientTask, alloc: Allocation, uid: int) -> None:
-        """What the task takes over from its predecessor, which had another dynamic user, becomes the task's own."""
+        """Give the files inherited from a predecessor with another dynamic user to the task's own user."""
         from yurt.client.files.inherited_files import Inheritance, give_inherited_files
 
         inheritance = Inheritance(

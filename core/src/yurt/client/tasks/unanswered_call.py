@@ -49,7 +49,7 @@ class UnansweredCall:
             log.warning("no longer waiting for a driver: after_s=%.0f call=%s", waited_s, self._subject)
 
     def hear(self) -> None:
-        """The driver has reported progress: it does not hang."""
+        """Record progress from the driver: the call does not hang."""
         self._heard_s = self._env.monotonic()
 
     def _due(self) -> None:

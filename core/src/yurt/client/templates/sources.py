@@ -192,4 +192,4 @@ def checked(answer: TemplateAnswer) -> QuestionAnswer:
 
 
 def _ignore(_: Question) -> None:
-    """Nobody follows any more."""
+    """The default of callbacks after the last follower has left."""

@@ -35,7 +35,7 @@ class TaskTemplate:
 
     @property
     def is_followed(self) -> bool:
-        """It is rendered again when its answers change."""
+        """Whether the template is rendered again when its answers change."""
         return not (self.target.template.once and self._digest is not None)
 
     def differs(self, output: bytes) -> bool:

@@ -49,7 +49,7 @@ RECLAIMABLE: Final = (JOB_BATCH, JOB_SYSBATCH)
 
 
 class Guarantees:
-    """What counts under quotas with guarantees while a plan is made or checked."""
+    """The usage under quotas with guarantees while a plan is made or checked."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Guarantees:
         return started + protection if started - self._now < protection else 0
 
     def bundle_of(self, alloc: Allocation) -> tuple[Allocation, ...]:
-        """What ends with an allocation: itself, or its whole gang where that would have too few members without it."""
+        """The allocations that end together: this one, or its gang if that would fall below its minimum."""
         group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
         if group is None or group.gang is None:
             return (alloc,)
@@ -202,7 +202,7 @@ class Guarantees:
         return is_covered
 
     def _held_by(self, name: str, pool: str) -> NamespaceUsage:
-        """What counts under a quota in a node pool, without what ends."""
+        """The usage under a quota in a node pool, without allocations that end."""
         found = self._held.get((name, pool))
         if found is None:
             if self._holdings is None:

@@ -92,7 +92,7 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
 
 
 def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
-    """What a plan in flight uses. What it stops is released only once the clients have ended it."""
+    """The usage that an in-flight plan adds; its stops free capacity only once clients have ended them."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id))
     key = (plan.namespace, "" if job is None else job.node_pool)
     for usage, node_ids in takers_of(snapshot, plan):
@@ -147,7 +147,7 @@ class ReclaimLimit:
         return 0 if self._guarantees.asks_reclaimed(change.amounts) else most
 
     def count(self, change: LimitChange) -> None:
-        """Nothing: the guarantees count by themselves."""
+        """No effect: the guarantees count by themselves."""
 
 
 class LimitCheck:
@@ -183,7 +183,7 @@ class LimitCheck:
 
     @property
     def is_counting(self) -> bool:
-        """Whether placements and stops have to be told."""
+        """Whether placements and stops must be reported to this check."""
         return bool(self.current) or self.guarantees is not None
 
     def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:

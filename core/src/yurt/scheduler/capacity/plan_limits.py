@@ -24,7 +24,7 @@ PASSES_MAX = 3
 
 
 class PlanLimits:
-    """What a plan changes of the limits of its job, by node."""
+    """The changes of a plan to the limits of its job, by node."""
 
     def __init__(
         self, snapshot: Snapshot, plan: Plan, limits: LimitsOf, *, usage_of: Callable[[Placement], Usage]
@@ -100,7 +100,7 @@ class PlanLimits:
         return found
 
     def _moved(self, update: InPlaceUpdate) -> tuple[LimitChange, ...]:
-        """What an update in place changes: nothing, unless it grants other resources or moves to another pool."""
+        """The usage added by an in-place update: none, unless resources or the node pool change."""
         alloc = self._snapshot.allocs.get(update.id)
         plan = self._plan
         job = self._snapshot.version(plan.namespace, plan.job_id, update.job_version)

@@ -88,7 +88,7 @@ class PoolCapacity:
         """What its copies were asked for as well, so that the next copy has the answer."""
 
     def follow(self, snapshot: Snapshot, changed: Iterable[str]) -> bool:
-        """Advance to a later state in which allocations of these nodes changed; False when it has to be built anew.
+        """Advance to a later state in which these nodes' allocations changed; False when a rebuild is necessary.
 
         Only for a room from which nothing was taken or released.
         """
@@ -341,7 +341,7 @@ class PoolCapacity:
 
 
 def _parts(request: RequestedDevice) -> int:
-    """What one allocation uses, in parts of a card."""
+    """The device parts that one allocation uses."""
     return max(1, request.count) * (1 if request.share else SHARES_PER_CARD)
 
 

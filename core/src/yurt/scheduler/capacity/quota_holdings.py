@@ -36,7 +36,7 @@ class QuotaHoldings:
         self._by_quota: dict[QuotaKey, NamespaceUsage] = {}
 
     def held(self, quota: str, pool: str) -> NamespaceUsage:
-        """What counts under a quota in a node pool, or in all where `pool` is empty."""
+        """The usage under a quota in a node pool, or in all pools when `pool` is ""."""
         found = self._by_quota.get((quota, pool))
         if found is None:
             found = NOTHING_USED
@@ -87,7 +87,7 @@ def add_usage(sums: dict[NamespaceKey, NamespaceUsage], key: NamespaceKey, amoun
 
 
 def staying_usage(snapshot: Snapshot) -> Sums:
-    """What namespaces use, without what ends; plans in flight are counted."""
+    """The usage of namespaces without ending allocations, with in-flight plans."""
     stored = _stored(snapshot)
     if not snapshot.ahead:
         return stored
@@ -125,7 +125,7 @@ def _add_plan(found: dict[NamespaceKey, NamespaceUsage], snapshot: Snapshot, pla
 
 
 def placed_usage(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[NamespaceKey, Usage]]:
-    """What each placement of a plan uses, and where it counts."""
+    """The usage of each placement of a plan, and the limits it counts under."""
     versions: dict[int, Job | None] = {}
     for placement in plan.placements:
         job = _version(snapshot, plan, placement, versions)
@@ -142,5 +142,5 @@ def _version(snapshot: Snapshot, plan: Plan, placement: Placement, known: dict[i
 
 
 def is_staying(alloc: Allocation) -> bool:
-    """Whether an allocation uses resources and nobody has asked it to end."""
+    """Whether an allocation uses resources and has not been asked to stop."""
     return is_using(alloc) and not is_server_terminal(alloc)

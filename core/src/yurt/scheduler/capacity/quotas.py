@@ -42,7 +42,7 @@ class QuotaPart(NamedTuple):
     devices: tuple[tuple[str, int], ...]
 
     def dimensions(self, used: NamespaceUsage) -> Iterable[Dimension]:
-        """What is allowed and used, by dimension."""
+        """The allowed and used amounts, by dimension."""
         for name, allowed in self.allowed:
             yield Dimension(name, UNITS[name], max(0, allowed), getattr(used, name))
         for name, allowed in self.devices:

@@ -54,7 +54,7 @@ def why_not(
     limits: LimitsOf = no_limits,
     node_id: str = "",
 ) -> JobExplanation:
-    """What registering the job (or evaluating it again) would place, and why the rest would stay unplaced.
+    """The placements of the job, registered or evaluated now, and the reasons for its unplaced allocations.
 
     With `node_id` also what this node lacks for one more allocation of each group.
     """

@@ -55,7 +55,7 @@ def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountD
 
 
 def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDifference]:
-    """A system job wants one allocation per eligible node, so none of it waits."""
+    """A system job has one allocation on each eligible node, so none of them waits."""
     done = attempt.done.get(group.name, 0)
     if done:
         yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))

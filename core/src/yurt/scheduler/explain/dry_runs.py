@@ -50,7 +50,7 @@ class DryRun(NamedTuple):
         )
 
     def served(self, group: str) -> int:
-        """How many nodes have, or get, the wanted version of a system job's group."""
+        """The number of nodes that have or would get the desired version of a system job's group."""
         return self.running(group) + len(self.placed(group)) - len(self.attempt.draft.replacing.get(group, ()))
 
     def change_for_one_more(self, group: str) -> SmallestChange | None:

@@ -37,7 +37,7 @@ def max_attempts(job_type: str) -> int:
 
 
 class CapacityWait(NamedTuple):
-    """What an evaluation waits for: its unplaced groups, and the node classes or the node that may provide capacity."""
+    """What an evaluation waits for: unplaced groups, and the node classes or node that may free capacity."""
 
     failed: Mapping[str, AllocationMetric] = MappingProxyType({})
     classes: Mapping[str, bool] = MappingProxyType({})

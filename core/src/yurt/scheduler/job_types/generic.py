@@ -122,7 +122,7 @@ class GenericAttempt:
         return is_row_feasible(snapshot, job, group, row)
 
     def _place(self, job: Job, results: Results) -> None:
-        """Place everything wanted, and again without broken gangs."""
+        """Place all desired allocations, and again without broken gangs."""
         self._run_round(job)
         # A gang without capacity for its minimum gives all of its capacity back, and other groups may need it. So
         # everything is placed again; each round leaves out at least one gang more, which bounds the rounds.

@@ -163,7 +163,7 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
 
 
 def fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
-    """What a row grants of what is asked for; None where it does not fit."""
+    """The resources that a row grants for a request; None where it does not fit."""
     if view.exhausted(row, ask.plain.usage):
         return None
     grant = ask.grant(view.node(row), view.in_use(row), salt=salt)

@@ -86,7 +86,7 @@ class Ranker:
         self._generation = STALE
 
     def reopen(self) -> None:
-        """Open all rows and score them anew after a change of usage other than by `placed`."""
+        """Reopen and rescore all rows after a change of usage other than by `placed`."""
         self._open.reopen()
         self.exhausted.reopen()
         self.tables.clear()
@@ -130,7 +130,7 @@ class Ranker:
         return window.entries[0][2] if window.entries else None
 
     def refresh(self) -> None:
-        """Score all rows anew after a change of usage other than by `placed`."""
+        """Rescore all rows after a change of usage other than by `placed`."""
         if self._generation != self.view.generation:
             self._score_all()
 

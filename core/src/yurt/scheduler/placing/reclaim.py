@@ -59,7 +59,7 @@ class ReclaimedNode(NamedTuple):
 
     @property
     def loss(self) -> Loss:
-        """What is lost in all."""
+        """The total loss."""
         return _sum(self.bundles)
 
 
@@ -184,7 +184,7 @@ class ReclaimSearch:
         return all(bundle.quota in entitled for bundle in chosen)
 
     def _bundles(self, row: int) -> list[VictimBundle]:
-        """What may end on a row, each gang once."""
+        """The bundles of allocations that may end on a row, each gang once."""
         snapshot, found, seen = self._view.snapshot, list[VictimBundle](), set[str]()
         for alloc in snapshot.allocs_of_node(self._view.rows.ids[row]):
             if alloc.id in seen or self._view.is_released(alloc.id):
@@ -233,7 +233,7 @@ def _group_of(alloc: Allocation) -> tuple[str, str, str]:
 
 
 def next_chance(view: ClusterView, ask: GroupAsk, guarantees: Guarantees, mask: BoolArray) -> int:
-    """When the first protection ends of what a job may reclaim on some rows then; 0: nothing there is protected."""
+    """The end of the first protection of allocations that a job may reclaim on some rows; 0 when none is protected."""
     entitled = guarantees.entitled(ask.reclaim_amounts)
     if not entitled:
         return 0

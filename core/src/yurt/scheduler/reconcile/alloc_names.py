@@ -35,7 +35,7 @@ class NameIndex:
         self._taken.discard(index_of(alloc))
 
     def is_above(self, alloc: Allocation) -> bool:
-        """Whether the allocation's index is above the wanted ones."""
+        """Whether the allocation's index is above the desired ones."""
         return not 0 <= index_of(alloc) < self._count
 
     def next(self, number: int) -> list[str]:

@@ -110,7 +110,7 @@ class Disconnects:
 
 
 def _may_replace(alloc: Allocation) -> bool:
-    """Whether it is still wanted: it is live, or failed and may be rescheduled."""
+    """Whether the allocation is still desired: live, or failed and reschedulable."""
     return alloc.desired_status not in SERVER_TERMINAL and (
         alloc.client_status not in CLIENT_TERMINAL or alloc.client_status == CLIENT_FAILED
     )

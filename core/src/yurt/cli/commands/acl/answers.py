@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 from yurt.cli.api.lookup import HEX_DIGITS, asked_prefix, check_prefix
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
+from yurt.cli.json_object import Json
 from yurt.sdk.errors import DENIED, Reason
 
-Json = dict[str, Any]
 Run = Callable[[Invocation], int]
 
 UUID_LENGTH = 36

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.commands.acl.answers import Json, duration_flag, explained
+from yurt.cli.commands.acl.answers import duration_flag, explained
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
 KEYS = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.commands.acl.answers import Json, explained, go_time, whole_id
+from yurt.cli.commands.acl.answers import explained, go_time, whole_id
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
 KEYS = {"description": "Description", "selector": "Selector", "bind-type": "BindType", "bind-name": "BindName"}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from yurt.cli.commands.acl.answers import Json, explained, whole_id
+from yurt.cli.commands.acl.answers import explained, whole_id
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
 SELF = "self"

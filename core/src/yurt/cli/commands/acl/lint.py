@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from yurt.cli.commands.acl.answers import Json
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch
+from yurt.cli.json_object import Json
 from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:

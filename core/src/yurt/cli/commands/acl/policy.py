@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.commands.acl.answers import Json, explained
+from yurt.cli.commands.acl.answers import explained
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
 RULE_POSITION = re.compile(r"(?P<before>^|\t\* )(failed to parse rules: )?rules:(?=\d+:\d+: )", re.MULTILINE)

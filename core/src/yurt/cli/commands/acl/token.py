@@ -6,10 +6,11 @@ import re
 import sys
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.commands.acl.answers import Json, duration_flag, explained, go_time, whole_id
+from yurt.cli.commands.acl.answers import duration_flag, explained, go_time, whole_id
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.sdk.errors import Reason
 

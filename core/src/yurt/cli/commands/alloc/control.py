@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.declaration import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 
 def restart_tasks(call: Invocation) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import bytes_text, local_time, parse_time
-
-Json = dict[str, Any]
 
 TAIL_LINES = 10
 

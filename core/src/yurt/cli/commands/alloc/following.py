@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.api.frames import (
     MAY_PASS,
@@ -26,12 +26,12 @@ from yurt.cli.api.frames import (
     place_after,
 )
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
+from yurt.cli.json_object import Json
 from yurt.sdk.errors import YurtError
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
-Json = dict[str, Any]
 
 PATIENCE_S = 120.0
 """How long an interrupted stream is retried."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
-
-Json = dict[str, Any]
+from yurt.cli.json_object import Json
 
 STATES = ("pause", "run", "scheduled")
 

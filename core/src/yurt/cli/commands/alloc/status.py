@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import (
@@ -23,9 +23,6 @@ from yurt.cli.terminal.text import (
     parse_time,
     two_units,
 )
-
-Json = dict[str, Any]
-
 
 _INDEX = re.compile(r"\[([0-9]+)\]$")
 _LIFECYCLE_ORDER = {"prestart": 0, "": 1, "poststart": 2, "poststop": 3}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import ago, local_time, parse_time, sentence
-
-Json = dict[str, Any]
 
 
 def explain_placement(call: Invocation) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_alloc, find_job
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.session_flags import SESSION_FLAGS, session_manner
-
-Json = dict[str, Any]
 
 
 def run_action(call: Invocation) -> int:

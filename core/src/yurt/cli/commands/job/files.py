@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source, variable_settings
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 DEFAULT_NAME = "example.nomad.hcl"
 

@@ -21,13 +21,13 @@ from yurt.cli.files.jobfile import (
     variable_settings,
 )
 from yurt.cli.flags import Flags, switch, text, without_effect
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import BOTH_GIVEN, parsed, rendered, show_data, wants_data
 from yurt.cli.terminal.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic
 
-Json = dict[str, Any]
 
 FORMATS = ("text", "json", "sarif")
 

@@ -9,11 +9,10 @@ from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import clock, go_duration, ordinal, parse_duration, plural
-
-Json = dict[str, Any]
 
 RESTART_LIMIT_S = 300.0
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.declaration import DETACH, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, VAULT_NAMESPACE, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.follow import follow_or_detach
 from yurt.cli.views.unplaced import print_unplaced
 from yurt.sdk.errors import Reason
-
-Json = dict[str, Any]
-
 
 PAYLOAD_BYTES_MAX = 16 * 1024
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.declaration import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import local_time
-
-Json = dict[str, Any]
 
 
 def scale_job(call: Invocation) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path, find_job, list_jobs
 from yurt.cli.declaration import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, texts
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 
 def show_jobs_or_one(call: Invocation) -> int:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.commands.job.files import version_of
 from yurt.cli.declaration import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import local_time
-
-Json = dict[str, Any]
 
 
 def show_history(call: Invocation) -> int:

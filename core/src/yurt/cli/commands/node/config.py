@@ -8,9 +8,8 @@ from yurt.cli.api.lookup import find_node
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 PATH = "/v1/agent/servers"
 NOT_HERE = 501

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text, texts
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import clock, parse_duration
-
-Json = dict[str, Any]
 
 DEFAULT_DEADLINE = "1h"
 FORCE_NS = -1

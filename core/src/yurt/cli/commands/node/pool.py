@@ -11,11 +11,10 @@ from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import go_duration, parse_duration
-
-Json = dict[str, Any]
 
 _KEYS = {
     "description": "Description", "meta": "Meta", "node_identity_ttl": "NodeIdentityTTL",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
-
-Json = dict[str, Any]
 
 
 def show_nodes_or_one(call: Invocation) -> int:

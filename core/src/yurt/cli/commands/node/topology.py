@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import api_path
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import switch
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 
-Json = dict[str, Any]
 LEGEND = (
     ("NV#", "NVLink, by this many links"),
     ("PIX", "one PCIe switch"),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import MAYBE_BOOL, Flag, choice, switch, text, without_effect
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import parse_duration
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
-Json = dict[str, Any]
 
 KEYS = (
     "CleanupDeadServers", "LastContactThreshold", "MaxTrailingLogs", "MinQuorum", "ServerStabilizationTime",

@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import BrokenOff, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text, without_effect
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import SECOND, parse_duration
 from yurt.sdk.errors import YurtError
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from yurt.cli.api.client import Query
 
-Json = dict[str, Any]
 
 SILENCE_S = 20.0
 LOG_BYTES_MAX = 64 * 1024 * 1024

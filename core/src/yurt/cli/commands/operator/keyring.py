@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import local_time, parse_duration
 
-Json = dict[str, Any]
 COLUMNS = "Key|State|Create Time|Publish Time"
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 
 def list_peers(call: Invocation) -> int:

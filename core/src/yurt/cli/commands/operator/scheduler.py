@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, choice, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
-
 
 _SWITCHES = {
     "memory-oversubscription": "MemoryOversubscriptionEnabled",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlencode
 
 from yurt.cli.api.paging import next_page, page_query
@@ -13,11 +12,10 @@ from yurt.cli.declaration import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.files.source import read_text
 from yurt.cli.flags import number, switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.terminal.data import rendered
 from yurt.cli.terminal.text import local_time
-
-Json = dict[str, Any]
 
 GET_FORMS = ("go-template", "hcl", "json", "none", "table")
 

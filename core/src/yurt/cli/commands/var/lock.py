@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
 
 from yurt.cli.api.variables import WriteConflict, write
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, out_flag, show
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import parse_duration
-
-Json = dict[str, Any]
 
 FORMS = ("go-template", "hcl", "json", "none", "table")
 SECOND = 1_000_000_000

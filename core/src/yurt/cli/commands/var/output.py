@@ -9,10 +9,9 @@ from yurt.cli.commands.var.specification import as_hcl
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import parsed, rendered
 from yurt.cli.terminal.text import local_time
-
-Json = dict[str, Any]
 
 TEMPLATE: Flag = text("template", "The Go template for -out=go-template.")
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from yurt.cli.errors import CliError
 from yurt.cli.files.source import read_text
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
-
-Json = dict[str, Any]
 
 _FIELDS = {
     "namespace": "Namespace",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.commands.volume.specification import CSI, HOST
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
+from yurt.cli.json_object import Json
 
-Json = dict[str, Any]
 KINDS = (CSI, HOST)
 
 

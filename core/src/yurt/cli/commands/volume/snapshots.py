@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.paging import show_next_page
 from yurt.cli.commands.volume.lookup import find_csi
 from yurt.cli.commands.volume.secrets import SECRET, key_values, secret_header
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, text, texts
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import SECOND, bytes_text, local_time
-
-Json = dict[str, Any]
 
 PATH = "/v1/volumes/snapshot"
 PAGE_ROWS = 30

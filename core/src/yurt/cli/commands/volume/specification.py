@@ -11,9 +11,8 @@ from yurt.cli.api.lookup import find_node
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.files.source import read_text
+from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
-
-Json = dict[str, Any]
 
 HOST, CSI = "host", "csi"
 NO_CONTROLLER = (

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from yurt.cli.api.lookup import find_node
 from yurt.cli.commands.volume.lookup import KINDS, find_any
 from yurt.cli.commands.volume.specification import CSI, HOST
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
+from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-
-Json = dict[str, Any]
 
 
 def show_volumes(call: Invocation) -> int:

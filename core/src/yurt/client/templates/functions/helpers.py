@@ -113,7 +113,7 @@ def split_to_map(separator: object, between: object, given: object) -> dict[str,
 
 
 def title(given: object) -> str:
-    """Each word with a capital."""
+    """The text with each word capitalised."""
     made, is_start = [], True
     for character in text(given):
         made.append(character.upper() if is_start else character)
