@@ -145,3 +145,33 @@ def test_cycles_and_layers_are_found() -> None:
 )
 def test_a_decision_by_text_is_found(text: str, found: int) -> None:
     assert decisions_by_text(ast.parse(text)) == found
+
+
+ENDINGS = ("ations", "ation", "ings", "ing", "ers", "er", "ors", "or", "ions", "ion", "ies", "ed", "es", "s", "y", "e")
+
+
+def stem(name: str) -> str:
+    """A module's name without its ending: `routing` and `routes` share theirs."""
+    ending = next((each for each in ENDINGS if name.endswith(each) and len(name) - len(each) >= 3), "")
+    return name.removesuffix(ending)
+
+
+def alike(names: list[str]) -> list[str]:
+    """The names that differ from an earlier one only by their ending."""
+    seen: dict[str, str] = {}
+    return [f"{first}, {name}" for name in names if (first := seen.setdefault(stem(name), name)) != name]
+
+
+def test_no_two_modules_of_a_folder_differ_only_by_an_ending() -> None:
+    folders: dict[Path, list[str]] = {}
+    for source in ("core/src/yurt", "jobspec/src", "drivers", "devices"):
+        for path in sorted((ROOT / source).rglob("*.py")):
+            if path.stem != "__init__" and not {".venv", "tests"} & set(path.parts):
+                folders.setdefault(path.parent, []).append(path.stem)
+    found = [f"{folder.relative_to(ROOT)}: {pair}" for folder, names in folders.items() for pair in alike(names)]
+    assert not found, "name them by what each holds:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("names", [["change", "changes"], ["routes", "routing"], ["reschedule", "rescheduling"]])
+def test_names_that_differ_by_an_ending_are_found(names: list[str]) -> None:
+    assert alike(names) == [", ".join(names)]
