@@ -34,7 +34,8 @@ def gpu(number: int) -> str:
 def settings(machine: Path, **options: Any) -> dict[str, Any]:
     """The agent's configuration for GPUs of that file."""
     quick = {"health_period": "100ms", "fingerprint_period": "200ms"}
-    return {"plugin": {"nvidia": {"config": {"library": f"fake:{machine}", **quick, **options}}}}
+    health = {"device_health": {"probation": "200ms"}}
+    return {"plugin": {"nvidia": {"config": {"library": f"fake:{machine}", **quick, **options}}}, "client": health}
 
 
 class Gpus:
@@ -197,7 +198,7 @@ def test_a_gpu_that_breaks_is_told_and_the_task_moves_as_its_policy_says(gpus: G
     number = int(device.split("-")[2], 16)
     gpus.xid(number, 79)
     gpus.wait_health(number, is_ill=True)
-    wait_for("the holder's event", lambda: "is unhealthy: Xid 79" in events_of(agent, first["ID"]))
+    wait_for("the holder's event", lambda: "has failed: Xid 79" in events_of(agent, first["ID"]))
 
     assert agent.get(f"/v1/allocation/{first['ID']}")["ClientStatus"] == "running", "nothing stops a task that goes on"
     wait_for("the node's event", lambda: any("Xid 79" in event["Message"] for event in gpus.node()["Events"]))
@@ -225,8 +226,8 @@ def test_a_gpu_that_falls_off_the_bus_is_unhealthy_alone_and_recovers(gpus: Gpus
     gpus.change(number, lost=False)
     gpus.wait_health(number, is_ill=False)
 
-    well = "is healthy again"
-    wait_for("the node's event", lambda: any(event["Message"].endswith(well) for event in gpus.node()["Events"]))
+    well = "is healthy again: self-test passed"
+    wait_for("the node's event", lambda: any(well in event["Message"] for event in gpus.node()["Events"]))
 
 
 def test_figures_are_in_statistics_metrics_and_the_command_line(gpus: Gpus) -> None:

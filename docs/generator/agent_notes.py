@@ -141,6 +141,15 @@ client.host_volume_plugin_dir  The folder of programs that make dynamic host vol
 client.host_network.name.cidr  The addresses of a network that ports may name.
 client.host_network.name.interface  Its interface.
 client.host_network.name.reserved_ports  Its ports that no task gets.
+client.device_health.probation  How long a device that had a fault must be without one before its self-test; nothing is
+                          placed on it meanwhile. Default 1 minute.
+                          See ../explanation/device-health.md.
+client.device_health.suspect_period  How long a suspect device must be without a sign of a fault to be healthy again;
+                          default 10 minutes.
+client.device_health.self_test_timeout  A self-test that takes longer has failed; default 2 minutes.
+client.device_health.max_faults  A device that fails so often within the window stays failed until an operator enables
+                          it; 0 sets no limit; default 3.
+client.device_health.fault_window  That window; default 30 days (`720h`).
 client.gc_volumes_on_node_gc  When a node that is down is forgotten, its dynamic host volumes are too: for
                   machines that never come back.
 client.node_max_allocs    How many allocations the node takes; 0 means any number.

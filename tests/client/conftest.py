@@ -14,6 +14,7 @@ from yurt.client.config import AddedHooks, ClientConfig
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.servers.node_token import identified
+from yurt.lifecycle.device_health import DeviceHealthSettings
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
@@ -66,6 +67,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         added: AddedHooks | None = None,
         options: Mapping[str, str] | None = None,
         shutdown_drain: DrainSpec | None = None,
+        device_health: DeviceHealthSettings | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -77,6 +79,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 added=added or AddedHooks(),
                 options=options or {},
                 shutdown_drain=shutdown_drain,
+                device_health=device_health or DeviceHealthSettings(),
             ),
             env,
             Surroundings(

@@ -13,21 +13,23 @@ from typing import Any
 import pytest
 from yurt.client.client import Client
 from yurt.client.devices.manager import online_nodes
-from yurt.sdk.device import SLICE
+from yurt.lifecycle.device_health import DeviceHealthSettings
+from yurt.sdk.device import SLICE, SelfTest
 from yurt.sdk.driver import ExitResult, Mount
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import Duration, replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
-from yurt.structs.node import Node, NodeDevice
+from yurt.structs.node import DeviceMark, Node, NodeDevice
 from yurt.structs.resources import NUMAResource
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING
 from yurt.testing.client_objects import placed
-from yurt.testing.fake_devices import NAME, TYPE, VENDOR, FakeDevices
+from yurt.testing.fake_devices import NAME, TYPE, VENDOR, FakeDevices, SelfTestingDevices
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
 from yurt.testing.real_agent import shell_alloc
 
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
 MIB = 1 << 20
+AT_ONCE = DeviceHealthSettings(probation_s=0.0)
 
 
 def given(alloc: Allocation, *ids: str, **share: Any) -> Allocation:
@@ -104,23 +106,25 @@ async def test_a_device_that_breaks_is_told_to_the_servers_and_to_its_holder_whi
     run_client: MakeClient, server: FakeServerPort
 ) -> None:
     plugin = FakeDevices("f0", "f1")
-    async with run_client(devices={"fake": plugin}) as client:
+    async with run_client(devices={"fake": plugin}, device_health=AT_ONCE) as client:
         alloc, other = (given(placed(client.node_id, number=n), each) for n, each in enumerate(("f0", "f1")))
         for each in (alloc, other):
             server.put_alloc(each)
         await eventually(lambda: {server.status_of(each.id) for each in (alloc, other)} == {CLIENT_RUNNING})
         plugin.change(reasons={"f0": "Xid 79"})
         await eventually(lambda: not shown(server)["f0"].healthy)
-        text = "Device acme/fpga/A1/f0 is unhealthy: Xid 79"
+        text = "Device acme/fpga/A1/f0 has failed: Xid 79"
         await eventually(lambda: text in task_events(server, alloc))
 
         assert (shown(server)["f0"].health_description, shown(server)["f1"].healthy) == ("Xid 79", True)
         assert text in [event.message for request in server.events for event in request.events]
         assert server.status_of(alloc.id) == CLIENT_RUNNING
-        assert not any("unhealthy" in event for event in task_events(server, other))
+        assert not any("has failed" in event for event in task_events(server, other))
         plugin.change(reasons={})
-        await eventually(lambda: "Device acme/fpga/A1/f0 is healthy again" in task_events(server, alloc))
-        assert shown(server)["f0"].healthy
+        await eventually(lambda: any("f0 is on probation" in event for event in task_events(server, alloc)))
+        assert not shown(server)["f0"].healthy, "it is tested once its holder has ended"
+        server.put_alloc(replace(alloc, desired_status="stop"))
+        await eventually(lambda: shown(server)["f0"].healthy)
 
 
 async def test_a_task_that_ends_is_not_started_again_with_a_bad_device(
@@ -325,3 +329,86 @@ async def test_a_task_that_waits_for_a_device_can_be_stopped(run_client: MakeCli
         await eventually(lambda: server.status_of(new.id) == CLIENT_COMPLETE)
         assert len(driver.host.starts) == 1
         driver.may_stop.set()
+
+
+async def test_a_card_returns_when_its_self_test_has_passed_and_stays_out_when_it_failed(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = SelfTestingDevices("f0", "f1")
+    async with run_client(devices={"fake": plugin}, device_health=AT_ONCE):
+        plugin.change(reasons={"f0": "Xid 79", "f1": "Xid 79"})
+        await eventually(lambda: not shown(server)["f1"].healthy)
+        plugin.change(reasons={})
+        await eventually(lambda: len(plugin.tests) == 2)
+        answers = dict(plugin.tests)
+        answers["f0"].set_result(SelfTest(detail="16 GiB of memory"))
+        answers["f1"].set_result(SelfTest(problem="memory differs"))
+        await eventually(lambda: shown(server)["f0"].healthy)
+
+        health = shown(server)["f0"].health
+        assert health is not None
+        assert [change.state for change in health.history] == ["failed", "probation", "healthy"]
+        await eventually(lambda: "self-test failed: memory differs" in history(server, "f1"))
+
+
+def history(server: FakeServerPort, device: str) -> str:
+    """The reasons of a device's changes, as the servers know them."""
+    health = shown(server)[device].health
+    return "; ".join(change.reason for change in health.history) if health is not None else ""
+
+
+async def test_a_self_test_that_hangs_fails_at_its_time_limit(run_client: MakeClient, server: FakeServerPort) -> None:
+    plugin = SelfTestingDevices("f0")
+    settings = DeviceHealthSettings(probation_s=0.0, self_test_s=0.05)
+    async with run_client(devices={"fake": plugin}, device_health=settings):
+        plugin.change(reasons={"f0": "Xid 79"})
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        plugin.change(reasons={})
+        await eventually(lambda: "self-test failed: it did not end within 0.05 s" in history(server, "f0"))
+
+        assert not shown(server)["f0"].healthy
+
+
+async def test_a_card_that_is_out_stays_out_over_a_restart_of_the_agent(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = FakeDevices("f0")
+    async with run_client(devices={"fake": plugin}):
+        plugin.change(reasons={"f0": "Xid 79"})
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        await asyncio.sleep(0)
+    async with run_client(devices={"fake": FakeDevices("f0")}):
+        assert not shown(server)["f0"].healthy
+        await eventually(lambda: "Xid 79; the fault has passed" in history(server, "f0"))
+
+
+async def test_a_card_that_the_servers_suspect_is_tested_and_their_mark_acknowledged(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = SelfTestingDevices("f0")
+    server.ttl_s = 0.05
+    async with run_client(devices={"fake": plugin}):
+        server.device_marks = {"acme/fpga/A1/f0": DeviceMark(kind="suspected", index=9, reason="three jobs failed")}
+        await eventually(lambda: plugin.tests)
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        health = shown(server)["f0"].health
+        plugin.tests[0][1].set_result(SelfTest())
+        await eventually(lambda: shown(server)["f0"].healthy)
+
+    assert health is not None
+    assert (health.state, health.acknowledged, len(plugin.tests)) == ("probation", 9, 1)
+
+
+async def test_a_degraded_card_is_told_and_a_suspect_one_may_still_be_used(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    plugin = FakeDevices("f0", "f1")
+    async with run_client(devices={"fake": plugin}):
+        reasons = {"f0": "rows wait to be remapped", "f1": "it slows down for heat"}
+        plugin.change(reasons=reasons, severities={"f0": "degraded", "f1": "suspect"})
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        await eventually(lambda: "slows down" in history(server, "f1"))
+
+        assert shown(server)["f1"].healthy
+        texts = [event.message for request in server.events for event in request.events]
+        assert "Device acme/fpga/A1/f0 is degraded: rows wait to be remapped" in texts

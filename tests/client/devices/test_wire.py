@@ -24,7 +24,7 @@ from yurt.sdk.driver import Capabilities, DeviceNode, Mount
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
-from yurt.structs.node import Attribute
+from yurt.structs.node import Attribute, DeviceHealth
 from yurt.structs.rpc import StatValue
 from yurt.testing.fakes import FakeDriver
 
@@ -41,13 +41,19 @@ def test_values_keep_their_kind_and_unit() -> None:
 def test_a_group_looks_the_same_whatever_the_order_of_its_instances() -> None:
     one, two = DeviceInstance(id="b", is_healthy=False, reason="Xid 79"), DeviceInstance(id="a", pci_bus_id="01:00.0")
     group = DeviceGroup(vendor="v", type="t", name="n", instances=(one, two))
-    shown = node_group(group)
 
-    assert shown == node_group(replace(group, instances=(two, one)))
-    assert to_wire(shown)["Instances"] == [
+    def health_of(key: str) -> DeviceHealth:
+        return DeviceHealth(state="failed", reason="Xid 79") if key == "v/t/n/b" else DeviceHealth()
+
+    shown = node_group(group, health_of)
+
+    assert shown == node_group(replace(group, instances=(two, one)), health_of)
+    instances = [{k: v for k, v in each.items() if k != "Health"} for each in to_wire(shown)["Instances"]]
+    assert instances == [
         {"HealthDescription": "", "Healthy": True, "ID": "a", "Locality": {"PciBusID": "01:00.0"}},
         {"HealthDescription": "Xid 79", "Healthy": False, "ID": "b", "Locality": None},
     ]
+    assert [each["Health"]["State"] for each in to_wire(shown)["Instances"]] == ["healthy", "failed"]
 
 
 def test_figures_are_written_as_nomads_with_zeros_and_without_what_is_unset() -> None:

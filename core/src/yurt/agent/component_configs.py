@@ -25,6 +25,7 @@ from yurt.client.networks.bridge import check_settings
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
+from yurt.lifecycle.device_health import FAULTS_MAX, DeviceHealthSettings
 from yurt.sdk.dynamic_users import ID_MAX
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
@@ -298,6 +299,7 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         template=template_settings(block.get("template", {})),
         shutdown_drain=shutdown_drain(config),
         users=user_range(block.get("users", {})),
+        device_health=device_health(block.get("device_health", {})),
         reservable_cores=core_list(block.get("reservable_cores", ""), setting="client reservable_cores"),
         **settings,
     )
@@ -325,6 +327,21 @@ def user_range(given: Mapping[str, Any]) -> UserRange:
             f"client users: ids from dynamic_user_min ({made.first}) to dynamic_user_max ({made.last}) are not a range "
             f"within 1 to {ID_MAX}; write for example dynamic_user_min = 80000 and dynamic_user_max = 89999"
         )
+    return made
+
+
+def device_health(given: Mapping[str, Any]) -> DeviceHealthSettings:
+    """The `device_health` block; raises Invalid for a time or count that cannot work."""
+    times = {
+        "probation": "probation_s", "suspect_period": "suspect_s", "self_test_timeout": "self_test_s",
+        "fault_window": "fault_window_s",
+    }  # fmt: skip
+    settings: dict[str, Any] = {ours: seconds_of(given[theirs], 0) for theirs, ours in times.items() if theirs in given}
+    made = DeviceHealthSettings(max_faults=given.get("max_faults", DeviceHealthSettings().max_faults), **settings)
+    if not 0 <= made.max_faults <= FAULTS_MAX:
+        raise Invalid(f"client device_health: max_faults must be 0 (no limit) to {FAULTS_MAX}, got {made.max_faults}")
+    if made.self_test_s <= 0:
+        raise Invalid('client device_health: self_test_timeout must be above 0, for example "2m"')
     return made
 
 

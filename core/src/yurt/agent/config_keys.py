@@ -102,6 +102,10 @@ CLIENT = block(
     ),
     drain_on_shutdown=block(deadline="duration", ignore_system_jobs="bool", force="bool"),
     users=block(dynamic_user_min="int", dynamic_user_max="int"),
+    device_health=block(
+        probation="duration", suspect_period="duration", self_test_timeout="duration", max_faults="int",
+        fault_window="duration",
+    ),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
     fingerprint=block(True, retry_interval="duration -", retry_attempts="int -", exit_on_failure="bool -"),
 )  # fmt: skip

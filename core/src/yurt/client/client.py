@@ -32,6 +32,7 @@ from yurt.client.csi.volumes import CsiMounts
 from yurt.client.devices import activity as device_activity
 from yurt.client.devices.activity import DeviceActivity
 from yurt.client.devices.claim_watch import ClaimWatch
+from yurt.client.devices.health_keeper import DeviceHealthKeeper
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_exchange import Drivers
@@ -125,7 +126,17 @@ class Client:
         self._drivers = DriverManager(drivers, env, node=node, events=self._node_events, group=group)
         holders = DeviceHolders(self.allocs.unfinished_tasks)
         notices = HealthNotices(holders, self._node_events)
-        self.devices = DeviceManager(surroundings.devices, env, node=node, group=group, on_health=notices.report)
+        health = DeviceHealthKeeper(
+            config.device_health,
+            env,
+            plugins=surroundings.devices,
+            store=surroundings.database,
+            is_free=holders.is_free,
+            notify=notices.report,
+        )
+        self.devices = DeviceManager(
+            surroundings.devices, env, node=node, group=group, health=health, on_plugin=notices.report_plugin
+        )
         offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
         context = self._context(env, offers, drivers, holders)
         self.context = context
@@ -145,7 +156,13 @@ class Client:
         token = NodeToken(surroundings.database, env, wake=node.beat_due.set)
         addresses = ServerAddresses(surroundings.learn_servers)
         self._connection = ServerConnection(
-            surroundings.server, env, node=node, token=token, standing=standing, servers=addresses
+            surroundings.server,
+            env,
+            node=node,
+            token=token,
+            standing=standing,
+            servers=addresses,
+            on_marks=health.take_marks,
         )
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
@@ -237,6 +254,7 @@ class Client:
             *(self._history_loops(context) if has_history else ()),
             ClientLoop("networks of allocations", context.networks.run, may_fail=True),
             ClientLoop("networks of this machine", offers.run, may_fail=True),
+            ClientLoop("health of devices", partial(self.devices.health.run, group)),
             ClientLoop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
             ClientLoop("template renderer", context.templates.renderer.run, may_fail=True),
             ClientLoop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
@@ -304,6 +322,7 @@ class Client:
         )
         self._node.change(lambda _: described)
         await self.calls.metadata.load()
+        await self.devices.health.load()
         async with self._group as group:
             fingerprinted = group.create_task(self._fingerprints.begin(), name="first fingerprints")
             await self.alloc_service.restore(fingerprinted)

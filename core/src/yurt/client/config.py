@@ -10,6 +10,7 @@ from yurt.client.files.users import UserRange
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
+from yurt.lifecycle.device_health import DeviceHealthSettings
 from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.hooks import AllocHook, TaskHook
@@ -99,6 +100,7 @@ class ClientConfig(Value):
     disable_remote_exec: bool = False
     shutdown_drain: DrainSpec | None = None
     """The drain of the node when the agent leaves; None: tasks are stopped."""
+    device_health: DeviceHealthSettings = DeviceHealthSettings()
     gc_volumes_on_node_gc: bool = False
     """Delete the node's dynamic host volumes with the node when the servers collect it."""
 

@@ -4,9 +4,11 @@ A plugin offers groups: devices of one vendor, type and name, whose attributes j
 instances (the plugin never does); the client then asks the plugin what the task needs to see exactly these: variables,
 device nodes, mounts, names of the Container Device Interface. A driver gives them to the task as far as it isolates.
 
-States of an instance: (unknown) -found-> healthy <-> unhealthy. One that vanishes while the agent runs stays, as
-unhealthy with the reason, so that its holders hear of it. Unhealthy instances are given to nobody; a task that holds
-one goes on, and is not started again with it.
+A plugin reports what it sees now of an instance: healthy, suspect, degraded or failed. One that vanishes while the
+agent runs stays, as failed with the reason, so that its holders hear of it. The client makes a life cycle of these
+reports (`yurt.lifecycle.device_health`): a degraded or failed instance is given to nobody, a task that holds one goes
+on and is not started again with it, and the instance returns after a probation and the plugin's self-test, if it has
+one (`SelfTestingPlugin`).
 
 All calls run on the client's event loop, so a plugin whose library blocks must use its own threads.
 """
@@ -14,7 +16,7 @@ All calls run on the client's event loop, so a plugin whose library blocks must 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from yurt.sdk.driver import DeviceNode, EngineDevices, Mount
 from yurt.sdk.value import UnixNano, Value, no_entries
@@ -56,14 +58,29 @@ class Quantity(Value):
 AttributeValue = str | bool | int | float | Quantity
 
 
+Severity: TypeAlias = Literal["healthy", "suspect", "degraded", "failed"]
+
+
 class DeviceInstance(Value):
-    """One device; `attributes` are those that differ within its group."""
+    """One device; `attributes` are those that differ within its group.
+
+    An unhealthy instance is `failed` unless `severity` says `degraded`: its holders may go on, and nothing new is
+    placed on it. A healthy one with `severity="suspect"` and a reason may be used, and operators should know.
+    """
 
     id: str
     is_healthy: bool = True
     reason: str = ""
     pci_bus_id: str = ""
     attributes: Mapping[str, AttributeValue] = no_entries()
+    severity: Severity | Literal[""] = ""
+
+    @property
+    def reported(self) -> Severity:
+        """The severity, of which `is_healthy` is the first word."""
+        if self.is_healthy:
+            return "suspect" if self.severity == "suspect" else "healthy"
+        return "degraded" if self.severity == "degraded" else "failed"
 
 
 class DeviceGroup(Value):
@@ -183,6 +200,25 @@ class DevicePlugin(Protocol):
 
     async def close(self) -> None:
         """Free the plugin's own resources; tasks keep their devices."""
+        ...
+
+
+class SelfTest(Value):
+    """The result of a self-test: `problem` is "" when it passed, `detail` says what was tested."""
+
+    problem: str = ""
+    detail: str = ""
+
+
+@runtime_checkable
+class SelfTestingPlugin(Protocol):
+    """A device plugin that can test an instance before it returns from a fault."""
+
+    async def self_test(self, device_id: str) -> SelfTest:
+        """Test an instance that no task uses; the client cancels it at the time limit of its configuration.
+
+        Raises DriverError when the test cannot be made, which counts as a failed test.
+        """
         ...
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from yurt.lifecycle.device_health import DeviceRecord
 from yurt.lifecycle.restarts import RestartWindow
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import Conflict
@@ -38,7 +39,7 @@ FORMATS = (FORMAT, "yurt data 2")
 IDENTITY_FILE = "identity.json"
 DIGEST_BYTES = 8
 IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta", "host_volumes"
-CSI_USES, NODE_TOKEN = "csi_uses", "node_token"
+CSI_USES, NODE_TOKEN, DEVICE_HEALTH = "csi_uses", "node_token", "device_health"
 
 T = TypeVar("T")
 OpenWorker = Callable[[str], SqlWorker]
@@ -214,6 +215,14 @@ class ClientDatabase:
         """Store the CSI volumes mounted for allocations."""
         await self._put_fact(CSI_USES, _sealed(uses))
 
+    async def device_health(self) -> Mapping[str, DeviceRecord]:
+        """The health of the node's devices, by key."""
+        return await self._fact(DEVICE_HEALTH, dict[str, DeviceRecord]) or {}
+
+    async def put_device_health(self, records: Mapping[str, DeviceRecord]) -> None:
+        """Store the health of the node's devices."""
+        await self._put_fact(DEVICE_HEALTH, _sealed(records))
+
     async def seen_index(self) -> int:
         """The index of the newest adopted list of allocations."""
         return await self._fact(SEEN_INDEX, int) or 0
@@ -320,7 +329,7 @@ def _kept_identity(path: Path) -> NodeIdentity | None:
         return None
 
 
-def _sealed(value: Value | int | str | tuple[Value, ...]) -> bytes:
+def _sealed(value: Value | int | str | tuple[Value, ...] | Mapping[str, Value]) -> bytes:
     data = _encoder.encode(value)
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest() + data
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, TypeAlias
 
 from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, spelled
 from yurt.structs.network import NetworkResource
@@ -118,14 +118,60 @@ class NodeDeviceLocality(Value):
     pci_bus_id: str = ""
 
 
+DeviceState: TypeAlias = Literal["healthy", "suspect", "degraded", "failed", "probation"]
+DEVICE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect", "degraded", "failed", "probation")
+PLACEABLE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect")
+"""The states of devices that are given to new allocations."""
+
+
+class DeviceChange(Value):
+    """A change of a device's state and its reason."""
+
+    at: Timestamp = 0
+    state: DeviceState = "healthy"
+    reason: str = ""
+
+
+class DeviceHealth(Value):
+    """A device's state by its client (`yurt.lifecycle.device_health`), with the last 16 changes, the oldest first.
+
+    `acknowledged` is the index of the newest mark of the servers that the client has acted on.
+    """
+
+    state: DeviceState = "healthy"
+    reason: str = ""
+    since: Timestamp = 0
+    acknowledged: int = 0
+    history: tuple[DeviceChange, ...] = ()
+
+
+class DeviceMark(Value):
+    """What the servers know of a device beside its client's word.
+
+    `disabled`: an operator has taken it out. `suspected`: jobs in a row failed on it; until the client acknowledges
+    that, nothing is placed on it. `enabled`: an operator has put it back, and its client is to test it anew. "" has
+    only `failed_jobs`: the different jobs that have failed on it since one completed, as `namespace/job`.
+    """
+
+    kind: Literal["", "disabled", "suspected", "enabled"] = ""
+    reason: str = ""
+    at: Timestamp = 0
+    index: int = 0
+    failed_jobs: tuple[str, ...] = ()
+
+
 class NodeDevice(Value):
-    """One device instance; `attributes` are those that differ within its group."""
+    """One device instance; `attributes` are those that differ within its group.
+
+    `health` is None where a client does not report it (an older agent).
+    """
 
     id: str = ""
     healthy: bool = False
     health_description: str = ""
     locality: NodeDeviceLocality | None = None
     attributes: Annotated[Mapping[str, Attribute], OWN] = no_entries()
+    health: Annotated[DeviceHealth | None, OWN] = None
 
 
 class NodeDeviceResource(Value):
@@ -319,6 +365,8 @@ class Node(Value):
     last_drain: DrainMetadata | None = None
     last_missed_heartbeat_index: int = 0
     last_alloc_update_index: int = 0
+    device_marks: Annotated[Mapping[str, DeviceMark], OWN] = no_entries()
+    """By device, as `vendor/type/name/id`."""
     create_index: int = 0
     modify_index: int = 0
     node_max_allocs: int = 0

@@ -12,7 +12,7 @@ from yurt.sdk.value import WHEN_SET, Duration, Timestamp, Value, no_entries, spe
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.node import Node, NodeEvent
+from yurt.structs.node import DeviceMark, Node, NodeEvent
 
 
 class HeldIdentity(Value):
@@ -50,6 +50,7 @@ class NodeReply(Value):
     node_status: str = ""
     servers: tuple[str, ...] = ()
     identity: str = ""
+    device_marks: Mapping[str, DeviceMark] = no_entries()
 
 
 class AllocPull(Value):

@@ -14,6 +14,8 @@ from yurt.sdk.device import (
     DeviceUse,
     Quantity,
     Reservation,
+    SelfTest,
+    Severity,
     Stat,
 )
 from yurt.sdk.driver import Mount
@@ -30,6 +32,7 @@ class FakeDevices:
         self.name = name
         self.ids = ids
         self.reasons: dict[str, str] = {}
+        self.severities: dict[str, Severity] = {}
         self.claims: list[DeviceClaim] = []
         self.told: list[tuple[DeviceClaim, ...]] = []
         self.uses: dict[str, DeviceUse] = {}
@@ -39,10 +42,17 @@ class FakeDevices:
         self._changed = asyncio.Event()
         self._changed.set()
 
-    def change(self, *, ids: tuple[str, ...] | None = None, reasons: Mapping[str, str] | None = None) -> None:
-        """Offer other devices, or let some be unhealthy for these reasons."""
+    def change(
+        self,
+        *,
+        ids: tuple[str, ...] | None = None,
+        reasons: Mapping[str, str] | None = None,
+        severities: Mapping[str, Severity] | None = None,
+    ) -> None:
+        """Offer other devices, or let some be unhealthy for these reasons, as failed unless a severity is given."""
         self.ids = self.ids if ids is None else ids
         self.reasons = dict(self.reasons if reasons is None else reasons)
+        self.severities = dict(self.severities if severities is None else severities)
         self._changed.set()
 
     def fail(self) -> None:
@@ -73,7 +83,8 @@ class FakeDevices:
         instances = tuple(
             DeviceInstance(
                 id=each,
-                is_healthy=each not in self.reasons,
+                is_healthy=each not in self.reasons or self.severities.get(each) == "suspect",
+                severity=self.severities.get(each, ""),
                 reason=self.reasons.get(each, ""),
                 pci_bus_id="0000:01:00.0",
                 attributes={"slot": number, "numa_node": 0},
@@ -104,3 +115,17 @@ class FakeDevices:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+class SelfTestingDevices(FakeDevices):
+    """A device plugin with a self-test, which waits until the test answers it."""
+
+    def __init__(self, *ids: str, name: str = "fake") -> None:
+        super().__init__(*ids, name=name)
+        self.tests: list[tuple[str, asyncio.Future[SelfTest]]] = []
+
+    async def self_test(self, device_id: str) -> SelfTest:
+        """The answer of the test."""
+        answer: asyncio.Future[SelfTest] = asyncio.get_running_loop().create_future()
+        self.tests.append((device_id, answer))
+        return await answer

@@ -31,7 +31,7 @@ from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.node import DrainSpec, Node
+from yurt.structs.node import DeviceMark, DrainSpec, Node
 from yurt.structs.queueing.gang import GangAnswer, GangQuery
 from yurt.structs.rpc import (
     AllocBatch,
@@ -173,6 +173,7 @@ class FakeServerPort:
         self.identities: list[HeldIdentity | None] = []
         """What the client said of the node's identity, call by call."""
         self.identity = ""
+        self.device_marks: dict[str, DeviceMark] = {}
         """The identity that the next answer brings."""
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
@@ -217,7 +218,13 @@ class FakeServerPort:
 
     def _reply(self, status: str) -> NodeReply:
         given, self.identity = self.identity, ""
-        return NodeReply(heartbeat_ttl_s=self.ttl_s, index=self.index, node_status=status, identity=given)
+        return NodeReply(
+            heartbeat_ttl_s=self.ttl_s,
+            index=self.index,
+            node_status=status,
+            identity=given,
+            device_marks=self.device_marks,
+        )
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Record the registration."""

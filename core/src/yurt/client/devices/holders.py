@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from yurt.client.devices.claims import claim_of
-from yurt.client.devices.manager import HealthChange
+from yurt.client.devices.health_keeper import HealthChange
 from yurt.client.devices.owners import LiveTask
-from yurt.client.devices.wire import group_name, key_of
+from yurt.client.devices.wire import GroupKey, group_name, key_of
 from yurt.client.node.node_events import NodeEvents
 from yurt.lifecycle import events
 from yurt.lifecycle.task import RUNNING, STARTING, STOPPING, TaskMachine
@@ -77,6 +77,12 @@ class DeviceHolders:
                 return task, device
         return None
 
+    def is_free(self, group: GroupKey, device: str) -> bool:
+        """Whether no task that may still run has a device or a share of it."""
+        return not any(
+            key_of(devices) == group and device in devices.ids for _, claim in self.each() for devices in claim.devices
+        )
+
     def live(self) -> Iterator[LiveTask]:
         """The running tasks, with or without devices, to look up the owner of a process."""
         for task in self._tasks():
@@ -87,21 +93,22 @@ class DeviceHolders:
 
 
 class HealthNotices:
-    """Tells the servers and the holders of a device that it has become unhealthy, or healthy again."""
+    """Tells the servers and the holders of a device of each change of its state, and the servers of silent plugins."""
 
     def __init__(self, holders: DeviceHolders, node_events: NodeEvents) -> None:
         self._holders = holders
         self._node_events = node_events
 
-    def report(self, changes: Iterable[HealthChange]) -> None:
-        """Send an event of the node for each change, and one of the task to each holder."""
-        by_device = {(change.group, change.id): change for change in changes}
-        for change in by_device.values():
-            self._node_events.emit("Device", change.text, device=change.id, group=group_name(change.group))
-        for task, claim in tuple(self._holders.each()) if by_device else ():
-            claimed = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
-            for change in [by_device[each] for each in claimed if each in by_device]:
+    def report(self, change: HealthChange) -> None:
+        """Send an event of the node, and one of the task to each holder."""
+        self._node_events.emit("Device", change.text, device=change.id, group=group_name(change.group))
+        for task, claim in tuple(self._holders.each()):
+            if any(key_of(devices) == change.group and change.id in devices.ids for devices in claim.devices):
                 task.note(events.device(change.text))
+
+    def report_plugin(self, name: str, reason: str) -> None:
+        """Send an event of the node about a plugin whose devices cannot be used."""
+        self._node_events.emit("Device", f"Device plugin {name}: {reason}", plugin=name)
 
 
 def _common(one: DeviceClaim, other: DeviceClaim) -> str:

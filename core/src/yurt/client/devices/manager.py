@@ -1,8 +1,9 @@
 """Follows the device plugins of this client and reserves devices for tasks.
 
-The manager follows every plugin apart: one that fails leaves its devices as they were, unhealthy, and is asked again.
+The manager follows every plugin apart: one that fails leaves its devices as they were, degraded, and is asked again.
 Which instances a task gets is the servers' choice; here it is only checked that they are still there and well. An
-unhealthy device is given to no further start: the task fails with the reason, and its group's policy moves it.
+unhealthy device is given to no further start: the task fails with the reason, and its group's policy moves it. What
+the plugins report becomes each device's state in `health_keeper`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from yurt.client.devices.wire import GroupKey, group_name, group_stats, key_of, node_group
+from yurt.client.devices.health_keeper import DeviceHealthKeeper
+from yurt.client.devices.wire import (
+    GroupKey,
+    device_key,
+    group_name,
+    group_stats,
+    key_of,
+    node_group,
+    unhealthy_reason,
+)
 from yurt.client.node.local_node import LocalNode
 from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
@@ -28,7 +38,7 @@ from yurt.sdk.device import (
     Reservation,
 )
 from yurt.sdk.errors import DriverError, RecoverableError, YurtError
-from yurt.sdk.value import Value, replace
+from yurt.sdk.value import replace
 from yurt.structs.node import Node
 from yurt.structs.rpc import DeviceGroupStats
 
@@ -45,21 +55,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class HealthChange(Value):
-    """A device has become unhealthy, or healthy again."""
-
-    group: GroupKey
-    id: str
-    is_healthy: bool
-    reason: str = ""
-
-    @property
-    def text(self) -> str:
-        """The change as an operator reads it."""
-        state = "is healthy again" if self.is_healthy else f"is unhealthy: {self.reason}"
-        return f"Device {group_name(self.group)}/{self.id} {state}"
-
-
 class _Uses(NamedTuple):
     """The last usage figures, and their time in monotonic seconds."""
 
@@ -68,7 +63,7 @@ class _Uses(NamedTuple):
 
 
 class DeviceManager:
-    """The devices of one client; `on_health` is called with every change of a device's health."""
+    """The devices of one client; `on_plugin` is called with a plugin and why it offers no devices, once it changes."""
 
     def __init__(
         self,
@@ -77,15 +72,18 @@ class DeviceManager:
         *,
         node: LocalNode,
         group: asyncio.TaskGroup,
-        on_health: Callable[[tuple[HealthChange, ...]], None],
+        health: DeviceHealthKeeper,
+        on_plugin: Callable[[str, str], None],
     ) -> None:
         self.plugins = plugins
+        self.health = health
         self.reservations = 0
         """The number of reservations so far."""
         self._env = env
         self._node = node
         self._group = group
-        self._on_health = on_health
+        self._on_plugin = on_plugin
+        health.on_change = lambda: node.change(self.applied)
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
         self._first = {name: asyncio.Event() for name in plugins}
@@ -112,31 +110,31 @@ class DeviceManager:
             self._take(name, found)
 
     def _broke(self, name: str, error: Exception) -> None:
-        """Handle a failed plugin: its devices become unhealthy, and it is followed again after a pause."""
+        """Handle a failed plugin: its devices are degraded, and it is followed again after a pause."""
         reason = f"the device plugin {name} failed: {type(error).__name__}: {error}"
         known = self._found.get(name, DeviceFingerprint())
         groups = tuple(
-            replace(group, instances=tuple(replace(each, is_healthy=False, reason=reason) for each in group.instances))
+            replace(
+                group,
+                instances=tuple(
+                    replace(each, is_healthy=False, severity="degraded", reason=reason) for each in group.instances
+                ),
+            )
             for group in known.groups
         )
         self._take(name, replace(known, groups=groups, description=reason, fix="its traceback is in the agent's log"))
         self._begin_following(name, RETRY_S)
 
     def _take(self, name: str, found: DeviceFingerprint) -> None:
-        before = self._health(name)
-        if not found.groups and found.description != self._found.get(name, DeviceFingerprint()).description:
+        known = self._found.get(name, DeviceFingerprint())
+        if not found.groups and found.description != known.description:
             log.warning("device plugin offers no devices: plugin=%s reason=%s", name, summary(found)[1])
-        self._found[name] = replace(found, groups=tuple(self._own(name, found.groups)))
+        self._found[name] = owned = replace(found, groups=tuple(self._own(name, found.groups)))
         self._first[name].set()
-        changes = tuple(
-            HealthChange(group=group, id=device, is_healthy=not reason, reason=reason)
-            for (group, device), reason in self._health(name).items()
-            if (group, device) in before and before[group, device] != reason
-        )
-        for change in changes:
-            log.log(logging.INFO if change.is_healthy else logging.WARNING, "device health changed: %s", change.text)
+        self.health.report(name, owned.groups)
         self._node.change(self.applied)
-        self._on_health(changes)
+        if found.fix and (found.description, found.fix) != (known.description, known.fix):
+            self._on_plugin(name, f"{found.description}; {found.fix}")
 
     def _own(self, name: str, groups: Iterable[DeviceGroup]) -> Iterable[DeviceGroup]:
         """The groups that no other plugin offers: two plugins could assign one device twice."""
@@ -152,8 +150,9 @@ class DeviceManager:
         """The reason why each device is unhealthy; "" for a healthy one."""
         known = self._found.get(name, DeviceFingerprint())
         return {
-            (key_of(group), each.id): "" if each.is_healthy else each.reason or "no reason given"
+            (key, each.id): unhealthy_reason(self.health.of(device_key(key, each.id)))
             for group in known.groups
+            for key in (key_of(group),)
             for each in group.instances
         }
 
@@ -166,20 +165,24 @@ class DeviceManager:
 
     @property
     def groups(self) -> tuple[DeviceGroup, ...]:
-        """All device groups, sorted."""
-        return tuple(sorted((group for found in self._found.values() for group in found.groups), key=key_of))
+        """All device groups, sorted; instances are healthy where they may be used."""
+        groups = (self.health.effective(group) for found in self._found.values() for group in found.groups)
+        return tuple(sorted(groups, key=key_of))
 
     def applied(self, node: Node) -> Node:
         """The node with its devices and the attributes of device plugins."""
         attributes = {name: value for name, value in node.attributes.items() if not name.startswith(ATTRIBUTE)}
         for name, found in self._found.items():
-            attributes |= plugin_attributes(name, found)
-        devices = tuple(node_group(group) for group in self.groups)
+            attributes |= plugin_attributes(name, self._effective(found))
+        devices = tuple(node_group(group, self.health.of) for group in self.groups)
         return replace(node, attributes=attributes, node_resources=replace(node.node_resources, devices=devices))
 
     def lines(self) -> dict[str, tuple[bool, str]]:
         """For each plugin whether it offers devices, and a summary or the reason."""
-        return {name: summary(found) for name, found in sorted(self._found.items())}
+        return {name: summary(self._effective(found)) for name, found in sorted(self._found.items())}
+
+    def _effective(self, found: DeviceFingerprint) -> DeviceFingerprint:
+        return replace(found, groups=tuple(self.health.effective(group) for group in found.groups))
 
     # Reservations.
 

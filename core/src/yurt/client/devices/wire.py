@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from yurt.sdk.device import (
     AttributeValue,
@@ -15,7 +15,14 @@ from yurt.sdk.device import (
     device_of,
 )
 from yurt.structs.alloc import AllocatedDeviceResource
-from yurt.structs.node import Attribute, NodeDevice, NodeDeviceLocality, NodeDeviceResource
+from yurt.structs.node import (
+    PLACEABLE_STATES,
+    Attribute,
+    DeviceHealth,
+    NodeDevice,
+    NodeDeviceLocality,
+    NodeDeviceResource,
+)
 from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue
 
 MIB = 1024 * 1024
@@ -34,23 +41,44 @@ def group_name(key: GroupKey) -> str:
     return "/".join(key)
 
 
-def node_group(group: DeviceGroup) -> NodeDeviceResource:
-    """A group as its node publishes it; instances sorted by id, so that the same devices are the same value."""
+def device_key(key: GroupKey, device: str) -> str:
+    """A device's key in marks and records: `vendor/type/name/id`."""
+    return "/".join((*key, device))
+
+
+def node_group(group: DeviceGroup, health_of: Callable[[str], DeviceHealth]) -> NodeDeviceResource:
+    """A group as its node publishes it; instances sorted by id, so that the same devices are the same value.
+
+    `health_of` gives the health by the device's key.
+    """
+    key = key_of(group)
     return NodeDeviceResource(
         vendor=group.vendor,
         type=group.type,
         name=group.name,
-        instances=tuple(node_device(each) for each in sorted(group.instances, key=lambda each: each.id)),
+        instances=tuple(
+            node_device(each, health_of(device_key(key, each.id)))
+            for each in sorted(group.instances, key=lambda each: each.id)
+        ),
         attributes={name: attribute(value) for name, value in sorted(group.attributes.items())},
     )
 
 
-def node_device(instance: DeviceInstance) -> NodeDevice:
+def unhealthy_reason(health: DeviceHealth) -> str:
+    """Why nothing is placed on a device; "" when something may be."""
+    if health.state in PLACEABLE_STATES:
+        return ""
+    return f"on probation: {health.reason}" if health.state == "probation" else health.reason or "no reason given"
+
+
+def node_device(instance: DeviceInstance, health: DeviceHealth) -> NodeDevice:
     """An instance as its node publishes it."""
+    reason = unhealthy_reason(health)
     return NodeDevice(
         id=instance.id,
-        healthy=instance.is_healthy,
-        health_description="" if instance.is_healthy else instance.reason or "unhealthy",
+        healthy=not reason,
+        health_description=reason,
+        health=health,
         locality=NodeDeviceLocality(pci_bus_id=instance.pci_bus_id) if instance.pci_bus_id else None,
         attributes={name: attribute(value) for name, value in sorted(instance.attributes.items())},
     )

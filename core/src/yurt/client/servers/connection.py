@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 
 from yurt.client.node.local_node import LocalNode
 from yurt.client.ports import ServerPort
@@ -17,6 +18,7 @@ from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import replace
+from yurt.structs.node import DeviceMark
 from yurt.structs.rpc import NodeReply, RegisterNodeRequest
 
 log = logging.getLogger(__name__)
@@ -34,13 +36,16 @@ class ServerConnection:
         token: NodeToken,
         standing: NodeRegistration,
         servers: ServerAddresses,
+        on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None,
     ) -> None:
+        """`on_marks` is called with the servers' marks of the node's devices, as each answer brings them."""
         self.servers = servers
         self._server = server
         self._env = env
         self._node = node
         self._token = token
         self._standing = standing
+        self._on_marks = on_marks
         self._beat_due = node.beat_due
         self._reachable = asyncio.Event()
 
@@ -82,6 +87,8 @@ class ServerConnection:
         self._standing.answered(reply)
         if reply.servers:
             self.servers.replace(reply.servers)
+        if reply.device_marks:
+            self._on_marks(reply.device_marks)
 
     async def _beat(self) -> None:
         """Send heartbeats until the node is unknown to a server or has changed."""

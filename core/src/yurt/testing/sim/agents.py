@@ -23,6 +23,7 @@ from yurt.client.config import ClientConfig
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.lifecycle.device_health import DeviceHealthSettings
 from yurt.runtime.env import Env
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
@@ -327,6 +328,8 @@ class ClientAgent:
             gc_disk_usage_threshold=101.0,
             gc_inode_usage_threshold=101.0,
             options={"ephemeral_disk.over_size": "off", "usage_history": "off"},
+            # Simulated devices break all the time: they return at once, and none is locked.
+            device_health=DeviceHealthSettings(probation_s=0.0, max_faults=0),
         )
         given = Surroundings(
             identity=identity,
