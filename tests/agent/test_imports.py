@@ -48,7 +48,7 @@ UNNEEDED = (
     "yurt_jobspec",
 )
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
-MODULES_MAX = 1358
+MODULES_MAX = 1360
 """A bound for the sum: an agent that is ready had 1268 modules after its wide classes were split (ADR 0020).
 
 The operations of access control and the sockets of tasks brought it to 1284, the routes of the web UI to 1289, the

@@ -165,7 +165,11 @@ class DeviceHealthKeeper:
         device = self._offered[key]
         for each in new:
             change = HealthChange(group=device.group, id=device.id, state=each.state, reason=each.reason)
-            log.log(logging.INFO if each.state in PLACEABLE_STATES else logging.WARNING, "device health changed: %s", change.text)
+            log.log(
+                logging.INFO if each.state in PLACEABLE_STATES else logging.WARNING,
+                "device health changed: %s",
+                change.text,
+            )
             self._notify(change)
         return True
 
