@@ -48,7 +48,8 @@ OWN = {
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang", "Requeue", "Checkpoint"},
     "Gang": {"Elastic", "Rendezvous"},
-    "NodeDevice": {"Attributes"},
+    "Node": {"DeviceMarks"},
+    "NodeDevice": {"Attributes", "Health"},
 }
 """Fields of our own: written only when they are set."""
 ADDED = {
@@ -59,7 +60,8 @@ ADDED = {
     "DeploymentState": {"AutoPromote"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients
-    "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers
+    # Written by the servers; the marks are Yurt's own.
+    "Node": {"ComputedClass", "DeviceMarks", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},
     "NodeResources": {"NodeNetworks", "Processors"},  # written by the servers, unknown to Nomad's Go client
     "RescheduleEvent": {"Delay"},  # as above
     "TaskState": {"CheckpointedAt", "Paused"},  # as above

@@ -162,8 +162,8 @@ class Client:
             token=token,
             standing=standing,
             servers=addresses,
-            on_marks=health.take_marks,
         )
+        self._connection.on_marks = health.take_marks
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 

@@ -36,16 +36,15 @@ class ServerConnection:
         token: NodeToken,
         standing: NodeRegistration,
         servers: ServerAddresses,
-        on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None,
     ) -> None:
-        """`on_marks` is called with the servers' marks of the node's devices, as each answer brings them."""
         self.servers = servers
+        self.on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None
+        """Called with the servers' marks of the node's devices, as each answer brings them."""
         self._server = server
         self._env = env
         self._node = node
         self._token = token
         self._standing = standing
-        self._on_marks = on_marks
         self._beat_due = node.beat_due
         self._reachable = asyncio.Event()
 
@@ -88,7 +87,7 @@ class ServerConnection:
         if reply.servers:
             self.servers.replace(reply.servers)
         if reply.device_marks:
-            self._on_marks(reply.device_marks)
+            self.on_marks(reply.device_marks)
 
     async def _beat(self) -> None:
         """Send heartbeats until the node is unknown to a server or has changed."""
