@@ -131,8 +131,8 @@ class Client:
             env,
             plugins=surroundings.devices,
             store=surroundings.database,
-            is_free=holders.is_free,
-            notify=notices.report,
+            watch=notices,
+            on_change=lambda: node.change(self.devices.applied),
         )
         self.devices = DeviceManager(
             surroundings.devices, env, node=node, group=group, health=health, on_plugin=notices.report_plugin
@@ -152,7 +152,9 @@ class Client:
         )
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose
-        self._standing = standing = NodeRegistration(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
+        self._standing = standing = NodeRegistration(
+            env, beat_due=node.beat_due, on_lost=on_lost, on_marks=health.take_marks, is_dev=config.dev
+        )
         token = NodeToken(surroundings.database, env, wake=node.beat_due.set)
         addresses = ServerAddresses(surroundings.learn_servers)
         self._connection = ServerConnection(
@@ -163,7 +165,6 @@ class Client:
             standing=standing,
             servers=addresses,
         )
-        self._connection.on_marks = health.take_marks
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 

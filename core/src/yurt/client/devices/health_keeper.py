@@ -75,6 +75,18 @@ class HealthStore(Protocol):
         ...
 
 
+class HolderWatch(Protocol):
+    """Knows the tasks that hold devices."""
+
+    def is_free(self, group: GroupKey, device: str) -> bool:
+        """Whether no task has a device or a share of it."""
+        ...
+
+    def report(self, change: HealthChange) -> None:
+        """Tell the servers and the device's holders."""
+        ...
+
+
 class _Device(Value):
     group: GroupKey
     id: str
@@ -82,7 +94,7 @@ class _Device(Value):
 
 
 class DeviceHealthKeeper:
-    """The records of this node's devices; `notify` is told each change of state."""
+    """The records of this node's devices; `on_change` is called when one that the node publishes has changed."""
 
     def __init__(
         self,
@@ -91,17 +103,15 @@ class DeviceHealthKeeper:
         *,
         plugins: Mapping[str, DevicePlugin],
         store: HealthStore,
-        is_free: Callable[[GroupKey, str], bool],
-        notify: Callable[[HealthChange], None],
+        watch: HolderWatch,
+        on_change: Callable[[], None],
     ) -> None:
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when a record that the node publishes has changed."""
         self._settings = settings
         self._env = env
         self._plugins = plugins
         self._store = store
-        self._is_free = is_free
-        self._notify = notify
+        self._watch = watch
+        self._on_change = on_change
         self._records: dict[str, DeviceRecord] = {}
         self._offered: dict[str, _Device] = {}
         self._stored: Mapping[str, DeviceRecord] = {}
@@ -148,7 +158,7 @@ class DeviceHealthKeeper:
             elif mark.kind == "enabled":
                 is_changed |= self._step(key, Enabled(index=mark.index))
         if is_changed:
-            self.on_change()
+            self._on_change()
 
     def _step(self, key: str, event: DeviceEvent) -> bool:
         """Whether what the node publishes of the device has changed."""
@@ -170,7 +180,7 @@ class DeviceHealthKeeper:
                 "device health changed: %s",
                 change.text,
             )
-            self._notify(change)
+            self._watch.report(change)
         return True
 
     # Time and tests.
@@ -191,11 +201,11 @@ class DeviceHealthKeeper:
         for key, device in tuple(self._offered.items()):
             if is_at_rest(before := self._records[key]):
                 continue
-            is_changed |= self._step(key, TimePassed(is_free=self._is_free(device.group, device.id)))
+            is_changed |= self._step(key, TimePassed(is_free=self._watch.is_free(device.group, device.id)))
             if self._records[key].is_testing and not before.is_testing:
                 self._begin_test(key, device, group)
         if is_changed:
-            self.on_change()
+            self._on_change()
 
     def _begin_test(self, key: str, device: _Device, group: asyncio.TaskGroup) -> None:
         number = self._tests[key] = self._tests.get(key, 0) + 1
@@ -220,7 +230,7 @@ class DeviceHealthKeeper:
         """Take the result of the newest test; a fault that was reported meanwhile has ended an older one."""
         tested = Tested(problem=result.problem, detail=result.detail)
         if self._tests[key] == number and self._step(key, tested):
-            self.on_change()
+            self._on_change()
 
     async def _answer(self, device: _Device) -> SelfTest:
         plugin = self._plugins[device.plugin]

@@ -106,6 +106,10 @@ class HealthNotices:
             if any(key_of(devices) == change.group and change.id in devices.ids for devices in claim.devices):
                 task.note(events.device(change.text))
 
+    def is_free(self, group: GroupKey, device: str) -> bool:
+        """Whether no task that may still run has a device or a share of it."""
+        return self._holders.is_free(group, device)
+
     def report_plugin(self, name: str, reason: str) -> None:
         """Send an event of the node about a plugin whose devices cannot be used."""
         self._node_events.emit("Device", f"Device plugin {name}: {reason}", plugin=name)

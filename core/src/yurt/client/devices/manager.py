@@ -83,7 +83,6 @@ class DeviceManager:
         self._node = node
         self._group = group
         self._on_plugin = on_plugin
-        health.on_change = lambda: node.change(self.applied)
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
         self._first = {name: asyncio.Event() for name in plugins}

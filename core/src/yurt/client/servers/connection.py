@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
 
 from yurt.client.node.local_node import LocalNode
 from yurt.client.ports import ServerPort
@@ -18,7 +17,6 @@ from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import replace
-from yurt.structs.node import DeviceMark
 from yurt.structs.rpc import NodeReply, RegisterNodeRequest
 
 log = logging.getLogger(__name__)
@@ -38,8 +36,6 @@ class ServerConnection:
         servers: ServerAddresses,
     ) -> None:
         self.servers = servers
-        self.on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None
-        """Called with the servers' marks of the node's devices, as each answer brings them."""
         self._server = server
         self._env = env
         self._node = node
@@ -86,8 +82,6 @@ class ServerConnection:
         self._standing.answered(reply)
         if reply.servers:
             self.servers.replace(reply.servers)
-        if reply.device_marks:
-            self.on_marks(reply.device_marks)
 
     async def _beat(self) -> None:
         """Send heartbeats until the node is unknown to a server or has changed."""

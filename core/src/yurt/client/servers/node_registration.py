@@ -10,13 +10,14 @@ lost sight of the node takes that back: the client then repeats all of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from yurt.lifecycle import heartbeats
 from yurt.lifecycle.heartbeats import Contact
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
+from yurt.structs.node import DeviceMark
 from yurt.structs.rpc import NodeReply
 from yurt.structs.status import NODE_INIT, NODE_READY
 
@@ -28,8 +29,15 @@ class NodeRegistration:
     """The state of one node's registration; `on_lost` is called with the index from which on to report again."""
 
     def __init__(
-        self, env: Env, *, beat_due: asyncio.Event, on_lost: Callable[[int], None], is_dev: bool = False
+        self,
+        env: Env,
+        *,
+        beat_due: asyncio.Event,
+        on_lost: Callable[[int], None],
+        on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None,
+        is_dev: bool = False,
     ) -> None:
+        """`on_marks` is called with the servers' marks of the node's devices, as each answer brings them."""
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
         self.status = NODE_INIT
         self.registered_index = 0
@@ -39,6 +47,7 @@ class NodeRegistration:
         self._env = env
         self._beat_due = beat_due
         self._on_lost = on_lost
+        self._on_marks = on_marks
         self._is_allowed = False
         self._is_forgotten = False
         self._refusals = 0
@@ -67,6 +76,8 @@ class NodeRegistration:
     def answered(self, reply: NodeReply) -> None:
         """A server has answered."""
         self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=self._env.monotonic())
+        if reply.device_marks:
+            self._on_marks(reply.device_marks)
 
     def take_registration(self, reply: NodeReply) -> None:
         """A server has registered the node."""
