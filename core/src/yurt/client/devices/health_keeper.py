@@ -213,18 +213,23 @@ class DeviceHealthKeeper:
         def broke(error: Exception) -> None:
             self._end_test(key, number, SelfTest(problem=f"{type(error).__name__}: {error}"))
 
-        supervised(group, f"self-test of {key}", self._test(key, number, device), on_error=broke)
+        test = supervised(group, f"self-test of {key}", self._test(key, number, device), on_error=broke)
+        supervised(group, f"time limit of the self-test of {key}", self._limit(key, number, test))
 
     async def _test(self, key: str, number: int, device: _Device) -> None:
-        limit_s = self._settings.self_test_s
         try:
-            async with asyncio.timeout(limit_s):
-                result = await self._answer(device)
-        except TimeoutError:
-            result = SelfTest(problem=f"it did not end within {limit_s:g} s")
+            result = await self._answer(device)
         except YurtError as error:
             result = SelfTest(problem=str(error))
         self._end_test(key, number, result)
+
+    async def _limit(self, key: str, number: int, test: asyncio.Task[None]) -> None:
+        """End a test at its time limit."""
+        limit_s, ended = self._settings.self_test_s, asyncio.Event()
+        test.add_done_callback(lambda _: ended.set())
+        if not await wait_or_sleep(self._env, ended, limit_s):
+            test.cancel()
+            self._end_test(key, number, SelfTest(problem=f"it did not end within {limit_s:g} s"))
 
     def _end_test(self, key: str, number: int, result: SelfTest) -> None:
         """Take the result of the newest test; a fault that was reported meanwhile has ended an older one."""
