@@ -1,12 +1,18 @@
 """Runs a query: filters, counts and sorts rows in slices, so that a long list does not block the event loop.
 
-Only as many rows are kept as a page can show: the order is restored among them whenever twice as many have gathered.
+A slice is worked through field by field rather than row by row: its rows shrink with each word of a search, and a
+field's values are read and counted in one go. That costs a third of a loop over rows with a test for each part of the
+query, which is what a reader waits for who types into a search of 10,000 jobs.
+
+Only as many rows are kept as a page can show: the order is restored among them whenever several times as many have
+gathered, and from then on a row that sorts behind the page by its first field is dropped as soon as it comes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from yurt.filters import compile_filter
@@ -60,6 +66,24 @@ class LazyRow(Mapping[str, Any]):
         return len(self._fields)
 
 
+class Verdicts(dict[Any, bool]):
+    """Whether a value of a field is among the texts of `where`, found once for each value."""
+
+    def __init__(self, of: Of, texts: frozenset[str]) -> None:
+        super().__init__()
+        self.of = of
+        self._texts = texts
+
+    def __missing__(self, value: Any) -> bool:
+        texts = value if isinstance(value, tuple) else (value,)
+        found = self[value] = any(text_of(each) in self._texts for each in texts)
+        return found
+
+    def of_rows(self, rows: Iterable[Any]) -> list[bool]:
+        """The verdict on each row."""
+        return list(map(self.__getitem__, map(self.of, rows)))
+
+
 class Matcher(Generic[R]):
     """Tests whether rows match a query."""
 
@@ -71,27 +95,40 @@ class Matcher(Generic[R]):
         self._searched = kind.searched
         self._fields: Mapping[str, Of] = {**kind.fields, **kind.maps}
         self._keep = compile_filter(query.filter, fields=self._fields.keys()) if query.filter else None
-        self._where = tuple((name, kind.field(name), values) for name, values in query.where.items())
+        self._where = {name: Verdicts(kind.field(name), values) for name, values in query.where.items()}
 
     def __call__(self, row: R) -> bool:
         """Whether the row matches; raises Invalid where the filter compares what cannot be compared."""
-        return self.is_candidate(row) and not any(True for _ in self.misses(row))
+        return bool(self.candidates((row,))) and all(where[where.of(row)] for where in self._where.values())
 
-    def is_candidate(self, row: R) -> bool:
-        """Whether the row matches but for `where`."""
-        if self._words:
-            text = self._searched(row)
-            if not all(word in text for word in self._words):
-                return False
-        return self._keep is None or self._keep(LazyRow(self._fields, row))
+    def candidates(self, rows: Iterable[R]) -> list[R]:
+        """The rows that match but for `where`."""
+        found, searched = list(rows), self._searched
+        for word in self._words:
+            found = [row for row in found if word in searched(row)]
+        if self._keep is None:
+            return found
+        keep, fields = self._keep, self._fields
+        return [row for row in found if keep(LazyRow(fields, row))]
 
-    def misses(self, row: R) -> Iterator[str]:
-        """The fields of `where` that the row has other values of."""
-        for name, of, values in self._where:
-            found = of(row)
-            texts = found if isinstance(found, tuple) else (found,)
-            if not any(text_of(each) in values for each in texts):
-                yield name
+    def selected(self, candidates: Sequence[R]) -> tuple[Sequence[R], dict[str, list[R]]]:
+        """The candidates that match `where`, and by each of its fields those that match but for this field."""
+        if not self._where:
+            return candidates, {}
+        verdicts = {name: where.of_rows(candidates) for name, where in self._where.items()}
+        if len(verdicts) == 1:
+            ((name, only),) = verdicts.items()
+            return list(compress(candidates, only)), {name: list(candidates)}
+        but_for = {
+            name: _where_all(candidates, [found for each, found in verdicts.items() if each != name])
+            for name in verdicts
+        }
+        return _where_all(candidates, list(verdicts.values())), but_for
+
+
+def _where_all(rows: Sequence[R], verdicts: Sequence[list[bool]]) -> list[R]:
+    """The rows on which all verdicts are true."""
+    return list(compress(rows, map(all, zip(*verdicts, strict=True))))
 
 
 def text_of(value: Any) -> str:
@@ -115,7 +152,9 @@ class Selection(Generic[R]):
         self._query = query
         self._matcher = Matcher(kind, query)
         self._sort = tuple((kind.field(each.field), each.is_reversed) for each in query.sort)
-        self._ordered_by = tuple((_ordered(of), is_reversed) for of, is_reversed in self._sort)
+        self._key = tuple(kind.fields[name] for name in kind.key)
+        self._first = self._sort[0] if self._sort else (self._key[0], False)
+        """The field that decides the order first, and whether it is reversed."""
         self._facets = tuple((name, kind.field(name), Counter[Any]()) for name in query.facets)
         self._kept: list[R] = []
         self._kept_max = max(KEPT_MIN, 2 * query.per_page)
@@ -125,21 +164,14 @@ class Selection(Generic[R]):
 
     def add(self, rows: Iterable[R]) -> None:
         """Look at rows; raises Invalid where the filter or the token does not fit them."""
-        matcher, facets = self._matcher, self._facets
-        for row in rows:
-            if not matcher.is_candidate(row):
-                continue
-            missed = tuple(matcher.misses(row))
-            if len(missed) > 1:
-                continue
-            for name, of, counter in facets:
-                if not missed or missed[0] == name:
-                    _count(counter, of(row))
-            if missed:
-                continue
-            self._total += 1
-            if self._is_after is None or self._is_after(row):
-                self._kept.append(row)
+        candidates = self._matcher.candidates(rows)
+        selected, but_for = self._matcher.selected(candidates)
+        for name, of, counter in self._facets:
+            _count(counter, of, but_for.get(name, selected))
+        self._total += len(selected)
+        if self._is_after is not None:
+            selected = list(filter(self._is_after, selected))
+        self._kept += self._not_behind(selected) if self._is_cut else selected
         if len(self._kept) > self._kept_max:
             self._cut()
 
@@ -154,19 +186,35 @@ class Selection(Generic[R]):
 
     def _cut(self) -> None:
         """Sort the gathered rows, and drop those beyond the page."""
-        self._kept.sort(key=self._kind.key_of)
-        for ordered, is_reversed in reversed(self._ordered_by):
-            self._kept.sort(key=ordered, reverse=is_reversed)
-        if len(self._kept) > self._query.per_page:
-            del self._kept[self._query.per_page :]
+        kept = self._kept
+        for of in reversed(self._key):
+            kept.sort(key=of)
+        for of, is_reversed in reversed(self._sort):
+            kept.sort(key=_ordered(of) if None in map(of, kept) else of, reverse=is_reversed)
+        if len(kept) > self._query.per_page:
+            del kept[self._query.per_page :]
             self._is_cut = True
+
+    def _not_behind(self, rows: Sequence[R]) -> list[R]:
+        """The rows that the first field of the order does not put behind a whole page.
+
+        After a cut, the kept rows begin with a page in order, so its last row bounds what can still enter it.
+        """
+        of, is_reversed = self._first
+        bound = order_of(of(self._kept[self._query.per_page - 1]))
+        values = list(map(of, rows))
+        if None in values:
+            values = [order_of(value) for value in values]
+        if is_reversed:
+            return [row for row, value in zip(rows, values, strict=True) if value >= bound]
+        return [row for row, value in zip(rows, values, strict=True) if value <= bound]
 
     def _values(self, row: R) -> tuple[Any, ...]:
         return (*(of(row) for of, _ in self._sort), *self._kind.key_of(row))
 
     def _after(self, values: tuple[Any, ...]) -> Callable[[R], bool]:
         """Whether a row sorts after the one with these values."""
-        sort, key = self._ordered_by, values[len(self._sort) :]
+        sort, key = tuple((_ordered(of), is_reversed) for of, is_reversed in self._sort), values[len(self._sort) :]
         bounds = tuple(order_of(each) for each in values[: len(sort)])
 
         def is_after(row: R) -> bool:
@@ -191,9 +239,11 @@ def order_of(value: Any) -> Any:
     return -1 if value is None else value
 
 
-def _count(counter: Counter[Any], value: Any) -> None:
-    for each in value if isinstance(value, tuple) else (value,):
-        counter[each] += 1
+def _count(counter: Counter[Any], of: Of, rows: Sequence[Any]) -> None:
+    """Count the values of a field, each entry of a tuple for itself; a field has tuples in all rows or in none."""
+    is_tuple = bool(rows) and isinstance(of(rows[0]), tuple)
+    values = map(of, rows)
+    counter.update(chain.from_iterable(values) if is_tuple else values)
 
 
 def _facet(counter: Counter[Any]) -> Facet:
