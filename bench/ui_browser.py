@@ -26,12 +26,15 @@ TIMES: Final = 5
 SCROLL_S: Final = 2
 IDLE_S: Final = 10.0
 SETTLE_S: Final = 2.0
+WINDOW_MS: Final = 1000
+"""A new profile has a window of its own, whose menus and tabs Chromium draws first: half a second of CPU."""
 KB: Final = 1024
 ROW: Final = "main .table-body [role=row] a"
 SEEN: Final = """
 const seen = (name, selector) => {
   if (window.seenAt?.[name] || !document.querySelector(selector)) return;
   (window.seenAt ??= {})[name] = performance.now();
+  console.info(`seen ${name}`);
 };
 new MutationObserver(() => { seen('page', 'main .figures'); seen('rows', 'main .table-body [role=row] a'); })
   .observe(document, { childList: true, subtree: true });
@@ -89,20 +92,23 @@ async def chromium() -> AsyncIterator[Browser | None]:
 
 
 @asynccontextmanager
-async def opened(browser: Browser, api: Api, path: str = "") -> AsyncIterator[Page]:
-    """A page of a new profile: nothing is kept from before."""
+async def opened(browser: Browser, api: Api) -> AsyncIterator[Page]:
+    """An empty page of a new profile: nothing is kept from before, and the browser has made its window."""
     context = await browser.new_context(base_url=str(api.client.make_url("")), viewport=VIEWPORT)
     await context.add_init_script(SEEN)
     page = await context.new_page()
-    if path:
-        await page.goto(path)
+    await page.wait_for_timeout(WINDOW_MS)
     yield page
     await context.close()
 
 
-async def when_seen(page: Page, name: str) -> float:
-    """Milliseconds from the start of the navigation until something was in the document."""
-    await page.locator("main .figures" if name == "page" else ROW).first.wait_for()
+async def when_seen(page: Page, path: str, name: str) -> float:
+    """Milliseconds from the start of a navigation until something was in the document.
+
+    The page itself tells: a locator would load 330 KB of Playwright's scripts into it before that.
+    """
+    async with page.expect_console_message(lambda message: message.text == f"seen {name}"):
+        await page.goto(path, wait_until="commit")
     return float(await page.evaluate(f"() => window.seenAt['{name}']"))
 
 
@@ -128,11 +134,11 @@ async def first_page(browser: Browser, api: Api) -> list[Row]:
     """Sizes of scripts, and how soon the first page is of use."""
 
     async def cold() -> float:
-        async with opened(browser, api, "/ui/") as page:
-            return await when_seen(page, "page")
+        async with opened(browser, api) as page:
+            return await when_seen(page, "/ui/", "page")
 
-    async with opened(browser, api, "/ui/") as page:
-        await when_seen(page, "page")
+    async with opened(browser, api) as page:
+        await when_seen(page, "/ui/", "page")
         size = float(await page.evaluate(SENT))
         nodes = await count_nodes(page)
     files = PageFiles()
@@ -149,20 +155,19 @@ async def jobs_page(browser: Browser, api: Api) -> list[Row]:
     """The list of all jobs: rows, filter, scrolling, heap."""
 
     async def first_rows() -> float:
-        async with opened(browser, api, "/ui/jobs") as page:
-            return await when_seen(page, "rows")
+        async with opened(browser, api) as page:
+            return await when_seen(page, "/ui/jobs", "rows")
 
     rows = [Row("jobs: first rows, nothing kept, ms (longest)", "", await repeated(first_rows), "1000")]
-    async with opened(browser, api, "/ui/jobs") as page:
-        await when_seen(page, "rows")
+    async with opened(browser, api) as page:
+        await when_seen(page, "/ui/jobs", "rows")
         words = iter(f"job-0000{number}" for number in range(1, TIMES + 1))  # ten jobs each, at any scale
 
         async def filtered() -> float:
             return float(await page.evaluate(CHANGED, next(words)))
 
         rows.append(Row("jobs: from a typed word to its rows, ms (longest)", "", await repeated(filtered), "100"))
-        await page.goto("/ui/jobs")
-        await when_seen(page, "rows")
+        await when_seen(page, "/ui/jobs", "rows")
         frames = float(await page.evaluate(SCROLL, SCROLL_S))
         rows.append(Row("jobs: scrolling, frames a second", "", f"{frames:.0f}", "50"))
         await page.evaluate("() => scrollTo(0, document.documentElement.scrollHeight)")
@@ -175,7 +180,8 @@ async def jobs_page(browser: Browser, api: Api) -> list[Row]:
 
 async def changes(browser: Browser, api: Api) -> Row:
     """From a request that changes something to the screen."""
-    async with opened(browser, api, "/ui/jobs") as page:
+    async with opened(browser, api) as page:
+        await page.goto("/ui/jobs")
         await page.locator(".live", has_text="live").wait_for()
         numbers = iter(range(TIMES))
 
@@ -201,7 +207,8 @@ async def cpu_percent(wait: Callable[[float], Awaitable[Any]]) -> float:
 async def one_page(browser: Browser, api: Api, wait: Callable[[float], Awaitable[Any]]) -> Row:
     """What one open page costs the server beyond what it needs without."""
     without = await cpu_percent(wait)
-    async with opened(browser, api, "/ui/jobs") as page:
+    async with opened(browser, api) as page:
+        await page.goto("/ui/jobs")
         await page.locator(".live", has_text="live").wait_for()
         cost = await cpu_percent(wait) - without
     return Row("an open page, nothing changes: % of a core", "", f"{max(0.0, cost):.3f}", "0.05")

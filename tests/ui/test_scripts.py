@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from yurt.http.ui_routes.shell import PageFiles
 
 UI = Path(__file__).resolve().parents[2] / "core/src/yurt/ui"
 APP = UI / "app"
 GENERATED = {APP / "data/job_schema.js"}
+PAGES = PageFiles(UI)
 MODULES = sorted(APP.rglob("*.js"))
 MAX_LINES, MAX_COLUMNS, MAX_MODULES = 400, 140, 25
 FIRST_PAGE_KB, STYLES_KB, WHOLE_KB = 60, 12, 430
@@ -21,8 +23,9 @@ MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|dangerouslySetInnerHTML|srcdoc"
     r"|DOMParser|\beval\(|new Function|setTimeout\(\s*[\"'`]|javascript:"
 )
-FETCHES = {"core/api.js", "core/hub.js"}
-"""The modules that ask the server: all others go through the first; the worker of live updates has its own."""
+FETCHES = {"core/api.js", "core/hub.js", "early.js"}
+"""The scripts that ask the server: all others go through the first; the worker of live updates has its own, and
+`early.js` asks before there is a module."""
 
 
 def name_of(path: Path) -> str:
@@ -86,7 +89,7 @@ def test_a_fault_is_seen(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_module_is_dead_and_no_folder_crowded() -> None:
-    used = reached(APP / "main.js", lazily=True) | {APP / "core/worker.js"}
+    used = reached(APP / "main.js", lazily=True) | {APP / "core/worker.js", APP / "early.js"}
     folders = {folder: len(list(folder.glob("*.js"))) for folder in {path.parent for path in MODULES}}
 
     assert sorted(name_of(path) for path in set(MODULES) - used) == []
@@ -94,7 +97,9 @@ def test_no_module_is_dead_and_no_folder_crowded() -> None:
 
 
 def test_the_first_page_and_the_whole_stay_within_their_budgets() -> None:
-    first = reached(APP / "main.js", lazily=False) | reached(APP / "pages/overview.js", lazily=False)
+    first = (
+        {APP / "early.js"} | reached(APP / "main.js", lazily=False) | reached(APP / "pages/overview.js", lazily=False)
+    )
     every = reached(APP / "main.js", lazily=True)
 
     assert not {path.name for path in first} & {"codemirror.js", "xterm.js", "uplot.js"}
@@ -103,10 +108,27 @@ def test_the_first_page_and_the_whole_stay_within_their_budgets() -> None:
     assert zipped(every) <= WHOLE_KB
 
 
-def test_the_shell_loads_what_the_first_page_needs_at_once_and_holds_no_script() -> None:
-    text = (UI / "index.html").read_text()
-    named = set(re.findall(r"\{\{assets\}\}/([^\"]+)", text))
-    needed = {path.relative_to(UI).as_posix() for path in reached(APP / "main.js", lazily=False)}
+ROUTES = re.findall(r'pattern: "([^"]*)".*? page: "(\w+)"', (APP / "routes.js").read_text())
 
-    assert named == needed | {"app.css", "icon.svg"}
+
+def test_the_shell_holds_no_script_and_names_the_first_files() -> None:
+    text = (UI / "index.html").read_text()
+
+    assert set(re.findall(r"\{\{assets\}\}/([^\"]+)", text)) == {"app/early.js", "app/main.js", "app.css", "icon.svg"}
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|style=|https?://", text)
+
+
+@pytest.mark.parametrize(("pattern", "page"), ROUTES)
+def test_the_shell_names_all_modules_of_a_page_at_once(pattern: str, page: str) -> None:
+    path = re.sub(r"[:*](\w+)", r"some-\1", pattern)
+    named = [UI / name for name in re.findall(r'modulepreload" href="/ui/a/\w+/([^"]+)"', PAGES.shell(path, ""))]
+    shown = [
+        name for name in named if re.search(rf"^export (?:async )?(?:function|const) {page}\b", name.read_text(), re.M)
+    ]
+
+    assert len(shown) == 1, f"the module of {page}"
+    assert set(named) == reached(APP / "main.js", lazily=False) | reached(shown[0], lazily=False)
+
+
+def test_an_unknown_page_needs_the_frame_alone() -> None:
+    assert {UI / name for name in PAGES.modules.of_path("no/such/page")} == reached(APP / "main.js", lazily=False)

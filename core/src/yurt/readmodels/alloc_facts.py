@@ -41,10 +41,7 @@ def alloc_status(alloc: Allocation) -> str:
 
 def is_restarting(alloc: Allocation) -> bool:
     """A task has failed, or ended, and waits to be started again."""
-    for state in alloc.task_states.values():  # A loop: lists ask this of each of 100,000 allocations.
-        if state.state == status.TASK_PENDING and state.restarts:
-            return True
-    return False
+    return any(state.state == status.TASK_PENDING and state.restarts for state in alloc.task_states.values())
 
 
 def healthy(alloc: Allocation) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from heapq import nlargest, nsmallest
+from operator import attrgetter
 from typing import Any, Final
 
 from yurt.readmodels import job_status, node_facts
@@ -37,22 +38,21 @@ Wire = dict[str, Any]
 def jobs_part(jobs: Iterable[JobFacts]) -> Wire:
     """The overview's part on jobs."""
     listed = list(jobs)
+    active = [job for job in listed if not job.is_stopped]
     return {
         "Jobs": {
             "Total": len(listed),
-            "Statuses": dict(Counter(job.status for job in listed)),
-            "Types": dict(Counter(job.type for job in listed)),
-            "Namespaces": dict(Counter(job.namespace for job in listed)),
+            "Statuses": dict(Counter(map(attrgetter("status"), listed))),
+            "Types": dict(Counter(map(attrgetter("type"), listed))),
+            "Namespaces": dict(Counter(map(attrgetter("namespace"), listed))),
         },
-        "Allocations": {
-            name: sum(getattr(job, field) for job in listed if not job.is_stopped) for name, field in _COUNTS.items()
-        },
+        "Allocations": {name: sum(map(attrgetter(field), active)) for name, field in _COUNTS.items()},
         "Recent": [
             {
                 "Namespace": job.namespace, "ID": job.id, "Status": job.status, "Version": job.version,
                 "SubmitTime": job.submit_time,
             }
-            for job in nlargest(RECENT_MAX, listed, key=lambda job: (job.submit_time, job.namespace, job.id))
+            for job in nlargest(RECENT_MAX, listed, key=attrgetter("submit_time", "namespace", "id"))
         ],
     }  # fmt: skip
 
@@ -64,7 +64,7 @@ def nodes_part(nodes: Iterable[NodeFacts]) -> Wire:
     for node in listed:
         pools.setdefault(node.pool, []).append(node)
     return {
-        "Nodes": {"Total": len(listed), "Statuses": dict(Counter(node.status for node in listed))},
+        "Nodes": {"Total": len(listed), "Statuses": dict(Counter(map(attrgetter("status"), listed)))},
         "Pools": [_pool(name, pools[name]) for name in sorted(pools)],
     }
 
@@ -72,7 +72,7 @@ def nodes_part(nodes: Iterable[NodeFacts]) -> Wire:
 def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
     """The capacity of the nodes that are not down, and the amounts booked on them."""
     up = [node for node in nodes if node.node_status != NODE_DOWN]
-    sums = {wire: sum(getattr(node, field) for node in up) for wire, field in _SUMS.items()}
+    sums = {wire: sum(map(attrgetter(field), up)) for wire, field in _SUMS.items()}
     return {
         "Name": name, "Nodes": len(nodes), "Ready": sum(node.status == node_facts.READY for node in nodes), **sums,
     }  # fmt: skip
@@ -80,15 +80,14 @@ def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
 
 def attention(jobs: Iterable[JobFacts], nodes: Iterable[NodeFacts]) -> Wire:
     """The most urgent problems, and how many more there are."""
-    found = [(rank, wire) for job in jobs if (rank := _rank_of_job(job)) is not None for wire in (_job_wire(job),)]
+    found: list[tuple[int, Wire]] = []
+    for job in jobs:
+        if job.status in _URGENT or job.needs_promotion:
+            found.append((_URGENT.get(job.status, _PROMOTION), _job_wire(job)))
     for node in nodes:
         found += [(rank, _node_wire(node, reason)) for rank, reason in _problems(node)]
     first = nsmallest(ATTENTION_MAX, found, key=lambda each: (each[0], -each[1]["Since"], each[1]["ID"]))
     return {"Attention": [wire for _, wire in first], "AttentionOmitted": len(found) - len(first)}
-
-
-def _rank_of_job(job: JobFacts) -> int | None:
-    return _PROMOTION if job.needs_promotion and job.status not in _URGENT else _URGENT.get(job.status)
 
 
 def _job_wire(job: JobFacts) -> Wire:

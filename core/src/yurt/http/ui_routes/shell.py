@@ -2,7 +2,8 @@
 
 Every path below `/ui` answers the same page, whose scripts read the path. Files have the hash of all of them in their
 address: they may be kept for ever, and a page never mixes files of two versions. They are compressed once, when they
-are asked for first.
+are asked for first. The shell names the modules of the page that the path leads to, so that a browser asks for all of
+them at once.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.routes import AGENT
+from yurt.http.ui_routes.modules import ModuleGraph
 from yurt.server.views.acl import AuthMethodRows
 
 FOLDER: Final = Path(yurt.__file__).parent / "ui"
 INDEX: Final = "index.html"
 ASSETS: Final = "{{assets}}"
 NONCE: Final = "{{nonce}}"
+MODULES: Final = "{{modules}}"
+SCRIPT: Final = ".js"
+VENDOR: Final = "vendor/"
 EXEC: Final = "/ui/exec"
 """The page of terminals: the terminal makes style elements, which carry the nonce of the answer."""
 HASH_DIGITS: Final = 16
@@ -51,10 +56,14 @@ class PageFiles:
         self._folder = folder
         found = [each for each in folder.rglob("*") if each.suffix in TYPES and each.is_file()]
         self._paths = {each.relative_to(folder).as_posix(): each for each in sorted(found)}
-        digest = hashlib.sha256()
+        digest, texts = hashlib.sha256(), dict[str, str]()
         for name, path in self._paths.items():
-            digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+            content = path.read_bytes()
+            digest.update(f"{name}\0".encode() + hashlib.sha256(content).digest())
+            if name.endswith(SCRIPT):
+                texts[name] = "" if name.startswith(VENDOR) else content.decode()
         self.hash = digest.hexdigest()[:HASH_DIGITS]
+        self.modules = ModuleGraph(texts)
         self.index = (folder / INDEX).read_text() if (folder / INDEX).is_file() else ""
         """The shell; "" where the package was installed without the pages."""
         self._known: dict[str, File] = {}
@@ -62,6 +71,16 @@ class PageFiles:
     def names(self) -> list[str]:
         """The paths of all files."""
         return list(self._paths)
+
+    def shell(self, path: str, nonce: str) -> str:
+        """The shell for a path below `/ui/`."""
+        folder = f"/ui/a/{self.hash}"
+        links = (f'<link rel="modulepreload" href="{folder}/{name}">' for name in self.modules.of_path(path))
+        return self.index.replace(MODULES, "\n".join(links)).replace(ASSETS, folder).replace(NONCE, nonce)
+
+    def known(self, name: str) -> File | None:
+        """A file that was asked for before, without waiting for the disk."""
+        return self._known.get(name)
 
     def find(self, name: str) -> File | None:
         """A file by its path; None for any other path."""
@@ -115,7 +134,7 @@ async def shell(call: Call) -> web.Response:
         raise web.HTTPTemporaryRedirect("/ui/plain/")
     path = call.request.path
     nonce = call.context.env.uuid().replace("-", "") if path == EXEC or path.startswith(f"{EXEC}/") else ""
-    text = files.index.replace(ASSETS, f"/ui/a/{files.hash}").replace(NONCE, nonce)
+    text = files.shell(call.part("path"), nonce)
     headers = headers_of_pages(nonce) | {hdrs.CACHE_CONTROL: "no-cache"}
     return web.Response(text=text, content_type="text/html", headers=headers)
 
@@ -126,7 +145,8 @@ async def file(call: Call) -> web.Response:
     files = await files_of(call)
     found = None
     if call.part("hash") == files.hash:
-        found = await call.context.env.in_thread(partial(files.find, call.part("path")))
+        path = call.part("path")
+        found = files.known(path) or await call.context.env.in_thread(partial(files.find, path))
     if found is None:
         raise Refused(404, "The pages have no such file; reload the page if the agent was updated")
     headers = headers_of_pages() | {hdrs.CACHE_CONTROL: "public, max-age=31536000, immutable"}

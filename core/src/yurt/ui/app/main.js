@@ -3,11 +3,12 @@ import { html, render } from "../vendor/preact.js";
 import { startClock } from "./core/clock.js";
 import { startKeys } from "./core/keys.js";
 import { startLive } from "./core/live.js";
-import { startRouter } from "./core/router.js";
+import { place, startRouter } from "./core/router.js";
 import { startSession } from "./core/session.js";
 import { startTheme } from "./core/settings.js";
 import { startWidth } from "./core/width.js";
 import { Failure } from "./parts/page.js";
+import { loadPage, routeOf } from "./routes.js";
 import { Shell } from "./shell.js";
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
@@ -19,8 +20,10 @@ async function start() {
   startKeys();
   startClock();
   startLive();
+  const first = routeOf(place.peek().path)?.route;
   try {
-    await startSession();
+    // A page that cannot be loaded says so in the shell.
+    await Promise.all([startSession(), first && loadPage(first).catch(() => {})]);
   } catch (error) {
     root.replaceChildren();
     render(html`<main class="alone"><${Failure} error=${error} retry=${() => location.reload()} /></main>`, root);

@@ -1,5 +1,7 @@
 /** The pages: pattern, title, and the module that is loaded when the page is first shown. The first match counts. */
 
+import { match } from "./core/router.js";
+
 /** @typedef {{pattern: string, load: () => Promise<any>, page: string, section?: string}} Route */
 
 const jobs = () => import("./pages/jobs.js");
@@ -52,6 +54,26 @@ export const ROUTES = [
   { pattern: "settings", load: () => import("./pages/settings.js"), page: "Settings", section: "settings" },
   { pattern: "sign-in", load: () => import("./pages/sign_in.js"), page: "SignIn", section: "" },
 ];
+
+/** @returns {{route: Route, parts: Record<string, string>}|null} */
+export function routeOf(path) {
+  for (const route of ROUTES) {
+    const parts = match(route.pattern, path);
+    if (parts) return { route, parts };
+  }
+  return null;
+}
+
+/** Modules of pages that were loaded, by how they are loaded. @type {Map<Route["load"], any>} */
+const modules = new Map();
+
+/** The module of a page if it was loaded before. @param {Route} route */
+export const loaded = (route) => modules.get(route.load);
+
+/** @param {Route} route */
+export async function loadPage(route) {
+  modules.set(route.load, await route.load());
+}
 
 /** The menu: section, label, address, second key after `g`, and the right without which it is not shown. */
 export const MENU = [

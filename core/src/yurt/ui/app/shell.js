@@ -1,28 +1,19 @@
 /** What surrounds every page: the menu, the search, the state of the connection, who is signed in; and a page's own error. */
-import { html, signal, useEffect, useErrorBoundary, useState } from "../vendor/preact.js";
+import { html, signal, useEffect, useErrorBoundary, useLayoutEffect, useState } from "../vendor/preact.js";
 import { connection, get, region } from "./core/api.js";
 import { plain } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
 import { liveState } from "./core/live.js";
-import { go, href, match, place } from "./core/router.js";
+import { go, href, place } from "./core/router.js";
 import { chooseRegion, config, may, session } from "./core/session.js";
 import { choose, settings } from "./core/settings.js";
 import { Dialogs } from "./parts/dialog.js";
 import { Toasts } from "./parts/toast.js";
-import { MENU, ROUTES } from "./routes.js";
+import { loadPage, loaded, MENU, routeOf } from "./routes.js";
 
 /** Whether the menu is open on a small window. */
 const menuOpen = signal(false);
 const THEMES = { system: "light", light: "dark", dark: "system" };
-
-/** @returns {{route: import("./routes.js").Route, parts: Record<string, string>}|null} */
-export function routeOf(path) {
-  for (const route of ROUTES) {
-    const parts = match(route.pattern, path);
-    if (parts) return { route, parts };
-  }
-  return null;
-}
 
 function Menu({ section }) {
   return html`
@@ -115,21 +106,22 @@ const Missing = () => html`
 `;
 
 function Page({ found }) {
-  const [module, setModule] = useState(/** @type {any} */ (null));
+  const { route, parts } = found;
+  const [, setArrived] = useState(/** @type {any} */ (null));
   const [failure, setFailure] = useState(/** @type {any} */ (null));
   const [error, reset] = useErrorBoundary();
-  const { route, parts } = found;
-  useEffect(() => {
+  useLayoutEffect(() => {
+    if (loaded(route)) return;
     let current = true;
-    route.load().then(
-      (loaded) => current && setModule({ loaded, page: route.page }),
+    loadPage(route).then(
+      () => current && setArrived(route),
       (problem) => current && setFailure(problem),
     );
     return () => (current = false);
   }, [route]);
   if (error || failure) return html`<${Broken} error=${error ?? failure} reset=${() => (failure ? location.reload() : reset())} />`;
-  if (module?.page !== route.page) return html`<p class="loading" role="status">Loading…</p>`;
-  const Shown = module.loaded[route.page];
+  const Shown = loaded(route)?.[route.page];
+  if (!Shown) return html`<p class="loading" role="status">Loading…</p>`;
   return html`<${Shown} ...${parts} />`;
 }
 

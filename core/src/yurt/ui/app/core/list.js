@@ -5,7 +5,7 @@
  * Rows change in place, come in where the order puts them, and go. After a resync mark the rows shown are read again. The counts
  * beside filters (facets) follow at most every `FACETS_MS`.
  */
-import { useCallback, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { useCallback, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { call, isAbort } from "./api.js";
 import { onChange } from "./live.js";
 
@@ -102,7 +102,7 @@ export function useList({ kind, query, fields, facets = [], sort }) {
     [key],
   );
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const controller = new AbortController();
     let stop = () => {};
     let timer = /** @type {any} */ (0);
@@ -141,7 +141,7 @@ export function useList({ kind, query, fields, facets = [], sort }) {
       setState({ rows: now.rows, total: now.total, facets: data.Facets ?? {}, error: null, loading: false });
       stop = onChange(viewOf(kind, query, fields), take, data.Index);
     };
-    setState((before) => ({ ...before, loading: true }));
+    setState((before) => (before.loading ? before : { ...before, loading: true }));
     start().catch((error) => isAbort(error) || setState((before) => ({ ...before, error, loading: false })));
     return () => {
       controller.abort();

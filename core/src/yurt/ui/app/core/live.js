@@ -8,37 +8,53 @@
  */
 import { signal } from "../../vendor/preact.js";
 import { region } from "./api.js";
-import { Hub } from "./hub.js";
-import { trustedWorkerUrl } from "./trusted.js";
+
+/** The hub is made when the browser is idle, and at the latest after this time. */
+const CONNECT_MS = 1000;
 
 /** "live", "paused" or "reconnecting". */
 export const liveState = signal("paused");
 /** @type {Map<string, (update: any) => void>} */
 const listeners = new Map();
 let last = 0;
-/** @type {(wish: import("./hub.js").Wish) => void} */
-let wish = () => {};
+/** What the hub is told once it is there. @type {import("./hub.js").Wish[]} */
+const early = [];
+let isAsked = false;
+
+/** Tell the hub; the first wish has it made. @param {import("./hub.js").Wish} message */
+let wish = (message) => {
+  early.push(message);
+  if (isAsked || message.hidden !== undefined) return;
+  isAsked = true;
+  if ("requestIdleCallback" in window) requestIdleCallback(connect, { timeout: CONNECT_MS });
+  else setTimeout(connect, 0);
+};
 
 function receive(message) {
   if (message.state) liveState.value = message.state;
   if (message.id) listeners.get(message.id)?.(message.update);
 }
 
-/** Connect to the hub; called once. */
-export function startLive() {
+/** Connect to the hub: a shared worker costs the browser a process, so first rows come before it. */
+async function connect() {
   if ("SharedWorker" in window) {
+    const { trustedWorkerUrl } = await import("./trusted.js");
     const worker = new SharedWorker(/** @type {any} */ (trustedWorkerUrl()), { type: "module", name: "yurt-live" });
     worker.port.onmessage = (event) => receive(event.data);
     worker.port.start();
     wish = (message) => worker.port.postMessage(message);
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
   } else {
+    const { Hub } = await import("./hub.js");
     const hub = new Hub();
     hub.add("page", receive);
     wish = (message) => hub.receive("page", message);
   }
-  document.addEventListener("visibilitychange", () => wish({ hidden: document.hidden }));
+  for (const message of early.splice(0)) wish(message);
 }
+
+/** Tell the hub whether the page is in sight; called once. */
+export const startLive = () => document.addEventListener("visibilitychange", () => wish({ hidden: document.hidden }));
 
 /** Calls `listener` with each update of a view, until the returned function is called. `index`: that of the list read before. */
 export function onChange(view, listener, index = 0) {

@@ -4,7 +4,7 @@
  * `useData` asks again on change notices of the one live stream (`live.js`), at most once a second, so that a page costs
  * nothing while nothing changes. An error keeps the data that was there before beside it.
  */
-import { useCallback, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { isAbort } from "./api.js";
 import { onChange } from "./live.js";
 
@@ -23,8 +23,13 @@ export function useData(load, inputs, topics = []) {
   latest.current = load;
   const reload = useCallback(() => setTurn((before) => before + 1), []);
 
-  useEffect(() => setState({ data: undefined, error: null, loading: true }), inputs);
-  useEffect(() => {
+  const isFirst = useRef(true);
+  useLayoutEffect(() => {
+    if (!isFirst.current) setState({ data: undefined, error: null, loading: true });
+    isFirst.current = false;
+  }, inputs);
+  // Before the browser draws, which takes longer than to ask.
+  useLayoutEffect(() => {
     const controller = new AbortController();
     latest.current(controller.signal).then(
       (data) => controller.signal.aborted || setState({ data, error: null, loading: false }),

@@ -58,6 +58,9 @@ export function href(parts, params = {}) {
   return `${BASE}/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
+/** The page of a job. @param {{ID: string, Namespace?: string}} row */
+export const jobHref = (row) => href(["jobs", row.ID], { namespace: row.Namespace === "default" ? "" : row.Namespace });
+
 /** @param {string} pattern @returns {Record<string, string>|null} the parts of a path that the pattern names. */
 export function match(pattern, path) {
   const wanted = pattern.split("/").filter(Boolean);

@@ -4,7 +4,7 @@ import { get, put, remove, segment } from "../core/api.js";
 import { command, count, plain, plural } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { useList } from "../core/list.js";
-import { go, href, place, query, setQuery } from "../core/router.js";
+import { go, href, jobHref, place, query, setQuery } from "../core/router.js";
 import { missing } from "../core/session.js";
 import { choose, settings } from "../core/settings.js";
 import { ask } from "../parts/action.js";
@@ -47,8 +47,6 @@ const FIELDS = [
   "ParentID",
 ];
 const EXAMPLE = 'Words, or an expression: Type == "service" and Waiting != 0';
-
-export const jobHref = (row) => href(["jobs", row.ID], { namespace: row.Namespace === "default" ? "" : row.Namespace });
 
 /** The columns of lists of jobs. @type {import("../parts/table.js").Column[]} */
 export const JOB_COLUMNS = [

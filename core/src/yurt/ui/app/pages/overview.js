@@ -4,11 +4,10 @@ import { get } from "../core/api.js";
 import { count, mebibytes, plain } from "../core/format.js";
 import { useData } from "../core/load.js";
 import { onChange } from "../core/live.js";
-import { href } from "../core/router.js";
+import { href, jobHref } from "../core/router.js";
 import { may } from "../core/session.js";
 import { Empty, Heading, Loaded, Section, When } from "../parts/page.js";
 import { Meter, Status } from "../parts/status.js";
-import { jobHref } from "./jobs.js";
 
 const ORDER = ["failed", "degraded", "waiting", "deploying", "starting", "running", "complete", "scheduled", "scaled-down", "stopped"];
 
@@ -71,10 +70,12 @@ function Pool({ pool }) {
 export function Overview() {
   const state = useData((signal) => get("/v1/yurt/overview", { namespace: "*" }, { signal }), []);
   const [live, setLive] = useState(/** @type {any} */ (null));
-  useEffect(
-    () => onChange({ Kind: "overview", Namespace: "*" }, (update) => (update.Overview ? setLive(update.Overview) : state.reload())),
-    [],
-  );
+  const index = state.data?.Index; // Updates follow what was read, so that nothing is read twice.
+  useEffect(() => {
+    if (index === undefined) return;
+    const take = (update) => (update.Overview ? setLive(update.Overview) : state.reload());
+    return onChange({ Kind: "overview", Namespace: "*" }, take, index);
+  }, [index !== undefined]);
   return html`
     <${Heading} title="Overview"><div class="actions"><a class="button" href=${href(["jobs", "run"])}>Run a job</a></div><//>
     <${Loaded} state=${state}>${(/** @type {any} */ read) => html`<${Figures} data=${live && live.Index >= read.Index ? live : read} />`}

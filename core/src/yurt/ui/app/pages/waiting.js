@@ -8,11 +8,10 @@ import { count, plain, plural } from "../core/format.js";
 import { useList } from "../core/list.js";
 import { useData } from "../core/load.js";
 import { useQueues } from "../core/queue.js";
-import { href, place, query, setQuery } from "../core/router.js";
+import { href, jobHref, place, query, setQuery } from "../core/router.js";
 import { Chips, Facets, SearchBox, textQuery, whereOf } from "../parts/facets.js";
 import { Empty, Failure, Heading, Section, When } from "../parts/page.js";
 import { LocalTable, Table } from "../parts/table.js";
-import { jobHref } from "./jobs.js";
 
 const FACETS = /** @type {[string, string][]} */ ([
   ["Namespace", "Namespace"],

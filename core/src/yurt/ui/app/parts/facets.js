@@ -56,6 +56,8 @@ export function Chips({ facets }) {
 }
 
 let timer = /** @type {any} */ (0);
+let asked = 0;
+/** The shortest time between two questions to the server while somebody types; the first letter is asked for at once. */
 const TYPED_MS = 60;
 
 /** The search and filter box of a server's list: words, or an expression where the text has an operator. */
@@ -65,7 +67,13 @@ export function SearchBox({ label, hint = "" }) {
     <input type="search" id="list-search" aria-label=${label} placeholder=${label} title=${hint} value=${text} onInput=${(event) => {
       clearTimeout(timer);
       const value = event.target.value;
-      timer = setTimeout(() => setQuery({ q: value }), TYPED_MS);
+      const ask = () => {
+        asked = performance.now();
+        setQuery({ q: value });
+      };
+      const wait = asked + TYPED_MS - performance.now();
+      if (wait > 0) timer = setTimeout(ask, wait);
+      else ask();
     }} />
   `;
 }

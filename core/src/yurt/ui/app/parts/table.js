@@ -78,21 +78,49 @@ function Head({ columns, sort, onSort, selectAll, allSelected }) {
   `;
 }
 
-function Row({ row, at, columns, href, current, selected, onSelect, onFocus }) {
+/** @param {{row: any, at: number, columns: Column[], current: boolean, selected: boolean|undefined, table: {current: any}}} props */
+function Row({ row, at, columns, current, selected, table }) {
+  const href = row && table.current.href?.(row);
   const open = (event) => {
     if (event.target.closest("a, button, input, label") || !href || getSelection()?.toString()) return;
     go(href);
   };
   return html`
     <div role="row" class=${`row ${current ? "current" : ""} ${href ? "opens" : ""}`} aria-rowindex=${at + 2}
-      aria-selected=${onSelect ? selected : undefined}
-      tabindex=${current ? 0 : -1} onClick=${open} onFocus=${onFocus}>
-      ${onSelect && html`
-        <div role="cell" class="pick"><input type="checkbox" aria-label="Select row" checked=${selected} onChange=${onSelect} /></div>`}
+      aria-selected=${selected} style=${{ top: `${at * ROW_HEIGHT}px` }}
+      tabindex=${current ? 0 : -1} onClick=${open} onFocus=${() => row && table.current.setKey(table.current.keyOf(row))}>
+      ${selected !== undefined && html`
+        <div role="cell" class="pick"><input type="checkbox" aria-label="Select row" checked=${selected}
+          onChange=${() => table.current.toggle(row)} /></div>`}
       ${columns.map(
         (column) => html`<div key=${column.id} role="cell" class=${column.number ? "number" : ""}>${row ? column.cell(row) : "…"}</div>`)}
     </div>
   `;
+}
+
+/**
+ * The rows in sight. A row that is shown as before is the same object as before, so that neither the framework nor the browser
+ * looks at it again: while the reader scrolls, a frame costs the rows that come into sight, not all.
+ */
+function useRows(rows, [first, last], columns, at, selection, table) {
+  const before = useRef(/** @type {{columns: any, shown: Map<any, any>}} */ ({ columns: null, shown: new Map() }));
+  const kept = before.current.columns === columns ? before.current.shown : new Map();
+  const shown = new Map();
+  for (let index = first; index < last; index += 1) {
+    const row = rows[index];
+    const found = row ? table.current.keyOf(row) : index;
+    const key = shown.has(found) ? `${found}\n${index}` : found;
+    const current = index === at || (at < 0 && index === first);
+    const selected = row && selection ? selection.has(found) : undefined;
+    const known = kept.get(key);
+    const same = known && known.row === row && known.index === index && known.current === current && known.selected === selected;
+    const node = same
+      ? known.node
+      : html`<${Row} key=${key} row=${row} at=${index} columns=${columns} current=${current} selected=${selected} table=${table} />`;
+    shown.set(key, same ? known : { row, index, current, selected, node });
+  }
+  before.current = { columns, shown };
+  return [...shown.values()].map((each) => each.node);
 }
 
 /** The movement of the current row by keys. */
@@ -144,7 +172,10 @@ function useCurrent(rows, keyOf, hrefOf, toggle, main) {
 export function Table(props) {
   const { label, rows, keyOf, href, sort = "", onSort = () => {}, ensure, selection, select, main = false } = props;
   const total = Math.max(rows.length, props.total ?? 0);
-  const columns = props.columns.filter((column) => !column.from || width.value.includes(column.from));
+  const columns = useMemo(
+    () => props.columns.filter((column) => !column.from || width.value.includes(column.from)),
+    [props.columns, width.value],
+  );
   const toggle =
     select &&
     ((row) => {
@@ -154,6 +185,9 @@ export function Table(props) {
     });
   const { at, body, setKey } = useCurrent(rows, keyOf, href, toggle, main);
   const [first, last] = useWindow(total, body);
+  const table = useRef(/** @type {any} */ ({}));
+  table.current = { keyOf, href, toggle, setKey };
+  const shown = useRows(rows, [first, last], columns, at, select && (selection ?? new Set()), table);
   useEffect(() => ensure?.(last), [last, rows.length]);
   if (!total) return props.empty ?? html`<p class="empty">Nothing here.</p>`;
   const narrow = !width.value.includes("md");
@@ -161,21 +195,10 @@ export function Table(props) {
   const grid = [select ? "1.5rem" : "", ...sizes].filter(Boolean).join(" ");
   const all = Boolean(selection?.size) && selection?.size === rows.length;
   const selectAll = select && (() => select(all ? new Set() : new Set(rows.map(keyOf))));
-  const shown = Array.from({ length: Math.max(0, last - first) }, (_, offset) => first + offset);
   return html`
     <div class="table" role="table" aria-label=${label} aria-rowcount=${total + 1} style=${{ "--grid": grid }}>
       <${Head} columns=${columns} sort=${sort} onSort=${onSort} selectAll=${selectAll} allSelected=${all} />
-      <div role="rowgroup" class="table-body" ref=${body} style=${{ height: `${total * ROW_HEIGHT}px` }}>
-        <div role="presentation" style=${{ transform: `translateY(${first * ROW_HEIGHT}px)` }}>
-          ${shown.map((index) => {
-            const row = rows[index];
-            return html`<${Row} key=${row ? keyOf(row) : index} row=${row} at=${index} columns=${columns} href=${row && href?.(row)}
-              current=${index === at || (at < 0 && index === first)}
-              selected=${row && selection?.has(keyOf(row))} onSelect=${toggle && row && (() => toggle(row))}
-                onFocus=${() => row && setKey(keyOf(row))} />`;
-          })}
-        </div>
-      </div>
+      <div role="rowgroup" class="table-body" ref=${body} style=${{ height: `${total * ROW_HEIGHT}px` }}>${shown}</div>
     </div>
   `;
 }
