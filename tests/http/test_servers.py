@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from yurt.http.cluster import Joined
+from yurt.sdk.value import replace
 from yurt.structs.member import FAILED, LEFT
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.http_api import Api, serving
@@ -45,6 +46,18 @@ async def test_members_are_shown_as_nomad_shows_them(api: Api) -> None:
         "raft_vsn": "3", "region": "global", "role": "nomad", "rpc_addr": "srv2", "vsn": "1",
         "yurt": "0.1.0",
     }  # fmt: skip
+
+
+async def test_a_certificate_that_ends_is_a_tag_and_a_problem_of_the_overview(api: Api, cluster: FakeCluster) -> None:
+    ends = int(api.server.replica.env.now()) // 1_000_000_000 + 86_400
+    far, server, gone, own = MEMBERS
+    told = {"certificate_ends": ends, "authority_ends": ends * 2}
+    cluster.fixed = (replace(far, **told), replace(server, **told), replace(gone, **told), own)
+    tags = (await api.get("/v1/agent/members")).json["Members"][1]["Tags"]
+    assert (tags["certificate_ends"], tags["authority_ends"]) == (str(ends), str(ends * 2))
+
+    found = (await api.get("/v1/yurt/overview?namespace=*")).json["Attention"]
+    assert [(each["Kind"], each["ID"], each["Status"]) for each in found] == [("server", "srv2.global", "expiring")]
 
 
 async def test_the_agent_knows_regions_peers_and_counts(api: Api) -> None:

@@ -32,7 +32,7 @@ from yurt.agent.reload import PluginReloader
 from yurt.agent.telemetry.settings import sink_settings, trace_settings
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
-from yurt.client.config import AddedHooks
+from yurt.client.config import AddedHooks, ClientConfig
 from yurt.client.fingerprint.exclusion import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
@@ -325,7 +325,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             learn_servers=servers.learn if servers is not None else ignored,
             task_api=task_sockets.serve,
         )
-        settings = replace(client_config(config, data), template_providers=loaded.providers, added=added_by(loaded))
+        settings = with_added(client_config(config, data), loaded, tls, env)
         client = Client(settings, env, surroundings)
         if server is not None:
             server.clients.node_ports.attach(identity.node_id, client.calls)
@@ -431,13 +431,23 @@ def _let_servers_decide(
     app[RIGHTS] = authority
 
 
-def added_by(loaded: LoadedPlugins) -> AddedHooks:
-    """What packages add to the client besides drivers, device plugins and template providers."""
+def with_added(settings: ClientConfig, loaded: LoadedPlugins, tls: TlsSettings, env: Env) -> ClientConfig:
+    """The client's settings with the additions of packages and of the agent."""
+    return replace(settings, template_providers=loaded.providers, added=added_by(loaded, tls, env))
+
+
+def added_by(loaded: LoadedPlugins, tls: TlsSettings, env: Env) -> AddedHooks:
+    """What packages and the agent add to the client besides drivers, device plugins and template providers."""
+    fingerprints = dict(loaded.fingerprints)
+    if tls.is_used:
+        from yurt.agent.tls_expiry import NAME, TlsFingerprint  # Most agents of one machine have no certificate.
+
+        fingerprints[NAME] = TlsFingerprint(tls, env)
     return AddedHooks(
         task=loaded.task_hooks,
         alloc=loaded.alloc_hooks,
         service_providers=loaded.service_providers,
-        fingerprints=loaded.fingerprints,
+        fingerprints=fingerprints,
         getters=loaded.artifact_getters,
     )
 

@@ -91,7 +91,7 @@ NODES: Final = RowKind[NodeFacts](
         DrainDeadline="drain_deadline", Address="address", OS="os", Arch="arch", Drivers="drivers",
         UnhealthyDrivers="unhealthy_drivers", HostVolumes="host_volumes", LastEvent="last_event",
         LastEventTime="last_event_time", StatusUpdatedAt="status_updated_at", CreateIndex="create_index",
-        ModifyIndex="modify_index",
+        ModifyIndex="modify_index", CertificateEnds="certificate_ends", AuthorityEnds="authority_ends",
     ),
     defaults=_names(
         "ID Name Status Pool Datacenter Class Allocations CPU CPUUsed MemoryMB MemoryUsedMB DiskMB DiskUsedMB Cards "

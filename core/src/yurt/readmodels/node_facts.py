@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, NOTHING, Booked, bookings, capacity_mb, instance_key, parted
@@ -17,6 +18,9 @@ from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
 READY: Final = "ready"
 DRAINING: Final = "draining"
 UNHEALTHY: Final = "unhealthy"
+CERTIFICATE_ENDS: Final = "unique.tls.certificate_ends"
+AUTHORITY_ENDS: Final = "unique.tls.authority_ends"
+"""Attributes of nodes whose agents have certificates."""
 
 STATUSES: Final = (
     status.NODE_DOWN, status.NODE_DISCONNECTED, UNHEALTHY, DRAINING, status.INELIGIBLE, status.NODE_INIT, READY,
@@ -63,6 +67,10 @@ class NodeFacts(Value):
     last_event: str = ""
     last_event_time: int = 0
     status_updated_at: int = 0
+    certificate_ends: int = 0
+    """When the certificate of its agent ends, in seconds since 1970; 0 without TLS."""
+    authority_ends: int = 0
+    """When the certificate of the agent's authority does."""
     create_index: int = 0
     modify_index: int = 0
     meta: Mapping[str, str] = no_entries()
@@ -118,9 +126,19 @@ def node_facts(state: Snapshot, node: Node) -> NodeFacts:
         unhealthy_drivers=tuple(sorted(n for n, info in node.drivers.items() if info.detected and not info.healthy)),
         host_volumes=tuple(sorted(node.host_volumes)), last_event="" if event is None else event.message,
         last_event_time=0 if event is None else event.timestamp, status_updated_at=node.status_updated_at,
+        certificate_ends=_seconds(node.attributes.get(CERTIFICATE_ENDS, "")),
+        authority_ends=_seconds(node.attributes.get(AUTHORITY_ENDS, "")),
         create_index=node.create_index, modify_index=node.modify_index, meta=node.meta, attributes=node.attributes,
         searched="\0".join((node.id, node.name, node.node_pool, node.datacenter, node.node_class)).casefold(),
     )  # fmt: skip
+
+
+def _seconds(text: str) -> int:
+    """A time of an attribute in seconds since 1970; 0 for none, and for what is no time."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) if text else 0
+    except ValueError:
+        return 0
 
 
 def _instances(node: Node) -> Iterable[tuple[NodeDeviceResource, NodeDevice]]:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from heapq import nlargest, nsmallest
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from yurt.readmodels import job_status, node_facts
 from yurt.readmodels.job_facts import JobFacts
 from yurt.readmodels.node_facts import NodeFacts
+from yurt.structs.member import Member
 from yurt.structs.status import NODE_DISCONNECTED, NODE_DOWN
 
 ATTENTION_MAX: Final = 20
 RECENT_MAX: Final = 10
+ENDING_S: Final = 30 * 86_400
+"""A certificate that ends within this time is a problem."""
 FULL_PERCENT: Final = 95
 """From this part of its disk on, booked, a node is called full."""
 _URGENT: Final = {
     job_status.FAILED: 0, job_status.FAILING: 1, NODE_DOWN: 2, NODE_DISCONNECTED: 2, node_facts.UNHEALTHY: 3,
-    job_status.DEGRADED: 4, job_status.WAITING: 5,
+    job_status.DEGRADED: 4, job_status.WAITING: 5, "expired": 2, "expiring": 7,
 }  # fmt: skip
 _PROMOTION, _FULL, _CARDS = 6, 7, 3
 _SUMS: Final = {
@@ -78,7 +82,14 @@ def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
     }  # fmt: skip
 
 
-def attention(jobs: Iterable[JobFacts], nodes: Iterable[NodeFacts]) -> Wire:
+class Agents(NamedTuple):
+    """The servers, and the time by which certificates are judged."""
+
+    now_s: int = 0
+    servers: tuple[Member, ...] = ()
+
+
+def attention(jobs: Iterable[JobFacts], nodes: Sequence[NodeFacts], agents: Agents) -> Wire:
     """The most urgent problems, and how many more there are."""
     found: list[tuple[int, Wire]] = []
     for job in jobs:
@@ -86,6 +97,7 @@ def attention(jobs: Iterable[JobFacts], nodes: Iterable[NodeFacts]) -> Wire:
             found.append((_URGENT.get(job.status, _PROMOTION), _job_wire(job)))
     for node in nodes:
         found += [(rank, _node_wire(node, reason)) for rank, reason in _problems(node)]
+    found += _ending_certificates(nodes, agents)
     first = nsmallest(ATTENTION_MAX, found, key=lambda each: (each[0], -each[1]["Since"], each[1]["ID"]))
     return {"Attention": [wire for _, wire in first], "AttentionOmitted": len(found) - len(first)}
 
@@ -107,6 +119,36 @@ def _problems(node: NodeFacts) -> Iterable[tuple[int, str]]:
         yield _CARDS, f"{node.unhealthy_cards} of {node.cards} devices are unhealthy"
     if node.disk_mb and node.disk_used_mb * 100 >= node.disk_mb * FULL_PERCENT:
         yield _FULL, f"{node.disk_used_mb} of {node.disk_mb} MiB of disk are booked"
+
+
+def _ending_certificates(nodes: Iterable[NodeFacts], agents: Agents) -> Iterable[tuple[int, Wire]]:
+    """Certificates that end soon or have ended: of each agent, and of the authority once for all of them."""
+    authorities: list[int] = []
+    limit = agents.now_s + ENDING_S
+    for node in nodes:
+        if node.node_status == NODE_DOWN:
+            continue  # Its attributes are old, and it is a problem already.
+        if 0 < node.certificate_ends < limit:
+            yield _certificate("node", node.id, node.name, node.certificate_ends, agents.now_s)
+        if 0 < node.authority_ends < limit:
+            authorities.append(node.authority_ends)
+    for server in agents.servers:
+        if 0 < server.certificate_ends < limit:
+            yield _certificate("server", server.name, server.name, server.certificate_ends, agents.now_s)
+        if 0 < server.authority_ends < limit:
+            authorities.append(server.authority_ends)
+    if authorities:
+        yield _certificate("authority", "", f"of {len(authorities)} agents", min(authorities), agents.now_s)
+
+
+def _certificate(kind: str, id: str, name: str, ends_s: int, now_s: int) -> tuple[int, Wire]:
+    status, verb = ("expired", "ended") if ends_s <= now_s else ("expiring", "ends")
+    of = "the authority's certificate" if kind == "authority" else "the agent's certificate"
+    day = datetime.fromtimestamp(ends_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return _URGENT[status], {
+        "Kind": kind, "Namespace": "", "ID": id, "Name": name, "Status": status, "Reason": f"{of} {verb} {day}",
+        "Since": ends_s * 1_000_000_000,
+    }  # fmt: skip
 
 
 def _node_wire(node: NodeFacts, reason: str) -> Wire:

@@ -23,7 +23,8 @@ REASON_ATTRIBUTE: Final = "fingerprint."
 """The prefix of the attribute with the reason of a fingerprint's failure."""
 RESERVED: Final = frozenset({
     "artifact", "cgroup", "consul", "cpu", "device", "driver", "fingerprint", "hostname", "kernel", "memory", "network",
-    "nomad", "os", "platform", "plugin", "plugins", "service", "storage", "unique", "vault", "yurt",
+    "nomad", "os", "platform", "plugin", "plugins", "service", "storage", "tls", "unique",
+    "vault", "yurt",
 })  # fmt: skip
 """Names whose attributes are Yurt's own."""
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")

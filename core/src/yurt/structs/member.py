@@ -37,3 +37,7 @@ class Member(Value):
     has_data: bool = False
     has_tls: bool | None = None
     """Whether it speaks TLS to other agents (`tls { rpc }`); None from a version that does not say."""
+    certificate_ends: int = 0
+    """When its certificate ends, in seconds since 1970; 0 without TLS."""
+    authority_ends: int = 0
+    """When the certificate of its authority does."""

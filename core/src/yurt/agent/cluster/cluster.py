@@ -55,6 +55,7 @@ class ServerCluster:
         self._twins: tuple[str, ...] = ()
         self._config = config
         self._env = env
+        self._tls = tls
         self._security = ServerSecurity(tls)
         self._membership = Membership(own_member(config, engine, tls), env=env, applied_index=lambda: local.index)
         self._exchange = Exchange(self._membership, security=self._security, env=env)
@@ -142,6 +143,14 @@ class ServerCluster:
             group.create_task(self._exchange.run(), name="membership")
             group.create_task(self._joiner.run(), name="joins")
             group.create_task(self._run_etcd(), name="etcd")
+            if self._tls.is_used:
+                supervised(group, "ends of certificates", self._publish_certificate_ends())
+
+    async def _publish_certificate_ends(self) -> None:
+        from yurt.agent.tls_expiry import ends_over_time
+
+        async for ends in ends_over_time(self._tls, self._env):
+            self._membership.change_own(certificate_ends=ends.certificate, authority_ends=ends.authority)
 
     async def _run_etcd(self) -> None:
         if self._etcd is not None:

@@ -50,6 +50,8 @@ def member_row(member: Member) -> dict[str, Any]:
     }
     if member.expect:
         tags["expect"] = str(member.expect)
+    if member.certificate_ends:
+        tags |= {"certificate_ends": str(member.certificate_ends), "authority_ends": str(member.authority_ends)}
     if member.expect == 1:
         tags["bootstrap"] = "1"
     return {

@@ -13,9 +13,11 @@ from yurt.http.call import Call, read_answer
 from yurt.http.query import number
 from yurt.http.routes import QUERY, ROW
 from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES, RowKind
+from yurt.readmodels.overview import Agents
 from yurt.readmodels.query import Asked, parse_query
 from yurt.readmodels.selection import SelectedRows, Selection
 from yurt.server.views.live_rows import LiveRows, RowPosition
+from yurt.structs.member import LEFT
 
 ROWS_A_SLICE = 500
 """Rows examined before the loop gets a turn: a millisecond or two, more with a long filter."""
@@ -42,8 +44,15 @@ async def list_nodes(call: Call) -> web.Response:
 
 async def overview(call: Call) -> web.Response:
     """GET /v1/yurt/overview: numbers by status, capacity by node pool, and what needs attention."""
-    found = await live_rows(call).overview(call.options.namespace)
+    found = await live_rows(call).overview(call.options.namespace, agents_of(call))
     return read_answer(call, found, found["Index"])
+
+
+def agents_of(call: Call) -> Agents:
+    """The servers of this region that have not left, and the time."""
+    members = call.cluster.members() if call.has_server else ()
+    servers = tuple(each for each in members if each.region == call.agent.region and each.status != LEFT)
+    return Agents(call.context.env.now() // 1_000_000_000, servers)
 
 
 def live_rows(call: Call) -> LiveRows:

@@ -23,7 +23,7 @@ from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
-from yurt.http.ui_routes.columnar import CARD_LIST, live_rows, without_cards
+from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, live_rows, without_cards
 from yurt.readmodels.kinds import JOBS, KINDS, NODES, RowKind
 from yurt.readmodels.query import Asked, Query, parse_query
 from yurt.readmodels.selection import Matcher, columns_of
@@ -263,7 +263,7 @@ async def _line(call: Call, watched: Watched, rows: LiveRows, found: dict[str, D
     for name, namespace in watched.overviews.items():
         index = found[f"{name}\0jobs"].index
         if any(True for part in ("jobs", "nodes") for _ in found[f"{name}\0{part}"].pairs):
-            views[name] = {"Overview": await rows.overview(namespace)}
+            views[name] = {"Overview": await rows.overview(namespace, agents_of(call))}
     return {"Index": index} | ({"Views": views} if views else {}) | ({"Resync": resync} if resync else {})
 
 

@@ -9,7 +9,7 @@ from yurt.access import ANYWHERE, Access, Capability, Need, Scope, needs
 from yurt.readmodels.job_facts import JobFacts
 from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES
 from yurt.readmodels.node_facts import card_list
-from yurt.readmodels.overview import attention, jobs_part, nodes_part
+from yurt.readmodels.overview import Agents, attention, jobs_part, nodes_part
 
 if TYPE_CHECKING:
     from yurt.server.read_models import ReadModels
@@ -109,7 +109,7 @@ class LiveRows:
             found.append([] if node is None else card_list(state, node, sees.allows_namespace))
         return found
 
-    async def overview(self, namespace: str) -> dict[str, Any]:
+    async def overview(self, namespace: str, agents: Agents) -> dict[str, Any]:
         """Numbers, capacity and problems; a part that the caller may not see is None."""
         jobs, nodes = RowPosition(JOBS.name, namespace), RowPosition(NODES.name)
         sees_jobs, sees_nodes = self.may_see(jobs), self.may_see(nodes)
@@ -121,7 +121,7 @@ class LiveRows:
             "Index": state.index,
             **(jobs_part(listed) if sees_jobs else dict.fromkeys(("Jobs", "Allocations", "Recent"))),
             **(nodes_part(machines) if sees_nodes else dict.fromkeys(("Nodes", "Pools"))),
-            **attention(listed, machines),
+            **attention(listed, machines, agents if sees_nodes else Agents()),
         }
 
     async def newest_index(self) -> int:

@@ -15,7 +15,9 @@ function Figure({ label, value, to, kind = "" }) {
   return html`<a class="figure" href=${to}><b class=${value ? kind : ""}>${count(value)}</b>${label}</a>`;
 }
 
-const placeOf = (each) => (each.Kind === "node" ? href(["nodes", each.ID]) : jobHref(each));
+const PLACES = { node: (each) => href(["nodes", each.ID]), server: () => href(["servers"]), authority: () => href(["servers"]) };
+/** What a problem is of, before its name. */
+const WORDS = { job: "", authority: "certificate authority " };
 
 function Attention({ data }) {
   const found = data.Attention ?? [];
@@ -28,7 +30,7 @@ function Attention({ data }) {
           (each) => html`
           <li key=${each.Kind + each.Namespace + each.ID}>
             <${Status} status=${each.Status} /> <a
-              href=${placeOf(each)}>${each.Kind === "node" ? "node " : ""}${plain(each.Name || each.ID)}</a>
+              href=${(PLACES[each.Kind] ?? jobHref)(each)}>${WORDS[each.Kind] ?? `${each.Kind} `}${plain(each.Name || each.ID)}</a>
             <span class="dim">${plain(each.Reason)}</span>
               ${each.Since > 0 && html`<span class="right"><${When} at=${each.Since} /></span>`}
           </li>`,

@@ -4,7 +4,7 @@ import { plain } from "../core/format.js";
 
 const KINDS = {
   good: ["healthy", "running", "ready", "complete", "successful", "alive", "eligible", "active", "passing", "up", "success"],
-  bad: ["failed", "failing", "lost", "down", "unhealthy", "critical", "cancelled", "left", "failure"],
+  bad: ["failed", "failing", "lost", "down", "unhealthy", "critical", "cancelled", "left", "failure", "expired"],
   warn: [
     "degraded",
     "recovering",
@@ -22,6 +22,7 @@ const KINDS = {
     "reconnecting",
     "queued",
     "disabled",
+    "expiring",
   ],
 };
 const SIGNS = { good: "●", bad: "▲", warn: "◆", dim: "○" };
