@@ -229,7 +229,7 @@ DELETE /v1/volume/host/:id/delete | Deletes a volume that nobody uses; `force` a
 GET /v1/volumes/claims | Claims on sticky volumes, by `job_id`, `task_group`, `volume_name`, `prefix`.
 DELETE /v1/volumes/claim/:id | Forgets a claim.
 PUT /v1/search | Objects whose id begins so.
-PUT /v1/search/fuzzy | Objects whose name holds this.
+PUT /v1/search/fuzzy | Objects whose name or id holds this: equal ones, then those that begin with it, each by name.
 GET /v1/status/leader | The leader's address.
 GET /v1/status/peers | The addresses of the servers that keep the log.
 GET /v1/regions | The regions of all servers that are known.

@@ -99,6 +99,22 @@ async def test_a_fuzzy_search_looks_at_names(api: Api, text: str, found: dict[st
     assert {context: [one["ID"] for one in hits] for context, hits in matches.items()} == found
 
 
+async def test_fuzzy_hits_come_closest_first_and_then_by_name(api: Api) -> None:
+    for id, name in (("ashop", "ashop"), ("shop-2", "shop-2"), ("shop-1", "My Shop"), ("shop", "shop"), ("x", "SHOP")):
+        await api.register(id, Name=name)
+    matches = (await api.put("/v1/search/fuzzy", {"Text": "shop", "Context": "jobs"})).json["Matches"]["jobs"]
+    assert [each["Scope"][1] for each in matches] == ["x", "shop", "shop-1", "shop-2", "ashop"]
+
+
+async def test_a_job_is_found_by_its_id_too_and_before_many_others(api: Api) -> None:
+    for number in range(25):
+        await api.register(f"a-web-{number:02}")
+    await api.register("web", Name="The Shop")
+    found = (await api.put("/v1/search/fuzzy", {"Text": "web", "Context": "jobs"})).json
+    assert found["Matches"]["jobs"][0] == {"ID": "The Shop", "Scope": ["default", "web"]}
+    assert len(found["Matches"]["jobs"]) == 20 and found["Truncations"]["jobs"]
+
+
 async def test_an_unknown_context_is_refused_with_the_known_ones(api: Api) -> None:
     refused = await api.put("/v1/search", {"Prefix": "", "Context": "moods"})
     assert f"it must be one of {', '.join(CONTEXTS)}" in refused.text and refused.text.endswith(" or all")

@@ -59,8 +59,10 @@ def _contexts(context: str) -> Iterable[str]:
     return CONTEXTS if context in ("", ALL) else (context,)
 
 
-async def _found(call: Call, view: View, context: str, is_hit: Callable[[str, str], bool]) -> tuple[list[Hit], bool]:
-    """The first matches of a context by id, and whether there are more."""
+async def _found(
+    call: Call, view: View, context: str, is_hit: Callable[[str, str], bool], order: Callable[[Hit], Any] = tuple
+) -> tuple[list[Hit], bool]:
+    """The first matches of a context, by id or in another order, and whether there are more."""
     first: list[Hit] = []
     sees, is_cut = call.options.sees, False
     listing = view.of(SearchView).of_context(context)
@@ -71,8 +73,8 @@ async def _found(call: Call, view: View, context: str, is_hit: Callable[[str, st
             if is_hit(row_id, name) and (not namespace or sees(namespace))
         )
         if len(first) > MATCHES_MAX:
-            first, is_cut = sorted(first)[:MATCHES_MAX], True
-    return sorted(first), is_cut
+            first, is_cut = sorted(first, key=order)[:MATCHES_MAX], True
+    return sorted(first, key=order), is_cut
 
 
 async def search(call: Call) -> web.Response:
@@ -101,8 +103,7 @@ async def fuzzy(call: Call) -> web.Response:
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        fits = _begins_with if context in WITH_UUIDS - SHOWN_BY_NAME else _has_in_it
-        found, is_cut = await _found(call, view, context, partial(fits, text))
+        found, is_cut = await _found(call, view, context, partial(_fits(context), text), partial(_rank, text))
         if found:
             matches[context] = [_fuzzy_match(context, hit) for hit in found]
         truncations[context] = is_cut
@@ -128,22 +129,50 @@ async def _add_parts(
                 found[kind].append((name, scope))
         for kind, hits in found.items():
             if len(hits) > MATCHES_MAX:
-                found[kind], truncations[kind] = sorted(hits)[:MATCHES_MAX], True
+                found[kind], truncations[kind] = sorted(hits, key=partial(_part_rank, text))[:MATCHES_MAX], True
     for kind, hits in found.items():
         if hits:
-            matches[kind] = [{"ID": name, "Scope": list(scope)} for name, scope in sorted(hits)]
+            matches[kind] = [
+                {"ID": name, "Scope": list(scope)} for name, scope in sorted(hits, key=partial(_part_rank, text))
+            ]
 
 
 def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
     return row_id.startswith(prefix)
 
 
+def _fits(context: str) -> Callable[[str, str, str], bool]:
+    """How a fuzzy search looks at a context: ids that are UUIDs count by their beginning, and not beside a name."""
+    if context not in WITH_UUIDS:
+        return _has_in_name_or_id
+    return _has_in_name if context in SHOWN_BY_NAME else _begins_with
+
+
+def _rank(text: str, hit: Hit) -> tuple[Any, ...]:
+    """The order of fuzzy hits: equal to the text, beginning with it, holding it; then by name, id and namespace."""
+    return (*_closeness(text, hit.name or hit.id, hit.id), hit.name or hit.id, hit.id, hit.namespace)
+
+
+def _part_rank(text: str, part: tuple[str, tuple[str, ...]]) -> tuple[Any, ...]:
+    """The same order for parts of jobs, by name and by where they are."""
+    return (*_closeness(text, part[0], part[0]), *part)
+
+
+def _closeness(text: str, name: str, id: str) -> tuple[int]:
+    both = (name.lower(), id.lower())
+    return (0 if text in both else 1 if any(each.startswith(text) for each in both) else 2,)
+
+
 def _begins_with(text: str, row_id: str, name: str) -> bool:
     return (name or row_id).lower().startswith(text)
 
 
-def _has_in_it(text: str, row_id: str, name: str) -> bool:
+def _has_in_name(text: str, row_id: str, name: str) -> bool:
     return text in (name or row_id).lower()
+
+
+def _has_in_name_or_id(text: str, row_id: str, name: str) -> bool:
+    return text in name.lower() or text in row_id.lower()
 
 
 def _fuzzy_match(context: str, hit: Hit) -> dict[str, Any]:

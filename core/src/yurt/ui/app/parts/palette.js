@@ -16,7 +16,11 @@ const SHOWN_MAX = 10;
  * @type {Record<string, (match: any) => {label: string, note: string, to: string}|null>}
  */
 const KINDS = {
-  jobs: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["jobs", Scope?.[1] ?? ID], { namespace: Scope?.[0] }) }),
+  jobs: ({ ID, Scope }) => ({
+    label: ID,
+    note: Scope?.[1] && Scope[1] !== ID ? `${Scope[1]} · ${Scope[0]}` : (Scope?.[0] ?? ""),
+    to: href(["jobs", Scope?.[1] ?? ID], { namespace: Scope?.[0] }),
+  }),
   nodes: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["nodes", Scope?.[0] ?? ID]) }),
   allocs: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["allocations", Scope?.[1] ?? ID]) }),
   groups: ({ ID, Scope }) => ({
@@ -50,7 +54,7 @@ const KINDS = {
 
 const CONTEXTS = { allocations: "allocs", variables: "vars", evaluations: "evals" };
 
-/** The groups of hits of an answer of the search. */
+/** The groups of hits of an answer of the search: kinds in the order of `KINDS`, hits in the server's (the closest first). */
 function hitsOf(data) {
   const order = Object.keys(KINDS);
   const known = Object.entries(data?.Matches ?? {}).map(
