@@ -45,16 +45,16 @@ def certificate_ends(settings: TlsSettings) -> CertificateEnds:
 async def ends_over_time(settings: TlsSettings, env: Env) -> AsyncIterator[CertificateEnds]:
     """The ends, first at once and again after each renewal; files that cannot be used are logged and left aside."""
     known: CertificateEnds | None = None
-    problem = ""
+    is_told = False
     while True:
         try:
             found: CertificateEnds | None = await env.in_thread(partial(certificate_ends, settings))
-            problem = ""
+            is_told = False
         except Invalid as error:
             found = known
-            if str(error) != problem:
-                problem = str(error)
-                log.warning("the end of the agent's certificate is unknown: error=%s", problem)
+            if not is_told:
+                log.warning("the end of the agent's certificate is unknown: error=%s", error)
+            is_told = True
         if found is not None and found != known:
             known = found
             yield found
