@@ -22,7 +22,6 @@ from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.routes import AGENT
-from yurt.http.ui_routes.modules import ModuleGraph
 from yurt.server.views.acl import AuthMethodRows
 
 FOLDER: Final = Path(yurt.__file__).parent / "ui"
@@ -54,6 +53,8 @@ class PageFiles:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
+        from yurt.http.ui_routes.modules import ModuleGraph  # Agents whose pages nobody opens do without.
+
         found = [each for each in folder.rglob("*") if each.suffix in TYPES and each.is_file()]
         self._paths = {each.relative_to(folder).as_posix(): each for each in sorted(found)}
         digest, texts = hashlib.sha256(), dict[str, str]()
