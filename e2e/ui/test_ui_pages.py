@@ -70,7 +70,9 @@ PAGES: dict[str, tuple[str, str]] = {
 
 
 def take_pictures(page: Page, name: str, width: int) -> None:
-    """One picture in each theme, and the one of the tour."""
+    """One picture in each theme, and the one of the tour; editors are loaded after their page."""
+    for editor in page.locator("[data-editor]").all():
+        expect(editor.locator(".cm-content")).to_be_attached()
     for theme in THEMES[::-1]:
         page.emulate_media(color_scheme=theme)
         page.screenshot(path=Path(SHOTS) / f"{name}-{width}-{theme}.png")

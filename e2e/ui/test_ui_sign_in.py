@@ -91,6 +91,10 @@ def test_what_a_token_may_not_do_is_explained_and_refused(page: Page, agent: Age
     page.get_by_label("Secret").fill(token["SecretID"])
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.locator("header.top")).to_contain_text("reader")
+    page.goto("/ui/sign-in")
+    expect(page.locator("h1")).to_have_text("Signed in")
+    expect(page.locator("main")).to_contain_text("reads")
+    expect(page.locator("main")).to_contain_text("read-job")
     for path, actions in (("/ui/jobs/kept", ("Stop", "Scale", "Edit")), (f"/ui/nodes/{node}", ("Drain",))):
         page.goto(path)
         for action in actions:

@@ -7,6 +7,7 @@ import { useData } from "../core/load.js";
 import { jobTopic } from "../core/live.js";
 import { go, href, query } from "../core/router.js";
 import { Actions, ask, obstacle } from "../parts/action.js";
+import { UnknownNamespaces } from "../parts/facets.js";
 import { Heading, Loaded, Tabs } from "../parts/page.js";
 import { Status } from "../parts/status.js";
 import { toRows } from "../core/list.js";
@@ -147,6 +148,7 @@ export function Job({ rest }) {
         <${Status} status=${state.data.row.Status ?? job.Status} note=${state.data.row.Reason} /><span class="dim">${plain(namespace)}
         </span><${Actions} actions=${actions} />`}
     <//>
+    ${state.error?.status === 404 && html`<${UnknownNamespaces} names=${[namespace]} />`}
     <${Loaded} state=${state}>${() => html`
       <${Tabs} tabs=${tabsOf(job)} current=${tab} to=${to} />
       ${tab ? html`<${Later} key=${tab} load=${LATER[tab]} job=${job} row=${state.data.row} reload=${state.reload} />`

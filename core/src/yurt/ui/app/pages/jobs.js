@@ -8,7 +8,7 @@ import { go, href, jobHref, place, query, setQuery } from "../core/router.js";
 import { missing } from "../core/session.js";
 import { choose, settings } from "../core/settings.js";
 import { ask } from "../parts/action.js";
-import { Chips, Facets, SearchBox, textQuery, whereOf } from "../parts/facets.js";
+import { Chips, chosen, Facets, SearchBox, textQuery, UnknownNamespaces, whereOf } from "../parts/facets.js";
 import { Empty, Failure, Heading, When } from "../parts/page.js";
 import { Counts, Status } from "../parts/status.js";
 import { Table } from "../parts/table.js";
@@ -226,7 +226,7 @@ export function JobList({ parent = /** @type {string|undefined} */ (undefined), 
   const empty = list.loading
     ? html`<p class="loading" role="status">Loading…</p>`
     : filtered
-      ? html`<${Empty}>No job matches. <button
+      ? html`<${UnknownNamespaces} names=${chosen("Namespace")} /><${Empty}>No job matches. <button
         onClick=${() => setQuery(Object.fromEntries([["q", ""], ...FACETS.map(([name]) => [name, ""])]))}>Clear filters</button><//>`
       : parent === undefined
         ? html`<${Empty}>No jobs. <a

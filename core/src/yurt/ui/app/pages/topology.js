@@ -8,7 +8,7 @@ import { count, mebibytes, percent, plain } from "../core/format.js";
 import { toRows } from "../core/list.js";
 import { useData } from "../core/load.js";
 import { href, query, setQuery } from "../core/router.js";
-import { settings } from "../core/settings.js";
+import { shownTheme } from "../core/settings.js";
 import { SearchBox } from "../parts/facets.js";
 import { Empty, Heading, Loaded, Section } from "../parts/page.js";
 import { Meter, Status } from "../parts/status.js";
@@ -109,7 +109,7 @@ function Map({ nodes, group, by, held, pick, chosen }) {
         status: node.Status,
         marked: node.ID === chosen || (by === "job" && held.has(node.ID)),
       })),
-    [plan, by, held, chosen, settings.value.theme, nodes],
+    [plan, by, held, chosen, shownTheme.value, nodes],
   );
   const at = (event) => {
     const box = canvas.current.getBoundingClientRect();

@@ -1,5 +1,6 @@
 /** Filters with counts: each facet is a menu of values; what is chosen stays in the address and is shown as chips. */
-import { html } from "../../vendor/preact.js";
+import { html, useEffect, useState } from "../../vendor/preact.js";
+import { get } from "../core/api.js";
 import { count, plain } from "../core/format.js";
 import { query, setQuery } from "../core/router.js";
 
@@ -9,6 +10,21 @@ const choose = (name, values) => setQuery({ [name]: values.map(encodeURIComponen
 
 /** `where` of a list for the chosen values of facets. @param {string[]} names */
 export const whereOf = (names) => names.flatMap((name) => chosen(name).map((value) => `${name}:${value}`));
+
+/** Says which of some namespaces do not exist, beside an empty list or a page that was not found. @param {{names: string[]}} props */
+export function UnknownNamespaces({ names }) {
+  const [known, setKnown] = useState(/** @type {string[]|null} */ (null));
+  useEffect(() => {
+    // Without the list, as where the servers do not answer, there is nothing to say.
+    get("/v1/namespaces").then((rows) => setKnown(rows.map((row) => row.Name)), () => {});
+  }, []);
+  const unknown = known ? names.filter((name) => name !== "*" && !known.includes(name)) : [];
+  return unknown.map(
+    (name) => html`
+    <p key=${name} class="note" role="alert">There is no namespace “${plain(name)}” that you may see.
+      <a href="/ui/namespaces">Namespaces</a></p>`,
+  );
+}
 
 function Facet({ name, label, facet }) {
   const picked = chosen(name);

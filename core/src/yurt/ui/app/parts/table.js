@@ -191,7 +191,8 @@ export function Table(props) {
   useEffect(() => ensure?.(last), [last, rows.length]);
   if (!total) return props.empty ?? html`<p class="empty">Nothing here.</p>`;
   const narrow = !width.value.includes("md");
-  const sizes = columns.map((column, at) => (narrow ? `minmax(0, ${at ? 1 : 1.4}fr)` : (column.size ?? "minmax(0, 1fr)")));
+  const share = (column, at) => (column.number ? 0.8 : at ? 1 : 1.2);
+  const sizes = columns.map((column, at) => (narrow ? `minmax(0, ${share(column, at)}fr)` : (column.size ?? "minmax(0, 1fr)")));
   const grid = [select ? "1.5rem" : "", ...sizes].filter(Boolean).join(" ");
   const all = Boolean(selection?.size) && selection?.size === rows.length;
   const selectAll = select && (() => select(all ? new Set() : new Set(rows.map(keyOf))));
