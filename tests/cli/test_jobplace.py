@@ -11,6 +11,7 @@ import pytest
 from yurt.api.decode import decode_job
 from yurt.cli.files.finding_positions import findings, follow, messages
 from yurt.rules.canonical import canonicalize_job
+from yurt.rules.references import reference_doubts
 from yurt.rules.validation.job import multi_error, validate_job
 from yurt_jobspec import parse_job_with_positions
 
@@ -265,3 +266,77 @@ def test_an_unknown_format_is_refused(run: Run, tmp_path: Path) -> None:
 
     assert code == 255
     assert "text, json, sarif" in err
+
+
+RANKS = """\
+job "train" {
+  type = "batch"
+  group "ranks" {
+    count = 4
+    gang {
+      min = 9
+      rendezvous {
+        framework = "tourch"
+        port      = "meet"
+        interface = "a b"
+        barrier   = "1ms"
+      }
+    }
+    requeue {
+      delay          = "10s"
+      delay_function = "linear"
+      max_delay      = "1s"
+    }
+    checkpoint {
+      signal   = "SIGSAVE"
+      grace    = "-1s"
+      interval = "-2s"
+      path     = "../x"
+    }
+    task "main" {
+      driver = "raw_exec"
+      constraint {
+        attribute = "${node.clas}"
+        value     = "big"
+      }
+      env {
+        RANK = "${NOMAD_ALOC_INDEX}"
+      }
+    }
+  }
+}
+"""
+
+
+def test_blocks_of_yurts_own_are_refused_at_their_fields() -> None:
+    job, positions = parse_job_with_positions(RANKS, filename="x.hcl")
+    read = decode_job(canonicalize_job(job))[0]
+    errors, _ = validate_job(read)
+
+    told = findings(job, positions, multi_error(errors))
+    warnings = [f"* {text}" for text in reference_doubts(read, lambda name: None)]
+    doubts = findings(job, positions, "\n".join(["2 warnings:", *warnings]), is_warning=True)
+
+    lines = RANKS.split("\n")
+    assert {lines[each.line - 1].split()[0] for each in told if each.line} == {
+        "min", "framework", "port", "interface", "barrier", "delay_function", "max_delay", "signal", "grace",
+        "interval", "path",
+    }  # fmt: skip
+    assert [lines[each.line - 1].strip() for each in doubts if each.line] == [
+        'attribute = "${node.clas}"',
+        'RANK = "${NOMAD_ALOC_INDEX}"',
+    ]
+
+
+def test_what_repeats_a_name_is_shown_at_its_own_name() -> None:
+    text = 'job "x" {\n  group "g" {\n    task "t" {}\n    task "t" {}\n  }\n  group "g" {}\n}\n'
+    job, positions = parse_job_with_positions(text, filename="x.hcl")
+    messages = (
+        "Task group g validation failed: Task name 't' is used more than once in the group",
+        "Job task group 2 redefines 'g' from group 1",
+    )
+
+    told = [found for message in messages for found in findings(job, positions, message)]
+
+    assert [(found.line, found.column) for found in told] == [(4, 10), (6, 9)]
+    assert all(found.hint == "Rename one of the two." for found in told)

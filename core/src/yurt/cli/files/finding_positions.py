@@ -205,6 +205,21 @@ def _numbered(field: str, first: int = 1) -> Enter:
     return enter
 
 
+def _repeated_group(place: PathStep, match: re.Match[str]) -> PathStep | None:
+    return place.step("TaskGroups", int(match["number"]) - 1, "Name")
+
+
+def _repeated_task(place: PathStep, match: re.Match[str]) -> PathStep | None:
+    """The last task of that name, which is the one that repeats it."""
+    tasks = _list(_member(place.value, "Tasks"))
+    named = [index for index, task in enumerate(tasks) if _member(task, "Name") == match["name"]]
+    return place.step("Tasks", named[-1], "Name") if named else None
+
+
+def _variable(place: PathStep, match: re.Match[str]) -> PathStep | None:
+    return place.step("Env", match["name"])
+
+
 def _option(place: PathStep, match: re.Match[str]) -> PathStep | None:
     """A driver's option; one that is missing is shown at the block that should have it."""
     path = json_path("." + match["option"])
@@ -224,6 +239,9 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (rf'Task "?(?P<name>[^" ]+)"?{_END}', _task),
         (rf"Service\[(?P<name>[^\]]*)\]{_END}", _service),
         (rf"check (?P<name>#(?P<number>\d{{1,6}})|.*?){_END}", _check),
+        (r"Job task group (?P<number>\d{1,6}) (?=redefines)", _repeated_group),
+        (r"Task name '(?P<name>[^']*)' (?=is used more than once)", _repeated_task),
+        (r"env\.(?P<name>\S+?): ", _variable),
         (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),
         (rf"Constraint (?P<number>\d{{1,6}}){_END}", _numbered("Constraints")),
         (rf"Affinity (?P<number>\d{{1,6}}){_END}", _numbered("Affinities")),
@@ -244,6 +262,7 @@ _FIELD_LINES = r"""
 ^Distinct Property must                     RTarget
 ^Unknown (constraint|affinity)              Operand
 ^Missing (constraint|affinity) operand      Operand
+^no node has (the|\$)|is plain text, the  LTarget
 ^Affinity weight                            Weight
 ^Spread block must have a positive          Weight
 ^Missing job datacenters|^Job datacenter    Datacenters
@@ -287,6 +306,26 @@ update block                                Update
 ^Progress deadline                          Update ProgressDeadline
 ^Stagger                                    Update Stagger
 migrate block                               Migrate
+^gang can only                              Gang
+^gang min                                   Gang Min
+^gang elastic                               Gang Elastic
+^rendezvous framework                       Gang Rendezvous Framework
+^rendezvous barrier                         Gang Rendezvous Barrier
+^rendezvous interface                       Gang Rendezvous Interface
+^rendezvous (port|needs a port)             Gang Rendezvous Port
+^a rendezvous needs a network               Networks 0 Mode
+^a group with a rendezvous can have no can  Update Canary
+^a group with a rendezvous                  Gang Rendezvous
+^update max_parallel                        Update MaxParallel
+^requeue delay_function                     Requeue DelayFunction
+^requeue max_delay                          Requeue MaxDelay
+^requeue delay                              Requeue Delay
+^requeue can                                Requeue
+^checkpoint signal                          Checkpoint Signal
+^checkpoint grace                           Checkpoint Grace
+^checkpoint interval                        Checkpoint Interval
+^checkpoint path                            Checkpoint Path
+^checkpoint can                             Checkpoint
 ^reconcile                                  Disconnect Reconcile
 ^lost_after|^stop_on_client_after           Disconnect
 ^invalid network mode                       Networks 0 Mode

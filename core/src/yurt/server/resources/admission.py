@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from yurt.rules.bounds import bound_problems, is_costly
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
+from yurt.rules.references import Lacks, label_problems, reference_doubts
 from yurt.rules.validation.identity import unknown_claims
 from yurt.rules.validation.job import validate_job
 from yurt.rules.validation.service import provider_problems
@@ -33,6 +35,9 @@ NOBODYS: Final = Job()
 ALIKE: Final = 0.75
 """From this likeness on a driver that no node has is a misspelt one. Others may be of a node that comes later, and a
 name that only goes on behind a known one (`exec2`) is another driver."""
+
+NODES_COMPARED: Final = 50
+"""So many nodes tell the names among which a near miss is looked for."""
 
 
 class Admission(NamedTuple):
@@ -54,9 +59,9 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
     namespace = state.namespaces.get(job.namespace)
-    advice = [*warnings, *unregistered_services(job, offered)]
-    for place, task in _tasks(job):
-        found, unknown = driver_problems(state, task)
+    advice = [*warnings, *unregistered_services(job, offered), *reference_doubts(job, _lacking_names(state))]
+    for place, group, task in _tasks(job):
+        found, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in found)
         advice.extend(f"{place}: {text}" for text in unknown)
         if namespace is not None:
@@ -105,7 +110,21 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
             yield from ((f'{place} has warnings: Task "{task.name}"', service) for service in task.services)
 
 
-def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _lacking_names(state: Snapshot) -> Lacks:
+    """Looks names of attributes and metadata up on the nodes; without nodes none is missing."""
+
+    def lacking(name: str) -> Iterable[str] | None:
+        kind, key = name.split(".", 1)
+        nodes = state.nodes.values()
+        if not state.nodes or any(key in (node.attributes if kind == "attr" else node.meta) for node in nodes):
+            return None
+        sample = islice(state.nodes.values(), NODES_COMPARED)
+        return {other for node in sample for other in (node.attributes if kind == "attr" else node.meta)}
+
+    return lacking
+
+
+def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
     if not task.driver:
         return (), ()  # the rules of tasks say that it is missing
@@ -116,10 +135,18 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
         if near and not task.driver.startswith(near[0]):
             return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near[0]}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
-    found = [check_config(msgspec.convert(row.schema, Schema), task.config or {}) for row in stored]
-    if any(not problems for problems in found):
-        return (), ()
-    return tuple(str(problem) for problem in min(found, key=len)), ()
+    schemas = [msgspec.convert(row.schema, Schema) for row in stored]
+    found = [check_config(schema, task.config or {}) for schema in schemas]
+    least = () if any(not problems for problems in found) else tuple(str(each) for each in min(found, key=len))
+    labels = label_problems((task.config or {}).get("ports"), group) if all(map(_names_ports, schemas)) else ()
+    return (*least, *labels), ()
+
+
+def _names_ports(schema: Schema) -> bool:
+    """Whether the driver has Nomad's option `ports`, a list of labels, and its predecessor `port_map`."""
+    return {("ports", "list(string)"), ("port_map", "list(map(number))")} <= {
+        (each.name, each.type) for each in schema.attributes
+    }
 
 
 def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
@@ -186,10 +213,10 @@ def with_resources_of(job: Job, known: Job) -> Job:
     return replace(job, task_groups=tuple(kept(group) for group in job.task_groups))
 
 
-def _tasks(job: Job) -> Iterator[tuple[str, Task]]:
+def _tasks(job: Job) -> Iterator[tuple[str, TaskGroup, Task]]:
     for group in job.task_groups:
         for task in group.tasks:
-            yield f'Task group {group.name} Task "{task.name}"', task
+            yield f'Task group {group.name} Task "{task.name}"', group, task
 
 
 def _cluster_problems(state: Snapshot, job: Job, config: ServerConfig) -> Iterator[str]:
