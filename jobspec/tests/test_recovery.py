@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt_jobspec import JobspecError, parse_job
+from yurt_jobspec import IncompleteJob, JobspecError, parse_job, parse_job_with_findings
 from yurt_jobspec.diagnostics import Diagnostic
 
 
@@ -52,3 +52,70 @@ def test_a_line_that_swallowed_a_brace_or_is_one_of_several_ends_the_findings(sp
 )
 def test_a_slip_has_a_hint(line: str, hint: str) -> None:
     assert hint in str(found(line)[0].hint)
+
+
+MIXED = """\
+job "j" {
+  type = 'batch'
+  group "g" {
+    coutn = 3
+    task "t" {
+      drivre = "docker"
+      user = /root
+      env {
+        A = "x
+        B = nofunction("x")
+      }
+      resources {
+        cpu = "2 cores"
+      }
+    }
+    taks "u" {}
+  }
+}
+"""
+
+
+def test_a_syntax_error_hides_no_misspelt_key_and_no_wrong_value() -> None:
+    with pytest.raises(JobspecError) as caught:
+        parse_job(MIXED, filename="j.hcl")
+
+    told = [(each.line, each.summary) for each in caught.value.diagnostics]
+    assert sorted({line for line, _ in told}) == [2, 4, 6, 7, 9, 10, 13, 16]
+    assert [summary for line, summary in told if line in (4, 6, 13, 16)] == [
+        "Unsupported argument", "Unsupported argument", "Unsuitable value type", "Unsupported block type",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoilt", ["group g {", 'group "g {', "}", 'group "${g" {', "meta = {"])
+def test_where_a_brace_is_in_doubt_only_the_syntax_errors_are_told(spoilt: str) -> None:
+    told = (
+        found(f'{spoilt}\n  coutn = 3\n  task "t" {{\n    drivre = "x"\n  }}\n}}\n}}\n')
+        if spoilt != "group g {"
+        else []
+    )
+    assert all(each.summary not in ("Unsupported argument", "Unsupported block type") for each in told)
+
+
+def test_a_missing_value_of_a_variable_hides_no_misspelt_key() -> None:
+    text = 'variable "n" {\n  type = number\n}\njob "j" {\n  coutn = 3\n  priority = var.n\n  region = var.m\n}\n'
+    with pytest.raises(JobspecError) as caught:
+        parse_job(text, filename="j.hcl")
+
+    assert [(each.line, each.summary) for each in caught.value.diagnostics] == [
+        (1, 'Unset variable "n"'),
+        (5, "Unsupported argument"),
+    ]
+
+
+def test_what_could_be_read_of_a_job_with_wrong_values_is_kept_with_the_places_that_lack_something() -> None:
+    text = (
+        'job "j" {\n  priority = "x"\n  group "g" {\n    count = 3\n    task "t" {\n      drivre = "x"\n    }\n  }\n}\n'
+    )
+    with pytest.raises(IncompleteJob) as caught:
+        parse_job_with_findings(text, filename="j.hcl")
+
+    partial = caught.value.partial
+    assert partial.job["TaskGroups"][0]["Count"] == 3
+    assert partial.damaged == {(), ("TaskGroups", 0, "Tasks", 0)}
+    assert partial.positions["TaskGroups", 0, "Count"].line == 4

@@ -11,18 +11,21 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostic, JobspecError, Severity, SourceRange
     from .format import format_source
     from .generic import parse_body, parse_body_with_positions
-    from .job import ParsedJob, Positions, parse_job, parse_job_with_findings, parse_job_with_positions
+    from .job import parse_job, parse_job_with_findings, parse_job_with_positions
     from .json_source_map import json_positions
     from .plain_data import with_unset_fields
+    from .positions import IncompleteJob, ParsedJob, PartialJob, Positions
     from .report import render, to_json, to_sarif
     from .variables import Inputs
     from .write import WrittenJob, write_job
 
 __all__ = [
     "Diagnostic",
+    "IncompleteJob",
     "Inputs",
     "JobspecError",
     "ParsedJob",
+    "PartialJob",
     "Positions",
     "Severity",
     "SourceRange",
@@ -43,10 +46,12 @@ __all__ = [
 
 _HOMES = {
     "Diagnostic": "diagnostics",
+    "IncompleteJob": "positions",
     "Inputs": "variables",
     "JobspecError": "diagnostics",
-    "ParsedJob": "job",
-    "Positions": "job",
+    "ParsedJob": "positions",
+    "PartialJob": "positions",
+    "Positions": "positions",
     "Severity": "diagnostics",
     "SourceRange": "diagnostics",
     "WrittenJob": "write",

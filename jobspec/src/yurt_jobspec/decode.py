@@ -57,14 +57,19 @@ class Decoder:
         self.evaluator = evaluator
         self.findings = findings or Findings()
         self.marks: dict[int, dict[str | None, tuple[int, int]]] | None = {} if with_marks else None
+        self.owner: dict[str, Any] = {}
+        self.damaged: set[int] = set()
+        """Identities of the objects of which something could not be read."""
 
     # Findings and marks.
 
     def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> None:
+        self.damaged.add(id(self.owner))
         self.findings.add(self.source, OffsetDiagnostic(summary, detail, start, end, hint))
 
     def record(self, error: EvaluationError) -> None:
         """Record the problems of a failed evaluation; an exhausted budget ends the decoding."""
+        self.damaged.add(id(self.owner))
         self.findings.add_all(self.source, error.problems)
         if isinstance(error, BudgetExhausted):
             raise error
@@ -86,8 +91,10 @@ class Decoder:
             result[field] = label.text
         if self.marks is not None:
             self.mark_head(block, schema, result)
+        outer, self.owner = self.owner, result
         self.body(block.body, schema, placed.scope, result)
         block_rules.apply(self, schema.name, result, block)
+        self.owner = outer
         return result
 
     def mark_head(self, block: BlockNode, schema: BlockSchema, result: ApiObject) -> None:

@@ -19,6 +19,10 @@ from .diagnostics import Diagnostic, JobspecError, OffsetDiagnostic, Severity, S
 MAX_FINDINGS = 50
 """So many errors of one reading are told."""
 
+CERTAIN = frozenset(
+    ("Unsupported argument", "Unsupported block type", "Unsuitable value type", "Call to unknown function")
+)
+"""Errors that stay errors whatever stood in the parts of the file that could not be read."""
 _HIDDEN = "(sensitive value)"
 _SHORT = 4
 """Below this length a secret is only taken out where it stands alone, or every "1" of a message would go."""
@@ -27,13 +31,27 @@ _SHORT = 4
 class Findings:
     """Errors and warnings, in the order of their discovery."""
 
-    __slots__ = ("_seen", "_told", "more", "secrets")
+    __slots__ = ("_lines", "_seen", "_told", "is_narrowed", "more", "secrets")
 
     def __init__(self) -> None:
         self._told: dict[Severity, list[Diagnostic]] = {"error": [], "warning": []}
         self._seen: set[tuple[str, OffsetDiagnostic]] = set()
         self.more = 0
         self.secrets: set[str] = set()
+        self.is_narrowed = False
+        self._lines: frozenset[tuple[str | None, int | None]] = frozenset()
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether an error was found."""
+        return bool(self._told["error"])
+
+    def narrow(self) -> None:
+        """From here on take only CERTAIN errors, on lines that have none: what else is found may follow from those
+        that were found before.
+        """
+        self.is_narrowed = True
+        self._lines = frozenset((item.filename, item.line) for item in self._told["error"])
 
     def add(self, source: SourceText, problem: OffsetDiagnostic, severity: Severity = "error") -> None:
         """Add a finding with a place in a file."""
@@ -43,8 +61,12 @@ class Findings:
         if len(self._told[severity]) >= MAX_FINDINGS:
             self.more += severity == "error"
             return
+        if self.is_narrowed and problem.summary not in CERTAIN:
+            return
         self._seen.add(key)
-        self._told[severity].append(source.diagnostic(problem, severity))
+        told = source.diagnostic(problem, severity)
+        if (told.filename, told.line) not in self._lines:
+            self._told[severity].append(told)
 
     def add_all(self, source: SourceText, problems: Iterable[OffsetDiagnostic]) -> None:
         """Add several findings of one file."""
@@ -54,6 +76,8 @@ class Findings:
     def add_diagnostic(self, diagnostic: Diagnostic) -> None:
         """Add a complete diagnostic, with or without a place."""
         told = self._told[diagnostic.severity]
+        if self.is_narrowed and diagnostic.summary not in CERTAIN:
+            return
         if len(told) < MAX_FINDINGS:
             told.append(diagnostic)
         else:

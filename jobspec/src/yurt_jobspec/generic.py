@@ -13,8 +13,8 @@ from typing import Any
 from .diagnostics import EvaluationError, SourceText
 from .evaluator import Evaluator, NameScope
 from .findings import Findings
-from .job import Path_, Positions
 from .plain_data import to_plain
+from .positions import Path_, Positions
 from .syntax.nodes import Body, LiteralValue
 from .syntax.parser import parse_file, too_deep
 

@@ -9,50 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from .decode import Decoder, Placed
-from .diagnostics import Diagnostic, EvaluationError, Near, OffsetDiagnostic, SourceRange, SourceText
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, Near, OffsetDiagnostic, SourceText
 from .evaluator import Evaluator, NameScope
 from .files import Files
 from .findings import Findings
+from .positions import IncompleteJob, Marks, ParsedJob, PartialJob, Positions, paths_of, positions_of
 from .schema import ApiObject, schema_of
 from .syntax.nodes import BlockNode, Body
-from .syntax.parser import parse_file, too_deep
+from .syntax.parser import SyntaxFindings, parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _TOP_LEVEL = ("job", "variable", "variables", "locals")
-Path_ = tuple[str | int, ...]
-
-
-class Positions(Mapping[Path_, SourceRange]):
-    """The positions of a job's parts: paths such as ("TaskGroups", 0, "Name") to ranges of the file.
-
-    `nearest` also answers for paths that the file does not mention, with the innermost block around them.
-    """
-
-    def __init__(self, source: SourceText, places: Mapping[Path_, tuple[int, int]]) -> None:
-        self._source = source
-        self._places = places
-
-    def __getitem__(self, path: Path_) -> SourceRange:
-        return self._source.range(*self._places[path])
-
-    def __iter__(self) -> Iterator[Path_]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def nearest(self, path: Path_) -> SourceRange | None:
-        """The range of the path, or of the innermost part that contains it."""
-        for length in range(len(path), -1, -1):
-            if path[:length] in self._places:
-                return self[path[:length]]
-        return None
 
 
 def parse_job(
@@ -72,14 +45,6 @@ def parse_job(
     """
     file = SourceText(filename, source)
     return _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=False)[0]
-
-
-class ParsedJob(NamedTuple):
-    """A job, the positions of its parts, and the warnings."""
-
-    job: ApiObject
-    positions: Positions
-    warnings: tuple[Diagnostic, ...]
 
 
 def parse_job_with_positions(
@@ -103,28 +68,10 @@ def parse_job_with_findings(
     """As `parse_job_with_positions`, with the warnings."""
     file = SourceText(filename, source)
     job, marks, warnings = _guarded(file, inputs or Inputs(), base_dir, with_marks=True)
-    places: dict[Path_, tuple[int, int]] = {}
-    _collect(job, (), marks or {}, places)
-    return ParsedJob(job, Positions(file, places), warnings)
+    return ParsedJob(job, positions_of(file, job, marks or {}), warnings)
 
 
-_Marks = dict[int, dict[str | None, tuple[int, int]]]
-
-
-def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[int, int]]) -> None:
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            _collect(item, (*path, index), marks, places)
-        return
-    if not isinstance(value, dict):
-        return
-    for key, place in marks.get(id(value), {}).items():
-        places.setdefault(path if key is None else (*path, key), place)
-    for key, item in value.items():
-        _collect(item, (*path, key), marks, places)
-
-
-_Result = tuple[ApiObject, "_Marks | None", tuple[Diagnostic, ...]]
+_Result = tuple[ApiObject, "Marks | None", tuple[Diagnostic, ...]]
 
 
 def _guarded(source: SourceText, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> _Result:
@@ -135,24 +82,36 @@ def _guarded(source: SourceText, inputs: Inputs, base_dir: Path | None, *, with_
 
 
 def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> _Result:
-    body = _read(source)
     findings = Findings()
+    body = _read(source, findings)
     evaluator = Evaluator(source.text, files=Files(base_dir, is_confined=not inputs.leaves_folder))
     findings.add_all(source, _top_level(body))
     reader = VariableReader(source, evaluator, findings)
     reader.declare_all(body)
     values = reader.values(inputs)
     block = _job_block(source, body, findings)
-    findings.raise_errors()
-    assert block is not None
+    if block is None:
+        findings.raise_errors(by_place=findings.is_narrowed)
+        raise AssertionError("a missing job block was not told")
+    is_certain = not findings.has_errors
+    if not is_certain:
+        findings.narrow()
     decoder = Decoder(source, evaluator, findings=findings, with_marks=with_marks)
     job: ApiObject = {}
     try:
         job = _decode(decoder, body, block, values)
     except EvaluationError as error:
         findings.add_all(source, error.problems)
-    findings.raise_errors()
+    try:
+        findings.raise_errors(by_place=findings.is_narrowed)
+    except JobspecError as error:
+        raise (_incomplete(error, job, decoder) if is_certain and job and decoder.marks else error) from None
     return job, decoder.marks, findings.warnings
+
+
+def _incomplete(error: JobspecError, job: ApiObject, decoder: Decoder) -> IncompleteJob:
+    positions = positions_of(decoder.source, job, decoder.marks or {})
+    return IncompleteJob(error.diagnostics, PartialJob(job, positions, frozenset(paths_of(job, decoder.damaged))))
 
 
 def _decode(decoder: Decoder, body: Body, block: BlockNode, values: ApiObject) -> ApiObject:
@@ -169,12 +128,21 @@ def _decode(decoder: Decoder, body: Body, block: BlockNode, values: ApiObject) -
     return job
 
 
-def _read(source: SourceText) -> Body:
+def _read(source: SourceText, findings: Findings) -> Body:
+    """The body of the file; with syntax errors that leave its structure certain, those and the rest of the body."""
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
         from .syntax.jsonsyntax import parse_json_job
 
         return parse_json_job(source)
-    return parse_file(source)
+    try:
+        return parse_file(source)
+    except SyntaxFindings as error:
+        if error.body is None:
+            raise
+        for diagnostic in error.diagnostics:
+            findings.add_told(diagnostic)
+        findings.narrow()
+        return error.body
 
 
 def _top_level(body: Body) -> Iterator[OffsetDiagnostic]:

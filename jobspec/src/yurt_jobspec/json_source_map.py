@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .diagnostics import JobspecError, SourceText
-from .job import Path_, Positions
+from .positions import Path_, Positions
 from .syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, read_json
 
 

@@ -8,8 +8,9 @@ mistakes and says where they are.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
-from yurt_jobspec.diagnostics import JobspecError, OffsetDiagnostic, SourceText
+from yurt_jobspec.diagnostics import Diagnostic, JobspecError, OffsetDiagnostic, SourceText
 from yurt_jobspec.findings import Findings
 
 from . import lines
@@ -22,10 +23,18 @@ MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 """A job file longer than this is refused before it is read."""
 
 
+class SyntaxFindings(JobspecError):
+    """The syntax errors of a file; `body` is the rest of it, where its braces leave no doubt about the nesting."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], body: Body | None) -> None:
+        super().__init__(diagnostics)
+        self.body = body
+
+
 def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
     """The body of a file in native syntax; `is_lenient` accepts the older syntax of agent files.
 
-    Raises JobspecError with all syntax errors.
+    Raises SyntaxFindings with all syntax errors.
     """
     check_size(source)
     body = lines.read_body(source.text, is_lenient=is_lenient)
@@ -33,15 +42,29 @@ def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
 
 
 def parse_tokens(source: SourceText, *, is_lenient: bool = False) -> Body:
-    """The body of a file, read without the fast path; raises JobspecError with all syntax errors."""
+    """The body of a file, read without the fast path; raises SyntaxFindings with all syntax errors."""
     tokens = tokenize(source.text)
     parser = BodyParser(source.text, tokens, is_lenient=is_lenient)
     try:
         body = parser.body(None)
     except RecursionError:
         raise too_deep(source) from None
-    raise_problems(source, tokens, parser.problems)
+    try:
+        raise_problems(source, tokens, parser.problems)
+    except JobspecError as error:
+        raise SyntaxFindings(error.diagnostics, body if _is_balanced(tokens, parser) else None) from None
     return body
+
+
+def _is_balanced(tokens: Tokens, parser: BodyParser) -> bool:
+    """Whether no mistake swallowed a brace, so that each item lies in the block in which it was read."""
+    depth = 0
+    for kind in tokens.kinds:
+        depth += (kind == "{") - (kind == "}")
+        if depth < 0:
+            return False
+    is_closed = all(problem.summary != "Unclosed configuration block" for problem in parser.problems)
+    return depth == 0 and is_closed and tokens.contained.issuperset(tokens.problems)
 
 
 def parse_expression(source: SourceText) -> Expr:
