@@ -333,4 +333,29 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         "nofolder/x.snap: cannot be written: No such file or directory",
         "Make the folder first, or name another.",
     ),
+    LineMistake(
+        "job status -namespace=nope",
+        'There is no namespace "nope"',
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+    ),
+    LineMistake(
+        "job status -namespace=nope web",
+        'There is no namespace "nope"',
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+    ),
+    LineMistake(
+        "alloc status -namespace=nope 1111",
+        'There is no namespace "nope"',
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+    ),
+    LineMistake(
+        "var list -namespace=nope",
+        'There is no namespace "nope"',
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+    ),
+    LineMistake(
+        "service list -namespace=nope",
+        'There is no namespace "nope"',
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+    ),
 )

@@ -42,6 +42,8 @@ class FileMistake(NamedTuple):
     where: str
     """Line and column."""
     fix: str
+    code: int = 1
+    """The exit code of `job validate`; 0 where the answer is a warning."""
 
     def source(self) -> str:
         """The file."""
@@ -487,5 +489,139 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         ),
         "6:7",
         'Write a comparison with a number, for example ">= 1.2".',
+    ),
+    FileMistake(
+        "A block one level too high",
+        {"group": "resources {\n      cpu = 100\n    }"},
+        'Blocks of type "resources" are not expected here.',
+        "3:5",
+        "It belongs in a task block.",
+    ),
+    FileMistake(
+        "An argument one level too high",
+        {"group": 'driver = "docker"'},
+        'An argument named "driver" is not expected here.',
+        "3:5",
+        "It belongs in a task block.",
+    ),
+    FileMistake(
+        "A fraction of MHz",
+        {"resources": "cpu = 0.5"},
+        "Unsuitable value: value must be a whole number",
+        "9:15",
+        "cpu is a number of MHz; whole cores are asked for by cores = 1. Write a whole number, for example cpu = 500.",
+    ),
+    FileMistake(
+        "The same argument twice",
+        {"job": "priority = 60\n  priority = 70"},
+        'The argument "priority" was already set. Each argument may be set only once.',
+        "3:3",
+        "Leave out this line or line 2.",
+    ),
+    FileMistake(
+        "A label that is missing",
+        {"group": "network {\n      port {\n        static = 80\n      }\n    }"},
+        "All port blocks must have 1 label (label).",
+        "4:12",
+        'Write port "name" { ... }.',
+    ),
+    FileMistake(
+        "Two groups of one name",
+        {
+            "whole": (
+                'job "shop" {\n  group "web" {\n    task "a" {\n      driver = "mock_driver"\n    }\n  }\n'
+                '  group "web" {\n    task "a" {\n      driver = "mock_driver"\n    }\n  }\n}\n'
+            )
+        },
+        "Job task group 2 redefines 'web' from group 1",
+        "7:9",
+        "Rename one of the two.",
+    ),
+    FileMistake(
+        "Canaries that nobody asked for",
+        {"group": "update {\n      auto_promote = true\n    }"},
+        "Task group web validation failed: Auto Promote requires a Canary count greater than zero",
+        "3:5",
+        "Add canary = 1 to the update block, or leave out auto_promote.",
+    ),
+    FileMistake(
+        "An update block in a batch job",
+        {"job": 'type = "batch"', "group": "update {\n      max_parallel = 1\n    }"},
+        'Task group web validation failed: Job type "batch" does not allow update block',
+        "4:5",
+        'Leave out the block: only jobs with type = "service" are replaced step by step and drained so.',
+    ),
+    FileMistake(
+        "Two network blocks",
+        {"group": "network {\n    }\n    network {\n    }"},
+        "Task group web validation failed: Only a single network block can be specified per group",
+        "2:3",
+        "Put all ports of the group into one network block.",
+    ),
+    FileMistake(
+        "A device without a count",
+        {"resources": 'device "nvidia/gpu" {\n          count = 0\n        }'},
+        'Task main validation failed: device "nvidia/gpu" must have a count of 1 or more',
+        "10:11",
+        "Write count = 1, or leave it out.",
+    ),
+    FileMistake(
+        "A constraint on a misspelt name",
+        {"group": 'constraint {\n      attribute = "${node.clas}"\n      value     = "big"\n    }'},
+        "Constraint 1: no node has ${node.clas}",
+        "4:7",
+        'Did you mean "${node.class}"?',
+        code=0,
+    ),
+    FileMistake(
+        "A constraint on plain text",
+        {"group": 'constraint {\n      attribute = "kernel.name"\n      value     = "linux"\n    }'},
+        'Constraint 1: "kernel.name" is plain text, the same for every node',
+        "4:7",
+        'Did you mean "${attr.kernel.name}"?',
+        code=0,
+    ),
+    FileMistake(
+        "An attribute that no node has",
+        {"group": 'constraint {\n      attribute = "${attr.kernel.nam}"\n      value     = "linux"\n    }'},
+        'Constraint 1: no node has the attribute "kernel.nam"',
+        "4:7",
+        'Did you mean "${attr.kernel.name}"?',
+        code=0,
+    ),
+    FileMistake(
+        "A port variable of another name",
+        {
+            "group": 'network {\n      port "http" {}\n    }',
+            "task": 'env {\n        PORT = "${NOMAD_PORT_htp}"\n      }',
+        },
+        'env.PORT: the group has no port "htp", so NOMAD_PORT_htp is not set',
+        "9:9",
+        'Did you mean "${NOMAD_PORT_http}"?',
+        code=0,
+    ),
+    FileMistake(
+        "A datacenter without nodes",
+        {"job": 'datacenters = ["dc9"]'},
+        "no node is in datacenter dc9; nodes are in dc1",
+        "2:3",
+        'Write datacenters = ["*"] for all; `yurt node status` shows those of the nodes.',
+        code=0,
+    ),
+    FileMistake(
+        "A variable without var.",
+        {"top": 'variable "tag" {\n  default = "7"\n}\n', "task": 'env {\n        TAG = "${tag}"\n      }'},
+        "The text ${tag} is left to the node: it is not the value of var.tag.",
+        "9:16",
+        "Write ${var.tag} if that is meant.",
+        code=0,
+    ),
+    FileMistake(
+        "A variable between quotes",
+        {"top": 'variable "tag" {\n  default = "7"\n}\n', "task": 'env {\n        TAG = "var.tag"\n      }'},
+        "This is the text var.tag, not the value of the variable.",
+        "9:15",
+        "Write var.tag without quotes.",
+        code=0,
     ),
 )

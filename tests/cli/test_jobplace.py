@@ -238,7 +238,7 @@ def test_what_the_parser_finds_needs_no_agent(run: Run, api: Any, tmp_path: Path
 
     assert code == 1
     assert [item["line"] for item in json.loads(out)["diagnostics"]] == [2, 3]
-    assert api.asked == []
+    assert [path for _, path, *_ in api.asked] == ["/v1/validate/job"], "asked for more, and nothing was answered"
 
 
 def test_a_valid_file_gives_an_empty_report(run: Run, api: Any, tmp_path: Path) -> None:

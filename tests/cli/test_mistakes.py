@@ -72,7 +72,7 @@ def test_a_mistake_in_a_job_file_is_answered(
     code = main(["job", "validate", FILE])
 
     told = "".join(capsys.readouterr())
-    assert code == 1
+    assert code == mistake.code
     assert f"{FILE}:{mistake.where}\n" in told
     assert mistake.what in told and mistake.fix in told
 
@@ -89,6 +89,64 @@ def test_a_mistake_on_the_command_line_is_answered(
     assert code in (1, 127, 255)
     assert mistake.what in told and mistake.fix in told
     assert "Traceback" not in told and "Internal error" not in told
+
+
+SEVERAL = """\
+job "shop" {
+  type     = "deamon"
+  priority = "high"
+  group "web" {
+    count = -1
+    network {
+      prot "http" {}
+    }
+    service {
+      name     = "web"
+      port     = "http"
+      provider = "nomad"
+    }
+    restart {
+      mode = "retry"
+    }
+    task "main" {
+      drivre = "docker"
+      resources {
+        cpu        = "2 cores"
+        memory     = 300
+        memory_max = "many"
+      }
+      template {
+        data = "x"
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("command", [("validate",), ("run", "-detach"), ("plan",)])
+def test_mistakes_that_the_file_and_the_server_show_are_told_at_once(
+    command: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / FILE).write_text(SEVERAL)
+
+    assert main(["job", *command, FILE]) != 0
+
+    told = "".join(capsys.readouterr())
+    places = [line.strip().removeprefix(f"{FILE}:") for line in told.splitlines() if f"{FILE}:" in line]
+    from_file, from_server = ["3:15", "7:7", "18:7", "20:23", "22:23"], ["2:3", "5:5", "15:7", "24:7"]
+    assert places == from_file + from_server
+
+
+def test_without_an_agent_the_mistakes_of_the_file_are_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / FILE).write_text(SEVERAL)
+    monkeypatch.setenv("NOMAD_ADDR", "http://127.0.0.1:1")
+
+    assert main(["job", "validate", FILE]) == 1
+
+    assert "".join(capsys.readouterr()).count(f"{FILE}:") == 5
 
 
 def test_there_are_forty_of_each_kind() -> None:

@@ -21,8 +21,8 @@ from .durations import parse_duration
 from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .plain_data import to_driver_config
-from .schema import ApiObject, BlockSchema, ChildBlock, Field, schema_of
-from .suggestions import entry_hint, map_hint, value_hint
+from .schema import ApiObject, BlockSchema, ChildBlock, Field, homes, schema_of
+from .suggestions import entry_hint, map_hint, unknown_hint, value_hint
 from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, Label, LiteralValue, RootVariable, place
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
 
@@ -162,7 +162,7 @@ class Decoder:
                 detail = f"No labels are expected for {block.type} blocks."
             self.report(f"Extraneous label for {block.type}", detail, extra.start, extra.end)
             return False
-        detail = f"All {block.type} blocks must have {len(expected)} labels ({names})."
+        detail = f"All {block.type} blocks must have {len(expected)} label{'s' if len(expected) > 1 else ''} ({names})."
         hint = f'Write {block.type} "name" {{ ... }}.'
         self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=hint)
         return False
@@ -171,7 +171,7 @@ class Decoder:
         if block.type in schema.attributes:
             hint: str | Near = f'Did you mean the argument "{block.type}"? Write it with an equals sign.'
         else:
-            hint = Near(block.type, (*schema.blocks, *schema.attributes))
+            hint = unknown_hint(block.type, (*schema.blocks, *schema.attributes), homes().get(block.type, ()))
         detail = f'Blocks of type "{block.type}" are not expected here.'
         self.report("Unsupported block type", detail, block.start, block.name_end, hint=hint)
 
@@ -295,7 +295,8 @@ class Decoder:
                 f'Did you mean to define a block of type "{attribute.name}"? Write it without the equals sign.'
             )
         else:
-            hint = Near(attribute.name, (*schema.attributes, *schema.blocks))
+            names = (*schema.attributes, *schema.blocks)
+            hint = unknown_hint(attribute.name, names, homes().get(attribute.name, ()))
         detail = f'An argument named "{attribute.name}" is not expected here.'
         self.report("Unsupported argument", detail, attribute.start, attribute.name_end, hint=hint)
 

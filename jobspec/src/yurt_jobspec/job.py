@@ -16,6 +16,7 @@ from .diagnostics import Diagnostic, EvaluationError, JobspecError, Near, Offset
 from .evaluator import Evaluator, NameScope
 from .files import Files
 from .findings import Findings
+from .mistaken_references import mistaken_references
 from .positions import IncompleteJob, Marks, ParsedJob, PartialJob, Positions, paths_of, positions_of
 from .schema import ApiObject, schema_of
 from .syntax.nodes import BlockNode, Body
@@ -119,6 +120,8 @@ def _decode(decoder: Decoder, body: Body, block: BlockNode, values: ApiObject) -
     named = Locals(decoder, body, scope)
     scope.names = {"var": values, "local": named.namespace()}
     named.check_all()
+    for doubt in mistaken_references(decoder.source.text, {"var": values, "local": named.expressions}):
+        decoder.findings.add(decoder.source, doubt, "warning")
     if not decoder.labels_fit(block, ("name",)):
         return {}
     job = decoder.decode(Placed(block, scope), schema_of("Job"))

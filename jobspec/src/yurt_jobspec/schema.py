@@ -17,6 +17,7 @@ To add a field of a job: add its line here, and its rule in `finish` if it needs
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from . import schema_services
@@ -505,6 +506,22 @@ def schema_of(name: str) -> BlockSchema:
     if schema is None:
         schema = _READ[name] = _read(name)
     return schema
+
+
+@cache
+def homes() -> dict[str, tuple[str, ...]]:
+    """For each argument and block of a job file the words of the blocks that may hold it, the outermost first."""
+    found: dict[str, list[str]] = {}
+    waiting, seen = [("job", "Job")], {"Job"}
+    for word, name in waiting:
+        schema = schema_of(name)
+        for key in (*schema.attributes, *schema.blocks):
+            found.setdefault(key, []).append(word)
+        for key, child in schema.blocks.items():
+            if child.block and child.block not in seen and key != "sidecar_task":
+                seen.add(child.block)
+                waiting.append((key, child.block))
+    return {key: tuple(dict.fromkeys(words)) for key, words in found.items()}
 
 
 def block_names() -> tuple[str, ...]:

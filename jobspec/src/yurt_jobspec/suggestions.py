@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from .diagnostics import Near
 from .values import Value
@@ -11,7 +12,14 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _MIB_OF_UNIT = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _MIB_ARGUMENTS = frozenset({"memory", "memory_max", "size", "disk", "max_file_size", "secrets", "memory_hard_limit"})
 _EXAMPLES = {"memory": 256, "memory_max": 512, "cpu": 500}
+_UNITS = {
+    "cpu": "a number of MHz; whole cores are asked for by cores = 1",
+    "memory": "a number of MiB",
+    "memory_max": "a number of MiB",
+}
 _NUMBER_KINDS = ("int", "uint", "number", "float")
+HOMES_MAX = 3
+"""A name that stands in more kinds of blocks has no certain place."""
 CONSTRUCTORS = "string, number, bool, any, list(TYPE), set(TYPE), map(TYPE), object({...}) or tuple([...])"
 
 
@@ -24,9 +32,20 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
     if kind.startswith(_NUMBER_KINDS) and isinstance(value, str):
         example = _EXAMPLES.get(name, 3)
         return _amount_hint(name, value) or f"Write a number without quotes, for example {name} = {example}."
+    if isinstance(value, Decimal):
+        unit = _UNITS.get(name)
+        whole = f"Write a whole number, for example {name} = {_EXAMPLES.get(name, 3)}."
+        return f"{name} is {unit}. {whole}" if unit else whole
     if kind == "string":
         return f'Write one text between double quotes: {name} = "...".'
     return None
+
+
+def unknown_hint(name: str, known: tuple[str, ...], homes: tuple[str, ...]) -> Near:
+    """A known name that looks alike, else the blocks in which this one may stand: `resources` belongs in a task."""
+    if not homes or len(homes) > HOMES_MAX:
+        return Near(name, known)
+    return Near(name, known, f"It belongs in a {' or '.join(homes)} block.")
 
 
 def unit_hint(name: str, text: str) -> str:

@@ -14,6 +14,7 @@ UNKNOWN_PLACES = (
 """Things that a job or a command may name although they do not exist."""
 _FIXES = (
     (r"^Namespace not found", "`yurt namespace list` lists them."),
+    (r"^There is no namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
     (r"^Variable not found", "`yurt var list` shows the paths; -namespace names another namespace."),
     (r"[Qq]uota not found", "`yurt quota list` lists them."),
     (r"node pool not found|[Nn]ode pool .* not found", "`yurt node pool list` lists them."),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from yurt.sdk.errors import YurtError, reason_of, reason_of_status
+
+if TYPE_CHECKING:
+    from yurt_jobspec import Diagnostic, PartialJob
 
 
 class CliError(Exception):
@@ -15,6 +21,23 @@ class CliError(Exception):
 
 class UsageError(CliError):
     """The command line is wrong; a hint to the command's help is added."""
+
+
+class JobFileError(CliError):
+    """The file contains no valid job; `diagnostics` says why, `sources` has the texts that they refer to.
+
+    `partial` is what could be read of the job, if that makes sense without the rest.
+    """
+
+    def __init__(
+        self, diagnostics: Sequence[Diagnostic], sources: dict[str, str], partial: PartialJob | None = None
+    ) -> None:
+        from yurt_jobspec import render
+
+        super().__init__(render(diagnostics, sources))
+        self.diagnostics = tuple(diagnostics)
+        self.sources = sources
+        self.partial = partial
 
 
 class ApiError(YurtError):

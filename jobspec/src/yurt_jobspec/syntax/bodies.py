@@ -117,7 +117,10 @@ class BodyParser(ExpressionParser):
     def add_attribute(self, attributes: dict[str, AttributeNode], attribute: AttributeNode) -> None:
         if attribute.name in attributes:
             detail = f'The argument "{attribute.name}" was already set. Each argument may be set only once.'
-            self.problems.append(OffsetDiagnostic("Attribute redefined", detail, attribute.start, attribute.name_end))
+            first = self.text.count("\n", 0, attributes[attribute.name].start) + 1
+            hint = f"Leave out this line or line {first}."
+            place = (attribute.start, attribute.name_end)
+            self.problems.append(OffsetDiagnostic("Attribute redefined", detail, *place, hint))
             return
         attributes[attribute.name] = attribute
 

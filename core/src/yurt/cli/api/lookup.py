@@ -162,7 +162,10 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
 def _missing(call: Invocation, kind: str, noun: str, prefix: str) -> CliError:
     """The error for a prefix without a match, with hints."""
     from yurt.cli.api.identifier_hints import hint
+    from yurt.cli.api.namespaces import check_namespace
 
+    if kind != "nodes":
+        check_namespace(call)
     return CliError(f'No {noun}(s) with prefix or id "{prefix}" found{hint(call, kind, prefix)}')
 
 

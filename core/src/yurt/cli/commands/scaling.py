@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from yurt.cli.api.lookup import find_scaling_policy
+from yurt.cli.api.namespaces import check_namespace
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
 from yurt.cli.json_object import Json
@@ -39,6 +40,7 @@ def list_policies(call: Invocation) -> int:
     if is_data:
         return show_data(call, policies)
     if not policies:
+        check_namespace(call)
         call.screen.line("No policies found")
         return 0
     rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import api_path
+from yurt.cli.api.namespaces import check_namespace
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
@@ -26,6 +27,7 @@ def show_service(call: Invocation) -> int:
     if is_data:
         return show_data(call, found)
     if not found:
+        check_namespace(call)
         call.screen.line("No service registrations found")
         return 0
     if call.is_verbose:
@@ -77,6 +79,7 @@ def list_services(call: Invocation) -> int:
         for service in space.get("Services") or ()
     ]
     if not rows:
+        check_namespace(call)
         call.screen.line("No service registrations found")
     elif call.api.namespace == "*":
         call.screen.table("Service Name|Namespace|Tags", rows)

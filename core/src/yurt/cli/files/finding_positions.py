@@ -66,10 +66,11 @@ def _list(value: Any) -> list[Any]:
 
 def findings(job: Json, positions: Positions | None, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
     """The findings in a server's text, each with its position in the file where known."""
-    return [_finding(job, positions, message, is_warning) for message in messages(text)]
+    return [diagnostic_of(job, positions, message, is_warning=is_warning) for message in messages(text)]
 
 
-def _finding(job: Json, positions: Positions | None, message: str, is_warning: bool) -> Diagnostic:
+def diagnostic_of(job: Json, positions: Positions | None, message: str, *, is_warning: bool = False) -> Diagnostic:
+    """A single message with its position and the fix."""
     from yurt_jobspec import Diagnostic
 
     from yurt.cli.files.repair_advice import fix_of
@@ -216,6 +217,10 @@ def _repeated_task(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.step("Tasks", named[-1], "Name") if named else None
 
 
+def _device(place: PathStep, match: re.Match[str]) -> PathStep | None:
+    return place.step("Resources").named("Devices", match["name"])
+
+
 def _variable(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.step("Env", match["name"])
 
@@ -241,6 +246,7 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (rf"check (?P<name>#(?P<number>\d{{1,6}})|.*?){_END}", _check),
         (r"Job task group (?P<number>\d{1,6}) (?=redefines)", _repeated_group),
         (r"Task name '(?P<name>[^']*)' (?=is used more than once)", _repeated_task),
+        (r'device "(?P<name>[^"]*)" ', _device),
         (r"env\.(?P<name>\S+?): ", _variable),
         (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),
         (rf"Constraint (?P<number>\d{{1,6}}){_END}", _numbered("Constraints")),
@@ -266,12 +272,14 @@ _FIELD_LINES = r"""
 ^Affinity weight                            Weight
 ^Spread block must have a positive          Weight
 ^Missing job datacenters|^Job datacenter    Datacenters
+^no node is in datacenter                   Datacenters
 ^Missing job task groups|^Job ID contains   ID
 ^Invalid job type|^job type cannot          Type
 ^invalid namespace|is in nonexistent names  Namespace
 ^invalid node pool|is in nonexistent node   NodePool
 ^cron \S                                    Spec
 ^unknown time zone                          TimeZone
+^must have a count of 1                     Count
 ^No path to region                          Region
 kill_signal                                 KillSignal
 change_signal                               ChangeSignal

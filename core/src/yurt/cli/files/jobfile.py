@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.declaration import Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import CliError, JobFileError
 from yurt.cli.flags import TEXT, Flag, switch, text, texts, without_effect
 from yurt.cli.json_object import Json
 
@@ -63,18 +63,14 @@ class JobFile(NamedTuple):
         }
 
 
-class JobFileError(CliError):
-    """The file contains no valid job; `diagnostics` says why, `sources` has the texts that they refer to."""
-
-    def __init__(self, error: JobspecError, sources: dict[str, str]) -> None:
-        super().__init__(rendered(error, sources))
-        self.diagnostics = error.diagnostics
-        self.sources = sources
-
-
 def read_job(call: Invocation, path: str) -> JobFile:
-    """The job at a command's path; raises CliError with the findings, and prints warnings to standard error."""
-    file = load_job(call, path)
+    """The job at a command's path; raises CliError with all findings, and prints warnings to standard error."""
+    try:
+        file = load_job(call, path)
+    except JobFileError as error:
+        from yurt.cli.files.partial_job import with_server_findings
+
+        raise with_server_findings(call, error) from None
     if file.warnings:
         from yurt_jobspec import render
 
@@ -133,7 +129,7 @@ def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
     """The job of a file in HCL, or in HCL's JSON form, with the variables that the flags give."""
     from pathlib import Path
 
-    from yurt_jobspec import Inputs, JobspecError, parse_job_with_findings
+    from yurt_jobspec import IncompleteJob, Inputs, JobspecError, parse_job_with_findings
 
     settings, files = call.flags.texts("var"), [Path(name) for name in call.flags.texts("var-file")]
     access = _file_access(call)
@@ -143,7 +139,8 @@ def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
     try:
         job, positions, warnings = parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)
     except JobspecError as error:
-        raise JobFileError(error, {filename: source}) from None
+        partial = error.partial if isinstance(error, IncompleteJob) else None
+        raise JobFileError(error.diagnostics, {filename: source}, partial) from None
     flags = dict(setting.partition("=")[::2] for setting in settings)
     contents = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return JobFile(job, source, filename, "hcl2", flags, contents, positions, warnings)

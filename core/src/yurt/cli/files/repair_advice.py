@@ -182,6 +182,34 @@ _FIXES = (
         "Choose another port, or leave out static for one that is free.",
     ),
     (
+        "Auto Promote requires",
+        "Add canary = 1 to the update block, or leave out auto_promote.",
+    ),
+    (
+        "does not allow (update|migrate) block",
+        'Leave out the block: only jobs with type = "service" are replaced step by step and drained so.',
+    ),
+    (
+        "has no destination$",
+        'Add destination = "/data", the path at which the task sees the volume.',
+    ),
+    (
+        "Only a single network block",
+        "Put all ports of the group into one network block.",
+    ),
+    (
+        "Service provider must be",
+        'Write provider = "nomad" for a service that the cluster itself registers.',
+    ),
+    (
+        "must have a count of 1 or more",
+        "Write count = 1, or leave it out.",
+    ),
+    (
+        "no node is in datacenter",
+        'Write datacenters = ["*"] for all; `yurt node status` shows those of the nodes.',
+    ),
+    (
         "has invalid port",
         "Leave out static for a port that the scheduler chooses.",
     ),

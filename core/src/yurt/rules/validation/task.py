@@ -80,7 +80,7 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
             f"MemoryMaxMB value ({resources.memory_max_mb}) should be larger than "
             f"MemoryMB value ({resources.memory_mb})"
         )
-    if resources.secrets_mb > resources.memory_mb:
+    if resources.secrets_mb > max(resources.memory_mb, 0):
         yield f"SecretsMB value ({resources.secrets_mb}) cannot be larger than MemoryMB value ({resources.memory_mb})"
     for device in resources.devices:
         yield from device_problems(device)

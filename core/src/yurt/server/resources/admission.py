@@ -27,7 +27,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.requests import Kept
 from yurt.state import Snapshot
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.predicates import total_count_problem
+from yurt.structs.predicates import is_match, total_count_problem
 from yurt.structs.service import Service
 from yurt.structs.task import Task
 
@@ -59,7 +59,8 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
     namespace = state.namespaces.get(job.namespace)
-    advice = [*warnings, *unregistered_services(job, offered), *reference_doubts(job, _lacking_names(state))]
+    advice = [*warnings, *_empty_datacenters(state, job), *unregistered_services(job, offered)]
+    advice.extend(reference_doubts(job, _lacking_names(state)))
     for place, group, task in _tasks(job):
         found, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in found)
@@ -108,6 +109,19 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
         yield from ((place, service) for service in group.services)
         for task in group.tasks:
             yield from ((f'{place} has warnings: Task "{task.name}"', service) for service in task.services)
+
+
+def _empty_datacenters(state: Snapshot, job: Job) -> Iterator[str]:
+    """A warning where no node is in any of the job's datacenters; none without nodes."""
+    present = {node.datacenter for node in islice(state.nodes.values(), NODES_COMPARED)}
+    if not present or any(is_match(name, glob) for name in present for glob in job.datacenters):
+        return
+    others = (node.datacenter for node in state.nodes.values())
+    if not any(is_match(name, glob) for name in others for glob in job.datacenters):
+        yield (
+            f"no node is in datacenter {' or '.join(job.datacenters)[:64]}; "
+            f"nodes are in {', '.join(sorted(present))[:64]}"
+        )
 
 
 def _lacking_names(state: Snapshot) -> Lacks:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.commands.job.run import show_warnings
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
-from yurt.cli.errors import ApiError, CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, JobFileError, UsageError
 from yurt.cli.files.jobfile import (
     JOBFILE_FLAGS,
     VAULT_NAMESPACE,
     JobFile,
-    JobFileError,
     explain,
     load_job,
     read_job,
@@ -76,7 +75,9 @@ def findings(call: Invocation) -> list[Diagnostic]:
     try:
         file = load_job(call, call.args[0])
     except JobFileError as error:
-        return list(error.diagnostics)
+        from yurt.cli.files.partial_job import server_errors
+
+        return [*error.diagnostics, *server_errors(call, error)]
     errors, warnings = ask(call, file)
     told = [finding for error in errors for finding in server_findings(file, error)]
     return [*told, *file.warnings, *server_findings(file, warnings, is_warning=True)]

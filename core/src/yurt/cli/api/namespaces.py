@@ -1,0 +1,33 @@
+"""Tells an empty list from one of a namespace that does not exist: servers answer both alike."""
+
+from __future__ import annotations
+
+from yurt.cli.declaration import Invocation
+from yurt.cli.errors import ApiError, CliError
+from yurt.sdk.errors import YurtError
+
+NOT_FOUND = 404
+
+
+def check_namespace(call: Invocation) -> None:
+    """Raise CliError if the namespace of the command does not exist; asked only after nothing was found.
+
+    A caller who may not read the namespace is not told whether it exists.
+    """
+    name = call.api.namespace
+    if name in ("default", "*") or not is_missing(call, name):
+        return
+    raise CliError(f'There is no namespace "{name}"')
+
+
+def is_missing(call: Invocation, name: str) -> bool:
+    """Whether the servers say that the namespace does not exist."""
+    from urllib.parse import quote
+
+    try:
+        call.api.get(f"/v1/namespace/{quote(name, safe='')}")
+    except ApiError as error:
+        return error.status == NOT_FOUND
+    except YurtError:
+        return False
+    return False
