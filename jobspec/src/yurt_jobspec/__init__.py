@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from .format import format_source
     from .generic import parse_body, parse_body_with_positions
     from .job import parse_job, parse_job_with_findings, parse_job_with_positions
-    from .json_source_map import json_positions
     from .plain_data import with_unset_fields
     from .positions import IncompleteJob, ParsedJob, PartialJob, Positions
     from .report import render, to_json, to_sarif
+    from .syntax.json_source_map import json_positions
     from .variables import Inputs
     from .write import WrittenJob, write_job
 
@@ -56,7 +56,7 @@ _HOMES = {
     "SourceRange": "diagnostics",
     "WrittenJob": "write",
     "format_source": "format",
-    "json_positions": "json_source_map",
+    "json_positions": "syntax.json_source_map",
     "parse_body": "generic",
     "parse_body_with_positions": "generic",
     "parse_job": "job",

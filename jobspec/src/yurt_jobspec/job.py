@@ -16,9 +16,9 @@ from .diagnostics import Diagnostic, EvaluationError, JobspecError, Near, Offset
 from .evaluator import Evaluator, NameScope
 from .files import Files
 from .findings import Findings
-from .mistaken_references import mistaken_references
 from .positions import IncompleteJob, Marks, ParsedJob, PartialJob, Positions, paths_of, positions_of
 from .schema import ApiObject, schema_of
+from .suggestions import mistaken_references
 from .syntax.nodes import BlockNode, Body
 from .syntax.parser import SyntaxFindings, parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader

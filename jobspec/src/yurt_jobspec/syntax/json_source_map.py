@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .diagnostics import JobspecError, SourceText
-from .positions import Path_, Positions
-from .syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, read_json
+from yurt_jobspec.diagnostics import JobspecError, SourceText
+from yurt_jobspec.positions import Path_, Positions
+
+from .jsonsyntax import JsonArray, JsonNode, JsonObject, read_json
 
 
 def json_positions(source: str, *, filename: str) -> Positions | None:
