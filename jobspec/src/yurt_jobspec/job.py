@@ -143,7 +143,7 @@ def _read(source: SourceText, findings: Findings) -> Body:
         if error.body is None:
             raise
         for diagnostic in error.diagnostics:
-            findings.add_told(diagnostic)
+            findings.add_diagnostic(diagnostic)
         findings.narrow()
         return error.body
 
