@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,6 @@ from yurt.rules.bounds import bound_problems, is_costly
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
-from yurt.rules.references import Lacks, label_problems, reference_doubts
 from yurt.rules.validation.identity import unknown_claims
 from yurt.rules.validation.job import validate_job
 from yurt.rules.validation.service import provider_problems
@@ -30,6 +29,9 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.predicates import is_match, total_count_problem
 from yurt.structs.service import Service
 from yurt.structs.task import Task
+
+if TYPE_CHECKING:
+    from yurt.rules.references import Lacks
 
 NOBODYS: Final = Job()
 ALIKE: Final = 0.75
@@ -55,6 +57,8 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     """All problems of a job within the limits."""
+    from yurt.rules.references import reference_doubts
+
     errors, warnings = validate_job(job)
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
@@ -140,6 +144,8 @@ def _lacking_names(state: Snapshot) -> Lacks:
 
 def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
+    from yurt.rules.references import label_problems
+
     if not task.driver:
         return (), ()  # the rules of tasks say that it is missing
     known = tuple(state.schemas.values())
