@@ -59,7 +59,7 @@ class Roles:
         self._make_term = make_term
         self._fetch_state = fetch_state
         self._turn = 0
-        self._turned = asyncio.Event()
+        self._role_changed = asyncio.Event()
         self._ready = asyncio.Event()
         self._must_resign = False
 
@@ -68,7 +68,7 @@ class Roles:
         self._ready = ready
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read_campaign(), name="campaign")
-            group.create_task(self._keep(), name="role")
+            group.create_task(self._run_roles(), name="role")
 
     async def run_contact(self) -> None:
         """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive.
@@ -97,38 +97,38 @@ class Roles:
         """An append failed: do not lead until the log reports the next election won."""
         if self._leader.known.is_leader:
             self._must_resign = True
-            self._take(replace(self._leader.known, is_leader=False, leader=""))
+            self._adopt(replace(self._leader.known, is_leader=False, leader=""))
 
     def begin_anew(self) -> None:
         """The state was replaced: restart the leader's duties on the new one."""
         if self.term is not None:
             self._turn += 1
-            self._turned.set()
+            self._role_changed.set()
 
     async def _read_campaign(self) -> None:
         """Process the log's campaign until it is closed; a failed campaign is retried."""
         while True:
             try:
-                async for told in self._log.campaign():
+                async for reported in self._log.campaign():
                     self._must_resign = False
-                    self._take(told)
+                    self._adopt(reported)
                 return
             except YurtError as error:
                 log.warning("the campaign for leadership broke off and begins again: %s", error)
-                self._take(Leadership(is_leader=False, epoch=self._leader.known.epoch))
+                self._adopt(Leadership(is_leader=False, epoch=self._leader.known.epoch))
             await self._replica.env.sleep(RETRY_MAX_S)
 
-    def _take(self, told: Leadership) -> None:
+    def _adopt(self, reported: Leadership) -> None:
         before = self._leader.known
-        self._leader.learn(told)
+        self._leader.learn(reported)
         # Before anything else of the new term: what an earlier term accepted must not be appended in this one.
-        if not told.is_leader or told.epoch != before.epoch:
+        if not reported.is_leader or reported.epoch != before.epoch:
             self._replica.writer.close()
-        if told.is_leader or before.is_leader:
+        if reported.is_leader or before.is_leader:
             self._turn += 1
-            self._turned.set()
-        if told.leader and told.leader != before.leader and not told.is_leader:
-            log.info("another server leads: server=%s term=%d", told.leader, told.epoch)
+            self._role_changed.set()
+        if reported.leader and reported.leader != before.leader and not reported.is_leader:
+            log.info("another server leads: server=%s term=%d", reported.leader, reported.epoch)
         self._announce()
 
     def _announce(self) -> None:
@@ -136,22 +136,22 @@ class Roles:
         if self._leader.name:
             self._ready.set()
 
-    async def _keep(self) -> None:
+    async def _run_roles(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                self._turned.clear()
+                self._role_changed.clear()
                 role, name = (self._lead, "leader") if self._leader.known.is_leader else (self._follow, "follower")
                 if self._replica.writer.broken:
-                    role, name = self._stand_still, "without a log"
+                    role, name = self._run_without_log, "without a log"
                 work = supervised(group, name, role(self._turn), on_error=lambda _: self.step_down())
-                await self._turned.wait()
+                await self._role_changed.wait()
                 # Nobody finds the queues of a term that is over; only then are its duties cancelled.
                 self.term = None
                 self._leader.end_term()
                 work.cancel()
                 await asyncio.wait({work})
 
-    async def _stand_still(self, turn: int) -> None:
+    async def _run_without_log(self, turn: int) -> None:
         """Neither lead nor follow: the log has failed."""
         await asyncio.Event().wait()
 
