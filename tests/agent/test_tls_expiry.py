@@ -63,6 +63,24 @@ def test_the_ends_are_those_of_the_files(tmp_path: Path) -> None:
     assert about(ends.certificate, 20) and about(ends.authority, 1_000)
 
 
+@pytest.mark.parametrize("is_old_first", [True, False])
+def test_of_a_bundle_the_authority_that_signed_counts(tmp_path: Path, is_old_first: bool) -> None:
+    settings = write(tmp_path, 20)
+    signer, other = Path(settings.ca_file), make_authority(Wish(common_name="old", days=2), UnixNano(NOW_S * 10**9))
+    both = [other.certificate, signer.read_bytes()]
+    signer.write_bytes(b"".join(both if is_old_first else reversed(both)))
+
+    assert about(certificate_ends(settings).authority, 1_000)
+
+
+def test_of_a_bundle_without_the_signer_the_first_end_counts(tmp_path: Path) -> None:
+    settings = write(tmp_path, 20)
+    others = [make_authority(Wish(common_name="x", days=days), UnixNano(NOW_S * 10**9)) for days in (300, 100)]
+    Path(settings.ca_file).write_bytes(b"".join(each.certificate for each in others))
+
+    assert about(certificate_ends(settings).authority, 100)
+
+
 async def test_a_renewed_certificate_is_published_once(tmp_path: Path) -> None:
     settings = write(tmp_path, 20)
     found = await followed(settings, lambda: None, partial(write, tmp_path, 90), lambda: None)

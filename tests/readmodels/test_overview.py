@@ -46,6 +46,16 @@ def test_servers_are_told_too_and_the_authority_once() -> None:
     assert found == [("server", "a.global", "expiring"), ("authority", "of 3 agents", "expiring")]
 
 
+def test_many_nodes_whose_certificates_end_are_one_problem_for_each_status() -> None:
+    several = [replace(node(days), id=f"n{number}") for number, days in enumerate([3, 2, 9, 4, -1, -2])]
+    found = attention((), several, Agents(NOW_S))["Attention"]
+
+    assert [(each["Kind"], each["Name"], each["Status"]) for each in found] == [
+        ("node", "one", "expired"), ("node", "one", "expired"), ("nodes", "of 4 nodes", "expiring"),
+    ]  # fmt: skip
+    assert found[-1]["Reason"] == "the first of the agents' certificates ends 2027-01-17 08:00 UTC"
+
+
 def test_the_reason_says_when_and_since_is_the_end() -> None:
     (found,) = attention((), [node(-1)], Agents(NOW_S))["Attention"]
 

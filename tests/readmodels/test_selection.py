@@ -13,7 +13,7 @@ from yurt.readmodels.job_facts import JobFacts
 from yurt.readmodels.kinds import JOBS, KINDS
 from yurt.readmodels.node_facts import NodeFacts
 from yurt.readmodels.query import PER_PAGE_MAX, Asked, parse_query, token_of
-from yurt.readmodels.selection import SelectedRows, Selection, text_of
+from yurt.readmodels.selection import VERDICTS_MAX, SelectedRows, Selection, Verdicts, text_of
 from yurt.sdk.errors import Invalid
 from yurt.testing import factories
 
@@ -188,3 +188,11 @@ def test_every_field_of_every_kind_can_be_shown_sorted_and_counted() -> None:
             page = selection.page()
             assert len(page.columns[field]) == len(samples[name]), (name, field)
         assert set(kind.defaults) | set(kind.key) <= set(kind.fields)
+
+
+def test_verdicts_on_a_field_that_changes_for_ever_stay_bounded() -> None:
+    verdicts = Verdicts(lambda row: row, frozenset({"7"}))
+
+    assert [value for value in verdicts.of_rows(range(2 * VERDICTS_MAX)) if value] == [True]
+    assert len(verdicts) <= VERDICTS_MAX
+    assert verdicts.of_rows([7, 8]) == [True, False]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from yurt.agent.tls import TlsSettings
-from yurt.rpc.certificates import facts_of
+from yurt.rpc.certificates import authority_of, facts_of
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -37,8 +37,9 @@ def certificate_ends(settings: TlsSettings) -> CertificateEnds:
         certificate, authority = Path(settings.cert_file).read_bytes(), Path(settings.ca_file).read_bytes()
     except OSError as error:
         raise Invalid(f"{error.filename} cannot be read: {error.strerror}") from None
+    signer = authority_of(certificate, authority)
     return CertificateEnds(
-        certificate=int(facts_of(certificate).ends.timestamp()), authority=int(facts_of(authority).ends.timestamp())
+        certificate=int(facts_of(certificate).ends.timestamp()), authority=int(signer.ends.timestamp())
     )
 
 

@@ -19,6 +19,8 @@ ATTENTION_MAX: Final = 20
 RECENT_MAX: Final = 10
 ENDING_S: Final = 30 * 86_400
 """A certificate that ends within this time is a problem."""
+NAMED_NODES_MAX: Final = 3
+"""Nodes of one status that are named for their certificates; of more, which often end together, one line tells."""
 FULL_PERCENT: Final = 95
 """From this part of its disk on, booked, a node is called full."""
 _URGENT: Final = {
@@ -35,6 +37,8 @@ _COUNTS: Final = {
     "Running": "running", "Starting": "starting", "Waiting": "waiting", "Failed": "failed", "Lost": "lost",
     "Unknown": "unknown",
 }  # fmt: skip
+
+_CERTIFICATES: Final = {"authority": "the authority's certificate", "nodes": "the first of the agents' certificates"}
 
 Wire = dict[str, Any]
 
@@ -124,14 +128,22 @@ def _problems(node: NodeFacts) -> Iterable[tuple[int, str]]:
 def _ending_certificates(nodes: Iterable[NodeFacts], agents: Agents) -> Iterable[tuple[int, Wire]]:
     """Certificates that end soon or have ended: of each agent, and of the authority once for all of them."""
     authorities: list[int] = []
+    ending: dict[bool, list[NodeFacts]] = {}
     limit = agents.now_s + ENDING_S
     for node in nodes:
         if node.node_status == NODE_DOWN:
             continue  # Its attributes are old, and it is a problem already.
         if 0 < node.certificate_ends < limit:
-            yield _certificate("node", node.id, node.name, node.certificate_ends, agents.now_s)
+            ending.setdefault(node.certificate_ends <= agents.now_s, []).append(node)
         if 0 < node.authority_ends < limit:
             authorities.append(node.authority_ends)
+    for together in ending.values():
+        if len(together) > NAMED_NODES_MAX:
+            first_s = min(map(attrgetter("certificate_ends"), together))
+            yield _certificate("nodes", "", f"of {len(together)} nodes", first_s, agents.now_s)
+            continue
+        for node in together:
+            yield _certificate("node", node.id, node.name, node.certificate_ends, agents.now_s)
     for server in agents.servers:
         if 0 < server.certificate_ends < limit:
             yield _certificate("server", server.name, server.name, server.certificate_ends, agents.now_s)
@@ -143,7 +155,7 @@ def _ending_certificates(nodes: Iterable[NodeFacts], agents: Agents) -> Iterable
 
 def _certificate(kind: str, id: str, name: str, ends_s: int, now_s: int) -> tuple[int, Wire]:
     status, verb = ("expired", "ended") if ends_s <= now_s else ("expiring", "ends")
-    of = "the authority's certificate" if kind == "authority" else "the agent's certificate"
+    of = _CERTIFICATES.get(kind, "the agent's certificate")
     day = datetime.fromtimestamp(ends_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return _URGENT[status], {
         "Kind": kind, "Namespace": "", "ID": id, "Name": name, "Status": status, "Reason": f"{of} {verb} {day}",

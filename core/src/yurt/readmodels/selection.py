@@ -66,6 +66,9 @@ class LazyRow(Mapping[str, Any]):
         return len(self._fields)
 
 
+VERDICTS_MAX: Final = 10_000
+
+
 class Verdicts(dict[Any, bool]):
     """Whether a value of a field is among the texts of `where`, found once for each value."""
 
@@ -75,6 +78,8 @@ class Verdicts(dict[Any, bool]):
         self._texts = texts
 
     def __missing__(self, value: Any) -> bool:
+        if len(self) >= VERDICTS_MAX:
+            self.clear()  # a view that stays open sees ever new values of a field that changes, such as an index
         texts = value if isinstance(value, tuple) else (value,)
         found = self[value] = any(text_of(each) in self._texts for each in texts)
         return found

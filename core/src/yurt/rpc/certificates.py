@@ -130,6 +130,28 @@ def facts_of(pem: bytes) -> CertificateFacts:
     )
 
 
+def authority_of(certificate: bytes, bundle: bytes) -> CertificateFacts:
+    """The authority in a bundle that signed the certificate; the first one to end where none did; raises Invalid.
+
+    While an authority is replaced a bundle holds the old one and the new one, in any order.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        raise Invalid("this is no certificate in PEM form") from None
+    issued = _certificate(certificate)
+    found.sort(key=lambda each: (not _has_issued(each, issued), each.not_valid_after_utc))
+    return facts_of(found[0].public_bytes(serialization.Encoding.PEM))
+
+
+def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def check_pair(pair: CertificatePair, authority: bytes) -> None:
     """Raises Invalid unless key and certificate match and the authority signed the certificate."""
     certificate, key = _certificate(pair.certificate), _key(pair.key)

@@ -11,6 +11,8 @@ import { region } from "./api.js";
 
 /** The hub is made when the browser is idle, and at the latest after this time. */
 const CONNECT_MS = 1000;
+/** After so long the modules of the hub are asked for again, when the agent did not give them. */
+const RETRY_MS = 3000;
 
 /** "live", "paused" or "reconnecting". */
 export const liveState = signal("paused");
@@ -26,9 +28,16 @@ let wish = (message) => {
   early.push(message);
   if (isAsked || message.hidden !== undefined) return;
   isAsked = true;
-  if ("requestIdleCallback" in window) requestIdleCallback(connect, { timeout: CONNECT_MS });
-  else setTimeout(connect, 0);
+  if ("requestIdleCallback" in window) requestIdleCallback(keepConnecting, { timeout: CONNECT_MS });
+  else setTimeout(keepConnecting, 0);
 };
+
+/** Connect, and try again where the agent is away or has other modules by now: a page without updates shows old rows. */
+const keepConnecting = () =>
+  connect().catch(() => {
+    liveState.value = "reconnecting";
+    setTimeout(keepConnecting, RETRY_MS);
+  });
 
 function receive(message) {
   if (message.state) liveState.value = message.state;

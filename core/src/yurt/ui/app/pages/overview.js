@@ -15,9 +15,14 @@ function Figure({ label, value, to, kind = "" }) {
   return html`<a class="figure" href=${to}><b class=${value ? kind : ""}>${count(value)}</b>${label}</a>`;
 }
 
-const PLACES = { node: (each) => href(["nodes", each.ID]), server: () => href(["servers"]), authority: () => href(["servers"]) };
+const PLACES = {
+  node: (each) => href(["nodes", each.ID]),
+  nodes: () => href(["nodes"]),
+  server: () => href(["servers"]),
+  authority: () => href(["servers"]),
+};
 /** What a problem is of, before its name. */
-const WORDS = { job: "", authority: "certificate authority " };
+const WORDS = { job: "", authority: "certificate authority ", nodes: "certificates " };
 
 function Attention({ data }) {
   const found = data.Attention ?? [];
@@ -72,7 +77,8 @@ function Pool({ pool }) {
 export function Overview() {
   const state = useData((signal) => get("/v1/yurt/overview", { namespace: "*" }, { signal }), []);
   const [live, setLive] = useState(/** @type {any} */ (null));
-  const index = state.data?.Index; // Updates follow what was read, so that nothing is read twice.
+  // Updates follow what was read, so that nothing is read twice; where nothing could be read they bring it.
+  const index = state.data?.Index ?? (state.error ? 0 : undefined);
   useEffect(() => {
     if (index === undefined) return;
     const take = (update) => (update.Overview ? setLive(update.Overview) : state.reload());

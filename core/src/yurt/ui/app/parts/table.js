@@ -100,7 +100,8 @@ function Row({ row, at, columns, current, selected, table }) {
 
 /**
  * The rows in sight. A row that is shown as before is the same object as before, so that neither the framework nor the browser
- * looks at it again: while the reader scrolls, a frame costs the rows that come into sight, not all.
+ * looks at it again: while the reader scrolls, a frame costs the rows that come into sight, not all. So cells and links may read
+ * only their row and signals, nothing else that changes while the columns stay the same.
  */
 function useRows(rows, [first, last], columns, at, selection, table) {
   const before = useRef(/** @type {{columns: any, shown: Map<any, any>}} */ ({ columns: null, shown: new Map() }));
