@@ -52,6 +52,7 @@ OPEN = {
 CASES = """
 agent-info
 check
+top -once
 status
 status svc
 monitor export -on-disk=false -service-name=x
@@ -65,6 +66,7 @@ job allocs svc
 job deployments svc
 job history svc
 job scaling-events svc
+job report -since=1d
 job why-not svc
 job eval -detach svc
 job scale -detach svc g 1

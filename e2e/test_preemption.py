@@ -105,3 +105,61 @@ def test_a_trainer_saves_makes_way_and_goes_on_where_it_was(agent: Agent, tmp_pa
     wait_for("it has saved again", lambda: len(state(agent, again["ID"])["runs"]) == 2 or None)
     assert state(agent, again["ID"])["runs"][1] == ["1", "preempted", saved["step"]]
     agent.call("DELETE", "/v1/job/trainer?purge=true")
+
+
+TEAMS = {"vision": 4, "speech": 2, "search": 2}
+"""Namespaces with the cards that their quotas guarantee: all eight."""
+
+
+@pytest.fixture
+def teams(agent: Agent) -> Iterator[Agent]:
+    """Three namespaces whose quotas guarantee the cards of the node between them."""
+    for name, cards in TEAMS.items():
+        limit = {"Region": "global", "Guaranteed": {"Devices": [{"Name": "nvidia/gpu", "Count": cards}]}}
+        agent.call("PUT", "/v1/quota", {"Name": name, "Protection": SECOND // 10, "Limits": [limit]})
+        agent.call("PUT", "/v1/namespace", {"Name": name, "Quota": name})
+    yield agent
+    for name in TEAMS:
+        agent.call("DELETE", f"/v1/job/{name}?namespace={name}&purge=true")
+
+
+def single_cards(namespace: str, count: int) -> dict[str, Any]:
+    """A job of a team: so many tasks on one card each, which wait again when they are preempted."""
+    job = gpu_job(namespace, "/bin/sleep", "3600", priority=50, Count=count, Requeue={"Attempts": 5, "Delay": 0})
+    job["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"] = [{"Name": "nvidia/gpu", "Count": 1}]
+    return job | {"Namespace": namespace}
+
+
+def cards_of(agent: Agent) -> dict[str, int]:
+    """How many cards run for each team."""
+    allocs = agent.get("/v1/allocations?namespace=*")
+    running = [each["Namespace"] for each in allocs if each["ClientStatus"] == "running"]
+    return {name: running.count(name) for name in TEAMS}
+
+
+def test_three_namespaces_borrow_and_reclaim(teams: Agent) -> None:
+    agent = teams
+    register(agent, single_cards("vision", 8))
+    wait_for("vision borrows all", lambda: cards_of(agent) == {"vision": 8, "speech": 0, "search": 0})
+    register(agent, single_cards("speech", 4))
+    wait_for("speech has what it is guaranteed", lambda: cards_of(agent) == {"vision": 6, "speech": 2, "search": 0})
+    register(agent, single_cards("search", 2))
+    wait_for("search does too", lambda: cards_of(agent) == TEAMS)
+
+    told = agent.cli("job", "status", "-namespace=vision", "vision").stdout
+    assert "Requeued Allocations" in told and "0/5" in told and "as soon as there is room" in told
+    assert 'Reclaimed for the guarantee of quota "speech"' in told
+    assert "Preemptions" in told and "Lost GPU Time" in told
+
+    agent.call("DELETE", "/v1/job/search?namespace=search")
+    wait_for("what search leaves is lent again", lambda: sum(cards_of(agent).values()) == 8)
+    assert all(cards_of(agent)[name] >= TEAMS[name] for name in ("vision", "speech"))
+    report = json.loads(agent.cli("job", "report", "-namespace=*", "-json").stdout)
+    rows = {row["Namespace"]: row for row in report["Namespaces"]}
+    assert rows["vision"]["Preempted"] == 4 and rows["vision"]["LostGPUHours"]["preempted"] > 0
+    assert rows["search"]["Allocs"] == 2 and rows["search"]["GPUHours"] > 0
+    assert {(row["Namespace"], row["JobID"]) for row in report["Jobs"]} >= {(name, name) for name in TEAMS}
+    table = agent.cli("job", "report", "-namespace=vision", "-since=1d").stdout
+    assert "vision" in table and "search" not in table
+    top = agent.cli("top", "-once", "-namespace=vision", "-view=jobs").stdout
+    assert "vision" in top

@@ -87,6 +87,9 @@ GET /v1/yurt/jobs | Jobs as columns with their truthful status ([details](web-ui
 GET /v1/yurt/allocations | Allocations as columns: of a `job`, of a `node`, or all.
 GET /v1/yurt/nodes | Nodes as columns, with what allocations book of them.
 GET /v1/yurt/overview | Numbers by status, capacity by node pool, and what needs attention.
+GET /v1/yurt/allocation/:id/accounting | Its use of GPUs ([fields](../howto/account-for-gpus.md#fields)).
+GET /v1/yurt/job/:job_id/accounting | What its allocations used of GPUs.
+GET /v1/yurt/accounting | GPU-hours by namespace and job from `since` (unix seconds) on.
 GET /v1/yurt/watch | A stream of the rows that change in each `view` ([details](web-ui-api.md#watch)).
 GET /v1/yurt/session | Who asks, and what that caller may do ([details](web-ui-api.md#sessions)).
 PUT /v1/yurt/session | Signs a browser in with a token, a one-time token or a login, or renews its session.

@@ -123,6 +123,9 @@ nomad.nomad.quota.limit             What a quota allows in this region, where it
 nomad.nomad.quota.guaranteed        What a quota is guaranteed in this region; labels `quota`, `dimension`.
 nomad.nomad.quota.lent              What of it the quota does not use; labels likewise.
 nomad.nomad.quota.borrowed          What the quota uses beyond it; labels likewise.
+nomad.nomad.gpu_usage.<figure>      What ended allocations used, over the days that are kept: seconds, busy_seconds,
+                                    idle_seconds (card-seconds), queue_wait_seconds, preemptions; label `namespace`.
+nomad.nomad.gpu_usage.lost_seconds  Card-seconds whose work was lost; labels `namespace`, `reason`.
 nomad.nomad.quota.utilization.<dimension>  What is used of a quota under Nomad's names: cpu, cores, memory_mb,
                                     storage.variables_mb, storage.host_volumes_mb; labels `quota_name`, `region`.
 nomad.runtime.alloc_bytes           Resident memory of the agent, bytes.
@@ -145,6 +148,11 @@ nomad.client.uptime                 Seconds since the host started.
 nomad.client.allocs.cpu.<figure>    allocated (MHz), system, user, total_percent (percent of a core), total_ticks (MHz);
                                     labels {TASK_LABELS}, and `parent_id`, `dispatch_id` or `periodic_id` of
                                     launched jobs; with `publish_allocation_metrics`.
+nomad.client.allocs.gpu.<figure>    Sums of its cards since its start: seconds, measured_seconds, busy_seconds,
+                                    idle_seconds, throttled_seconds (card-seconds), energy_joules,
+                                    memory_booked_bytes, memory_peak_bytes, memory_mean_bytes, pcie_bytes,
+                                    nvlink_bytes; labels `alloc_id`, `job`, `namespace`, `task_group` and those of
+                                    launches; of 256 allocations of a node at most; likewise.
 nomad.client.allocs.memory.<figure>  allocated, max_allocated, rss, swap, usage, bytes; likewise.
 nomad.client.device.healthy         1 for a device that tasks may get, else 0; labels {DEVICE_LABELS}.
 nomad.client.device.<figure>        Each figure of `node status -stats` in lower case, such as `gpu_utilization`.
@@ -165,6 +173,9 @@ FIGURES: Final = {
     "nomad.client.host.memory.<figure>": "available free total used",
     "nomad.client.host.disk.<figure>": "available size used used_percent inodes_percent",
     "nomad.client.allocs.cpu.<figure>": "allocated system user total_percent total_ticks",
+    "nomad.client.allocs.gpu.<figure>": "seconds measured_seconds busy_seconds idle_seconds throttled_seconds "
+    "energy_joules memory_booked_bytes memory_peak_bytes memory_mean_bytes pcie_bytes nvlink_bytes",
+    "nomad.nomad.gpu_usage.<figure>": "seconds busy_seconds idle_seconds queue_wait_seconds preemptions",
     "nomad.client.allocs.memory.<figure>": "allocated max_allocated rss swap usage",
 }
 """What stands for the part in angle brackets."""

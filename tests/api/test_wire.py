@@ -35,6 +35,7 @@ MODULES = (
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
     "AllocResourceUsage": {"Accounting"},
+    "Allocation": {"Accounting"},
     "AllocationMetric": {"Gang"},
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
@@ -56,7 +57,7 @@ ADDED = {
     **OWN,
     "AttemptRecord": {"After", "Ahead", "Now", "Number", "Seed", "StateIndex"},
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
-    "Allocation": {"AllocStates"},  # as above
+    "Allocation": {"Accounting", "AllocStates"},  # as above, and our own
     "DeploymentState": {"AutoPromote"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients

@@ -41,6 +41,7 @@ NOUNS = {
     "status": "Show the object with an ID, or list jobs",
     "system": "Work on the cluster as a whole",
     "tls": "Certificates for agents and the command line",
+    "top": "Show what allocations, jobs and nodes use, live",
     "ui": "Open the web pages of the agent in a browser",
     "var": "Show variables and change them",
     "version": "Print the version of Yurt",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 import psutil
@@ -14,10 +15,11 @@ import psutil
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.usage import UsageMeter
+from yurt.client.context import ClientContext
 from yurt.client.host_usage import HostUsage, core_mhz, core_usage, measured
 from yurt.client.node.local_node import LocalNode
-from yurt.runtime.env import Env
-from yurt.runtime.metrics import CLIENT_PREFIX, Gauge, Metrics
+from yurt.runtime.metrics import CLIENT_PREFIX, Gauge
+from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.job import Job
 from yurt.structs.rpc import HostStats, ResourceUsage
 from yurt.structs.status import CLIENT_TERMINAL
@@ -25,6 +27,8 @@ from yurt.structs.status import CLIENT_TERMINAL
 KEPT_S: Final = 0.5
 """How long measurements are reused."""
 MIB: Final = 1024 * 1024
+DEVICE_ALLOCS_MAX: Final = 256
+"""Allocations of a node with gauges of their cards."""
 
 
 class GaugeSettings(NamedTuple):
@@ -42,16 +46,16 @@ class ClientGauges:
     def __init__(
         self,
         allocs: AllocTable,
-        metrics: Metrics,
-        env: Env,
+        context: ClientContext,
         *,
         node: LocalNode,
         usage: HostUsage,
         meter: UsageMeter,
     ) -> None:
-        self.metrics = metrics
+        self.metrics = context.metrics
         self._allocs = allocs
-        self._env = env
+        self._env = context.env
+        self._activity = context.activity
         self._node = node
         self._usage = usage
         self._meter = meter
@@ -87,6 +91,7 @@ class ClientGauges:
         if requested.allocations:
             for runner in tuple(self._allocs.live.values()):
                 found += await self._tasks_of(runner, requested)
+            found += self._activity_gauges(requested)
         self._kept = (requested, found)
         return found
 
@@ -139,6 +144,22 @@ class ClientGauges:
                 yield _gauge(f"host.disk.{name}", disk.get(key, 0.0), own)
         yield _gauge("uptime", host.uptime, labels)
 
+    def _activity_gauges(self, requested: GaugeSettings) -> Iterator[Gauge]:
+        """What the cards of running allocations did; of at most `DEVICE_ALLOCS_MAX`, the oldest first."""
+        measured = ((runner, self._activity.totals(runner.id)) for runner in tuple(self._allocs.live.values()))
+        running = ((runner.alloc, totals) for runner, totals in measured if totals is not None and not runner.is_over)
+        for alloc, totals in islice(running, DEVICE_ALLOCS_MAX):
+            own = {
+                "alloc_id": alloc.id,
+                "job": alloc.job_id,
+                "namespace": alloc.namespace,
+                "task_group": alloc.task_group,
+                **dispatch_labels(alloc.job),
+            }
+            labels = {**own, **requested.meta_labels(alloc.job.meta if alloc.job is not None else {}), **own}
+            for name, value in activity_figures(totals):
+                yield _gauge(f"allocs.gpu.{name}", value, labels)
+
     async def _tasks_of(self, runner: AllocRunner, requested: GaugeSettings) -> list[Gauge]:
         """The usage of an allocation's running tasks."""
         alloc = runner.alloc
@@ -178,6 +199,21 @@ _DISK: Final = {
     "UsedPercent": "used_percent",
     "InodesUsedPercent": "inodes_percent",
 }
+
+
+def activity_figures(totals: DeviceAccounting) -> Iterator[tuple[str, float]]:
+    """Sums since the allocation's start, in card-seconds unless the name says otherwise."""
+    yield "seconds", totals.card_ms / 1000
+    yield "measured_seconds", totals.measured_ms / 1000
+    yield "busy_seconds", totals.busy_ms / 1000
+    yield "idle_seconds", totals.idle_ms / 1000
+    yield "throttled_seconds", totals.throttled_ms / 1000
+    yield "energy_joules", totals.energy_mj / 1000
+    yield "memory_booked_bytes", totals.memory_booked_mb * MIB
+    yield "memory_peak_bytes", totals.memory_peak_mb * MIB
+    yield "memory_mean_bytes", totals.memory_mean_mb * MIB
+    yield "pcie_bytes", totals.pcie_bytes
+    yield "nvlink_bytes", totals.nvlink_bytes
 
 
 def dispatch_labels(job: Job | None) -> dict[str, str]:

@@ -104,13 +104,18 @@ def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Alloca
     if is_client_terminal(alloc) and update.client_status != alloc.client_status:
         if alloc.client_status != status.CLIENT_LOST:
             return alloc
-        return replace(alloc, task_states=update.task_states or alloc.task_states)
+        return replace(
+            alloc,
+            task_states=update.task_states or alloc.task_states,
+            accounting=update.accounting or alloc.accounting,
+        )
     return replace(
         alloc,
         client_status=update.client_status,
         client_description=update.client_description,
         task_states=update.task_states or alloc.task_states,
         network_status=update.network_status or alloc.network_status,
+        accounting=update.accounting or alloc.accounting,
         deployment_status=_reported_health(alloc.deployment_status, update.deployment_status, index=index),
     )
 

@@ -17,8 +17,9 @@ from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot, Tables
 from yurt.state.tables import JobKey
 from yurt.structs import status
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, has_devices
 from yurt.structs.cluster import Namespace
+from yurt.structs.commands.base import ACCOUNTING_RULES
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -40,6 +41,7 @@ class Edit:
         self._without_evals: set[JobKey] = set()
         self.summaries = SummaryChanges(self.tx, index)
         self._progress = DeploymentProgress()
+        self._ended: list[Allocation] = []
         self.counts_usage = True
         """Whether usage of queues follows from the changes; not when a restore brings both."""
         self.now = 0
@@ -91,6 +93,8 @@ class Edit:
                 assert not (is_changed and is_client_terminal(before)), (after.id, "a terminal status is final (E7)")
                 self.summaries.count(key, before, -1)
             self.summaries.count(key, after, 1)
+            if before is not None and is_client_terminal(after):
+                self._ended.append(after)
         if after.deployment_id:
             self._progress.note(before, after)
 
@@ -169,10 +173,20 @@ class Edit:
             from yurt.fsm.bookkeeping.queue_usage import record_usage
 
             record_usage(self.tx, index=self.index, now=self.now)
+        if self._ended and self.counts_usage and self.rules_version >= ACCOUNTING_RULES:
+            self._record_ends()
         # Statuses come last: they follow from the allocations, evaluations and deployments as they are now.
         for key in self._touched:
             self._write_status(key)
         return self.tx.commit(), self.tx.changes
+
+    def _record_ends(self) -> None:
+        """Add what ended allocations used to the sums of their namespaces; those without devices cost one look."""
+        ended = [alloc for alloc in self._ended if alloc.accounting is not None or has_devices(alloc)]
+        if ended:
+            from yurt.fsm.bookkeeping.accounting import record_ends
+
+            record_ends(self.tx, ended, index=self.index)
 
     def _has_fair_share(self) -> bool:
         """Whether a pool has a fair-share queue, or had one before this command."""

@@ -22,6 +22,7 @@ from yurt.http.cluster_routes import status as status_routes
 from yurt.http.cluster_routes import unavailable as fixed
 from yurt.http.dispatcher import add_routes
 from yurt.http.resources import (
+    accounting,
     allocations,
     csi_volumes,
     deployments,
@@ -50,7 +51,7 @@ _MODULES = (
     autopilot, checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events,
     explain, fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes,
     operator, plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions,
-    ui, shell, variables, volumes, watch,
+    ui, shell, variables, volumes, watch, accounting,
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

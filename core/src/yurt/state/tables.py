@@ -14,6 +14,7 @@ from yurt.access.needs import VariableCapability
 from yurt.sdk.value import replace
 from yurt.state.row_codecs import AllocRows, JobKeys, PlainRows
 from yurt.state.schema import OnRestore, RenamedTable, SearchContext, TableSchema, TableSet, Topic
+from yurt.structs.accounting.usage_day import UsageDay, UsageDayKey
 from yurt.structs.acl import (
     ACLAuthMethod,
     ACLBindingRule,
@@ -515,6 +516,14 @@ class Tables(TableSet):
         indexes={"job": lambda roster: roster.key[:2]},
     )
     """The present generations of gangs with a rendezvous, by (namespace, job, group)."""
+
+    usage_days = TableSchema(
+        PlainRows(list[tuple[UsageDayKey, UsageDay]]),
+        key_of=lambda row: (row.namespace, row.day),
+        namespace_of=lambda _, row: row.namespace,
+        indexes={"namespace": attrgetter("namespace")},
+    )
+    """What allocations used that ended on a day, by (namespace, day)."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

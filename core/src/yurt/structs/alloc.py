@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from yurt.sdk.value import OWN, TRUE_OR_NULL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
@@ -192,6 +193,8 @@ class Allocation(Value):
     reschedule_tracker: RescheduleTracker | None = None
     alloc_states: tuple[AllocState, ...] = ()
     network_status: AllocNetworkStatus | None = None
+    accounting: Annotated[DeviceAccounting | None, OWN] = None
+    """What its devices did, as its client reported it: at the end, and at growing intervals before."""
     preempted_allocations: tuple[str, ...] = ()
     preempted_by_allocation: str = ""
     create_index: int = 0
@@ -199,3 +202,8 @@ class Allocation(Value):
     alloc_modify_index: int = 0
     create_time: UnixNano = UnixNano(0)
     modify_time: UnixNano = UnixNano(0)
+
+
+def has_devices(alloc: Allocation) -> bool:
+    """Whether an allocation was given devices."""
+    return any(task.devices for task in alloc.allocated_resources.tasks.values())

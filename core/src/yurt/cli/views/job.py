@@ -62,6 +62,7 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     path = api_path("job", job["ID"], "allocations")
     allocs: list[Json] = call.api.get(path, {**_query(job), "all": all_allocs}) or []
     _show_rescheduling(call, evaluations, allocs)
+    _show_gpus(call, job, evaluations, allocs)
     _show_failure(call, evaluations)
     deployment = call.api.get(api_path("job", job["ID"], "deployment"), _query(job))
     if deployment:
@@ -71,6 +72,20 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     show_last_failures(call, allocs)
     call.screen.title("Allocations")
     show_allocs(call, allocs)
+
+
+def _show_gpus(call: Invocation, job: Json, evaluations: list[Json], allocs: list[Json]) -> None:
+    """What was preempted and waits, and what groups with devices used of them."""
+    groups = job.get("TaskGroups") or ()
+    if any(group.get("Requeue") for group in groups):
+        from yurt.cli.views.requeues import show_requeues
+
+        show_requeues(call, job, evaluations, allocs)
+    tasks = (task for group in groups for task in group.get("Tasks") or ())
+    if allocs and any((task.get("Resources") or {}).get("Devices") for task in tasks):
+        from yurt.cli.views.accounting import show_job_account
+
+        show_job_account(call, job)
 
 
 def _query(job: Json) -> dict[str, str | int | bool | None]:

@@ -213,9 +213,9 @@ class AllocRunner:
             task_states=states,
             deployment_status=self.hooked.health_status,
             network_status=self.alloc.network_status,
+            accounting=self.context.activity.told(self.id),
         )
         if status in CLIENT_TERMINAL:
-            # The sums of its devices are sent once, at the end: a running allocation says them when it is asked.
             known = self._final.accounting if self._final is not None else self.context.activity.totals(self.id)
             update = replace(update, accounting=known)
             self._final = self._final or update

@@ -21,6 +21,7 @@ from yurt.client.devices.holders import DeviceHolders, HoldingTask
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.owners import LiveTask
 from yurt.client.devices.readings import (
+    MS,
     CardMinute,
     CardPart,
     Interval,
@@ -47,6 +48,9 @@ BUCKETS_MAX: Final = 24 * 60
 GAP: Final = 3
 """Intervals without a sample after which the time between is unknown."""
 COLUMNS: Final = 11
+GROWTH: Final = 5
+TELL_MAX_S: Final = 3600.0
+"""The servers learn of sums that have grown by this part, or after this time."""
 WHOLE_PERCENT: Final = 100.0
 
 
@@ -173,6 +177,8 @@ class AllocActivity:
 
     def __init__(self, totals: DeviceAccounting) -> None:
         self.totals = totals
+        self.told = totals if totals.wall_ms else None
+        """The sums that the servers are told while the allocation runs."""
         self.cards: dict[str, CardHistory] = {}
         self.last: dict[str, _Last] = {}
 
@@ -224,6 +230,22 @@ class DeviceActivity:
         found = self._allocs.get(alloc_id)
         return None if found is None else found.totals
 
+    def told(self, alloc_id: str) -> DeviceAccounting | None:
+        """The sums for the reports of a running allocation: those of a moment ago, so that few reports differ."""
+        found = self._allocs.get(alloc_id)
+        return None if found is None else found.told
+
+    def _tell(self, known: AllocActivity) -> None:
+        """Renew the sums for reports once they have grown by a fifth, at least once an hour and at most each bucket.
+
+        So a node that is lost takes little knowledge with it, and a report is no stream: an allocation sends about
+        twenty in its first hour, then one an hour.
+        """
+        before = known.told.wall_ms if known.told is not None else 0
+        due_ms = min(max(self.bucket_s, before / MS / GROWTH), TELL_MAX_S) * MS
+        if known.totals.wall_ms - before >= due_ms:
+            known.told = known.totals
+
     def restore(self, alloc_id: str, totals: DeviceAccounting) -> None:
         """Go on from the sums that an earlier run of the agent had."""
         self._allocs[alloc_id] = AllocActivity(totals)
@@ -260,6 +282,8 @@ class DeviceActivity:
             self._add(known, mine, now_s, now)
         bucket, self._bucket = self._bucket, int(now_s // self.bucket_s)
         if bucket != self._bucket and live:
+            for alloc_id in live & self._allocs.keys():
+                self._tell(self._allocs[alloc_id])
             self._on_bucket(live)
 
     async def _own_memory(
@@ -285,15 +309,17 @@ class DeviceActivity:
         for device, (card, reading) in mine.items():
             interval = self._interval(known.last.get(device), reading, now_s)
             known.last[device] = _Last(now_s, reading)
-            known.totals = with_sample(known.totals, card, reading, interval)
-            seconds_max = max(seconds_max, interval.seconds)
+            if reading.is_known:
+                known.totals = with_sample(known.totals, card, reading, interval)
+                seconds_max = max(seconds_max, interval.seconds)
             history = known.cards.setdefault(device, CardHistory(now_s))
             energy = None if interval.energy_j is None else interval.energy_j * card.energy_part
             history.add(int(now_s // self.bucket_s), now, now_s, (reading, energy))
-        used = [reading.memory_mb for _, reading in mine.values() if reading.memory_mb is not None]
-        if used:
-            booked = sum(booked_of(card, reading) for card, reading in mine.values())
-            known.totals = with_memory(known.totals, used_mb=sum(used), booked_mb=booked, seconds=seconds_max)
+        measured = [pair for pair in mine.values() if pair[1].is_known]
+        if measured:
+            used = sum(reading.memory_mb or 0.0 for _, reading in measured)
+            booked = sum(booked_of(card, reading) for card, reading in measured)
+            known.totals = with_memory(known.totals, used_mb=used, booked_mb=booked, seconds=seconds_max)
 
     def _interval(self, last: _Last | None, reading: Reading, now_s: float) -> Interval:
         """The time that a sample speaks of: none after a gap."""

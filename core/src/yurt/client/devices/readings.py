@@ -66,6 +66,11 @@ class Reading(Value):
         return sum(known) if known else None
 
     @property
+    def is_known(self) -> bool:
+        """Whether a plugin measures what the card does: of others nothing is accounted for."""
+        return self.active_percent is not None or self.energy_j is not None or self.power_w is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether the card neither computes nor moves data; False when that is not known."""
         active = self.active_percent
@@ -191,6 +196,7 @@ def with_sample(total: DeviceAccounting, card: CardPart, reading: Reading, inter
     reasons = reading.throttling or ()
     return replace(
         total,
+        card_ms=total.card_ms + round(spent),
         measured_ms=total.measured_ms + (round(spent) if active is not None else 0),
         busy_ms=total.busy_ms + (round(spent * active / 100.0) if active is not None else 0),
         idle_ms=total.idle_ms + (round(spent) if reading.is_idle and active is not None else 0),
@@ -211,7 +217,7 @@ def _with_reasons(total: DeviceAccounting, reasons: Iterable[str], spent: int) -
 
 
 def with_memory(total: DeviceAccounting, *, used_mb: float, booked_mb: int, seconds: float) -> DeviceAccounting:
-    """The sums with the memory in use on all of an allocation's cards."""
+    """The sums with a further time, and the memory in use on all of an allocation's cards in it."""
     spent = round(seconds * MS)
     return replace(
         total,

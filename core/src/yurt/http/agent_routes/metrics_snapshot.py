@@ -97,6 +97,7 @@ class MetricsSnapshot(NamedTuple):
     def _all_gauges(self) -> Iterator[Gauge]:
         yield from self.at_once
         if self.view is not None:
+            yield from _usage_gauges(self.view)
             yield from _job_gauges(self.view, has_dispatched=self.settings.has_dispatched_summaries)
         yield from self.blocked()
         if self.quotas is not None:
@@ -172,6 +173,21 @@ def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
         yield Gauge(f"{PREFIX}quota.guaranteed", guaranteed, labels)
         yield Gauge(f"{PREFIX}quota.lent", max(0.0, guaranteed - used), labels)
         yield Gauge(f"{PREFIX}quota.borrowed", max(0.0, used - guaranteed), labels)
+
+
+def _usage_gauges(view: View) -> Iterator[Gauge]:
+    """What ended allocations used of GPUs, over all days that are kept; by namespace, and what was lost by reason."""
+    from yurt.server.views.accounting import UsageDayRows
+
+    for namespace, total in sorted(view.of(UsageDayRows).sums().items()):
+        labels = {"namespace": namespace}
+        yield Gauge(f"{PREFIX}gpu_usage.seconds", total.card_ms / 1000, labels)
+        yield Gauge(f"{PREFIX}gpu_usage.busy_seconds", total.busy_ms / 1000, labels)
+        yield Gauge(f"{PREFIX}gpu_usage.idle_seconds", total.idle_ms / 1000, labels)
+        yield Gauge(f"{PREFIX}gpu_usage.preemptions", float(total.preempted), labels)
+        yield Gauge(f"{PREFIX}gpu_usage.queue_wait_seconds", total.wait_ms / 1000, labels)
+        for reason, lost in sorted(total.lost_ms.items()):
+            yield Gauge(f"{PREFIX}gpu_usage.lost_seconds", lost / 1000, {**labels, "reason": reason})
 
 
 def _job_gauges(view: View, *, has_dispatched: bool) -> Iterator[Gauge]:

@@ -15,6 +15,8 @@ from yurt.sdk.value import Value, no_entries
 class DeviceAccounting(Value):
     """Sums since the allocation's first sample; integers, so that every server adds them to the same bytes."""
 
+    card_ms: int = 0
+    """Card time that was looked at; `wall_ms` times the number of cards."""
     measured_ms: int = 0
     """Card time with figures."""
     busy_ms: int = 0

@@ -28,9 +28,14 @@ class UsageDay(Value):
     measured_ms: int = 0
     busy_ms: int = 0
     idle_ms: int = 0
+    throttled_ms: int = 0
     lost_ms: Mapping[str, int] = no_entries()
     """Card time whose work was lost, by reason: preempted, node lost, failed."""
     energy_mj: int = 0
+    memory_peak_mb: int = 0
+    """The largest use of one allocation."""
+    pcie_bytes: int = 0
+    nvlink_bytes: int = 0
     waited: int = 0
     """Allocations of which the wait before the start is known."""
     wait_ms: int = 0

@@ -63,7 +63,7 @@ class AllocUpdate(Value):
     deployment_status: AllocDeploymentStatus | None = None
     network_status: AllocNetworkStatus | None = None
     accounting: DeviceAccounting | None = None
-    """Of an allocation that has ended: what its devices did."""
+    """What its devices did since its start."""
 
 
 class UpdateAllocsFromClient(Command, tag=True):

@@ -26,7 +26,9 @@ HOST_VOLUME_RULES: Final = 2
 PLACEMENT_VOLUME_RULES: Final = 3
 """From here on `apply` refuses a placement whose node no longer offers its host volumes to the job's namespace, and a
 volume that is being deleted does not become ready when its node changes."""
-RULES_VERSION: Final = PLACEMENT_VOLUME_RULES
+ACCOUNTING_RULES: Final = 4
+"""From here on `apply` adds what allocations used to the sums of their namespaces as they end."""
+RULES_VERSION: Final = ACCOUNTING_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
 
 

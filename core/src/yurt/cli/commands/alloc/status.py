@@ -166,6 +166,7 @@ def _show(call: Invocation, alloc: Json) -> None:
     _show_checks(call, alloc)
     show_volumes(call, alloc, _group(alloc))
     stats = _stats(call, alloc)
+    _show_account(call, alloc, stats)
     for name in _ordered_tasks(alloc):
         _show_task(call, alloc, name, stats)
     if call.is_verbose:
@@ -302,6 +303,15 @@ def _show_checks(call: Invocation, alloc: Json) -> None:
         call.screen.title("Nomad Service Checks:")
         rows = [[c["Service"], c.get("Task") or "(group)", c["Check"], c["Mode"], c["Status"]] for c in checks]
         call.screen.table("Service|Task|Name|Mode|Status", rows)
+
+
+def _show_account(call: Invocation, alloc: Json, stats: Json) -> None:
+    """What an allocation with devices used of them."""
+    tasks = ((alloc.get("AllocatedResources") or {}).get("Tasks") or {}).values()
+    if any(task.get("Devices") for task in tasks):
+        from yurt.cli.views.accounting import show_alloc_account
+
+        show_alloc_account(call, alloc, stats)
 
 
 def _stats(call: Invocation, alloc: Json) -> Json:

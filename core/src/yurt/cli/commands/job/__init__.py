@@ -14,6 +14,7 @@ MODULES = {
         "plan",
         "why-not",
     ),
+    "report": ("report",),
     "restart": ("restart",),
     "run": (
         "run",

@@ -1,0 +1,1 @@
+"""What `yurt top` shows."""

@@ -1,0 +1,55 @@
+"""Adds up what allocations used, by namespace and day, as they end.
+
+Each allocation that holds a GPU ends once (invariant E7), so it is added once, to the day of its end by the command's
+time. Rows older than `DAYS_MAX` are dropped with the first end of a later day. Allocations without GPUs cost one look
+at their resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from yurt.queue.account import AllocAccount, account_of, with_account
+from yurt.sdk.value import NANOSECONDS, replace
+from yurt.state import Tables
+from yurt.state.store import Transaction
+from yurt.structs.accounting.usage_day import UsageDay
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import NodePool
+
+DAY_NS: Final = 24 * 3600 * NANOSECONDS
+DAYS_MAX: Final = 400
+"""Days that are kept: a year and a month, so that the same month of two years can be compared."""
+
+
+def record_ends(tx: Transaction, ended: Iterable[Allocation], *, index: int) -> None:
+    """Add allocations that a command ended to the sums of their namespaces."""
+    for alloc in ended:
+        evaluation = tx.get(Tables.evals, alloc.eval_id)
+        account = account_of(alloc, evaluation, prices_of(tx, alloc), now=alloc.modify_time)
+        if account is not None and alloc.modify_time > 0:
+            _add(tx, alloc, account, index=index)
+
+
+def prices_of(tx: Transaction, alloc: Allocation) -> Mapping[str, float]:
+    """The prices of device models in the queue of an allocation's node pool."""
+    pool: NodePool | None = tx.get(Tables.node_pools, alloc.job.node_pool) if alloc.job is not None else None
+    queue = None if pool is None or pool.batch_queue is None else pool.batch_queue.fair_share
+    return {} if queue is None else queue.prices
+
+
+def _add(tx: Transaction, alloc: Allocation, account: AllocAccount, *, index: int) -> None:
+    day = alloc.modify_time // DAY_NS
+    key = (alloc.namespace, day)
+    known: UsageDay | None = tx.get(Tables.usage_days, key)
+    if known is None:
+        _drop_old(tx, alloc.namespace, day)
+    row = known or UsageDay(namespace=alloc.namespace, day=day, create_index=index)
+    tx.put(Tables.usage_days, key, replace(with_account(row, alloc, account), modify_index=index))
+
+
+def _drop_old(tx: Transaction, namespace: str, day: int) -> None:
+    for key in sorted(tx.keys_where(Tables.usage_days, "namespace", namespace)):
+        if key[1] < day - DAYS_MAX:
+            tx.delete(Tables.usage_days, key)
