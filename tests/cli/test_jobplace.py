@@ -13,6 +13,7 @@ from yurt.cli.files.finding_positions import findings, follow, messages
 from yurt.rules.canonical import canonicalize_job
 from yurt.rules.references import reference_doubts
 from yurt.rules.validation.job import multi_error, validate_job
+from yurt.server.resources.node_names import NodeNames
 from yurt_jobspec import parse_job_with_positions
 
 Run = Callable[..., tuple[int, str, str]]
@@ -314,7 +315,7 @@ def test_blocks_of_yurts_own_are_refused_at_their_fields() -> None:
     errors, _ = validate_job(read)
 
     told = findings(job, positions, multi_error(errors))
-    warnings = [f"* {text}" for text in reference_doubts(read, lambda name: None)]
+    warnings = [f"* {text}" for text in reference_doubts(read, NodeNames(None))]
     doubts = findings(job, positions, "\n".join(["2 warnings:", *warnings]), is_warning=True)
 
     lines = RANKS.split("\n")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import pytest
 from yurt.api.decode import decode_job
-from yurt.rules.references import label_problems, reference_doubts
+from yurt.rules.bounds import is_costly
+from yurt.rules.references import DOUBTS_MAX, TASK_NAMES, label_problems, reference_doubts
 
 NODE_NAMES = ("attr.kernel.name", "attr.cpu.arch", "meta.rack")
 
@@ -19,12 +20,23 @@ def job(*, task: dict[str, Any] | None = None, **group: Any) -> dict[str, Any]:
     return {"ID": "j", "TaskGroups": [{"Name": "g", "Networks": networks, "Tasks": [made], **group}]}
 
 
-def doubts(document: dict[str, Any]) -> list[str]:
-    def lacks(name: str) -> Iterable[str] | None:
-        kind = name.partition(".")[0]
-        return None if name in NODE_NAMES else [each[5:] for each in NODE_NAMES if each.startswith(kind)]
+class Names:
+    """The names that the nodes of a test have."""
 
-    return list(reference_doubts(decode_job(document)[0], lacks))
+    def has(self, name: str) -> bool | None:
+        return name in NODE_NAMES
+
+    def nearest(self, name: str) -> str | None:
+        return next(iter(get_close_matches(name, NODE_NAMES, n=1, cutoff=0.75)), None)
+
+
+def ports(label: str) -> dict[str, Any]:
+    """The resources of a task with a port of its own."""
+    return {"Networks": [{"DynamicPorts": [{"Label": label}]}]}
+
+
+def doubts(document: dict[str, Any]) -> list[str]:
+    return list(reference_doubts(decode_job(document)[0], Names()))
 
 
 def constraint(target: str, operand: str = "=") -> dict[str, Any]:
@@ -40,6 +52,11 @@ def constraint(target: str, operand: str = "=") -> dict[str, Any]:
         ("${attr.gpu}", 'no node has the attribute "gpu"'),
         ("${meta.rak}", 'no node has the metadata "rak" (did you mean "${meta.rack}"?)'),
         ("kernel.name", '"kernel.name" is plain text, the same for every node (did you mean "${attr.kernel.name}"?)'),
+        ("${node.region}", "no node has ${node.region}"),
+        (
+            "${ node.class }",
+            '"${ node.class }" has blanks inside of its braces, so no node has it (write "${node.class}")',
+        ),
         ("node.class", '"node.class" is plain text, the same for every node (did you mean "${node.class}"?)'),
     ],
 )
@@ -61,7 +78,9 @@ def test_affinities_spreads_and_other_levels_have_their_places() -> None:
     assert places == ["Constraint 2", f"{group}Affinity 1", f"{group}Spread 1", f"{inner}Constraint 1"]
 
 
-@pytest.mark.parametrize("target", ["${node.class}", "${node.region}", "${attr.cpu.arch}", "${meta.rack}", "linux"])
+@pytest.mark.parametrize(
+    "target", ["${node.class}", "${attr.cpu.arch}", "${meta.rack}", "linux", "eu.west", "meta.none"]
+)
 def test_what_nodes_have_is_not_warned_of(target: str) -> None:
     assert doubts(job(Constraints=[constraint(target)])) == []
 
@@ -100,11 +119,46 @@ def test_a_text_of_a_task_that_stays_as_it_is_is_warned_of(text: str, told: str)
     "text",
     [
         "${HOME}", "${attr.none.like.it}", "${NOMAD_META_owner}", "${NOMAD_PORT_http}", "${NOMAD_ADDR_two_words}",
-        "${NOMAD_PORT_other_http}", "${NOMAD_TOKEN_db}", "${NOMAD_SHORT_ALLOC_ID}", "${env[\"NOMAD_DC\"]}", "$${x",
+        "${NOMAD_PORT_other_admin}", "${NOMAD_ADDR_own}", "${NOMAD_TOKEN_db}", "${NOMAD_UPSTREAM_ADDR_db}",
+        "${NOMAD_ALOC_ID:0:8}", "${NOMAD_ALOC_INDEX:-0}", "${NOMAD_ALOC_INDEX-0}", "${node.x:-y}", "${node.region}",
+        "${NOMAD_SHORT_ALLOC_ID}", "${env[\"NOMAD_DC\"]}", "$${x",
     ],
 )  # fmt: skip
 def test_a_text_that_may_be_meant_is_not_warned_of(text: str) -> None:
-    assert doubts(job(task={"Config": {"args": [text]}})) == []
+    document = job(task={"Config": {"args": [text]}, "Resources": ports("own")})
+    document["TaskGroups"][0]["Tasks"].append({"Name": "other", "Driver": "d", "Resources": ports("admin")})
+    assert doubts(document) == []
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+def test_metadata_may_be_named_like_a_variable(name: str) -> None:
+    assert doubts(job(task={"Config": {"args": [f"${{NOMAD_META_{name.removeprefix('NOMAD_')}}}"]}})) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["NOMAD_PORT_other_http", "NOMAD_PORT_admin", "NOMAD_PORT_t_own", "NOMAD_PORT_x_admin"]
+)
+def test_a_port_of_another_task_is_named_with_that_task(name: str) -> None:
+    document = job(task={"Config": {"args": [f"${{{name}}}"]}, "Resources": ports("own")})
+    document["TaskGroups"][0]["Tasks"].append({"Name": "other", "Driver": "d", "Resources": ports("admin")})
+    (told,) = doubts(document)
+    assert f"so {name} is not set" in told
+
+
+def test_only_so_many_references_are_warned_of() -> None:
+    texts = [f"${{node.clas{number}}}" for number in range(DOUBTS_MAX + 5)]
+
+    told = doubts(job(task={"Config": {"args": texts}}))
+
+    assert len(told) == DOUBTS_MAX + 1
+    assert told[-1] == "more references have no value; the first 20 are named"
+    assert len(doubts(job(task={"Config": {"args": texts[:DOUBTS_MAX]}}))) == DOUBTS_MAX
+
+
+@pytest.mark.parametrize("fields", [{"Config": {"a": [{"b": ["${x} ${y}"] * 40}]}}, {"Env": {"A": "${x}" * 80}}])
+def test_a_job_with_many_references_is_checked_in_a_thread(fields: dict[str, Any]) -> None:
+    assert is_costly(decode_job(job(task=fields))[0])
+    assert not is_costly(decode_job(job(task={"Config": {"a": ["${x}"] * 9}}))[0])
 
 
 def test_a_template_may_define_any_variable() -> None:
@@ -113,9 +167,13 @@ def test_a_template_may_define_any_variable() -> None:
 
 
 def test_a_port_label_of_a_driver_must_be_one_of_the_group() -> None:
-    group = decode_job(job())[0].task_groups[0]
+    group = decode_job(job(task={"Resources": ports("own")}))[0].task_groups[0]
+    (task,) = group.tasks
 
-    assert list(label_problems(["http", "${NOMAD_META_port}", "two-words"], group)) == []
-    assert list(label_problems(["htp"], group)) == ['config.ports: the group has no port "htp" (did you mean "http"?)']
-    (told,) = label_problems(["metrics"], group)
+    assert list(label_problems(["http", "${NOMAD_META_port}", "two-words", "own"], group, task)) == []
+    assert list(label_problems(["htp"], group, task)) == [
+        'config.ports: the group has no port "htp" (did you mean "http"?)'
+    ]
+    (told,) = label_problems(["metrics"], group, task)
     assert told.endswith('(add port "metrics" to its network block)')
+    assert len(list(label_problems(["x"] * 1_000, group, task))) == DOUBTS_MAX

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor, NoToken
-from yurt.access.needs import ANONYMOUS, MANAGEMENT, EachRow, Need, satisfied
+from yurt.access.needs import ANONYMOUS, MANAGEMENT, NODE_READ, EachRow, Need, satisfied
 from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value
 
@@ -359,6 +359,14 @@ class Access:
         """Whether the caller showed a management token; false for all while access control is off."""
         is_controlled = not isinstance(self._authority, AllowAll)
         return is_controlled and self._authority.allows(self.actor, MANAGEMENT, ANYWHERE)
+
+    @property
+    def reads_nodes(self) -> bool:
+        """Whether the caller may read nodes, so that texts about something else may name their metadata.
+
+        It decides about no request, so a record of the request does not contain it.
+        """
+        return self._authority.allows(self.actor, NODE_READ, ANYWHERE)
 
     @property
     def is_recorded(self) -> bool:

@@ -7,8 +7,8 @@ above a bound is refused before anything else of it is checked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from yurt.rules.periodic import expressions
 from yurt.structs.job import Job, TaskGroup
@@ -35,6 +35,9 @@ TEMPLATE_PART: Final = 512
 """Characters of a template that cost as much as another part."""
 META_PART: Final = 64
 """Entries of meta blocks that cost as much as another part."""
+
+CONFIG_DEPTH: Final = 8
+"""References in config blocks below this depth are neither checked nor counted."""
 
 
 def bound_problems(job: Job) -> tuple[str, ...]:
@@ -77,6 +80,9 @@ def is_costly(job: Job) -> bool:
             parts += 1 + len(service.checks)
         for task in group.tasks:
             parts += 1 + len(task.artifacts) + _terms(task)
+            parts += _references(task.env.values(), CONFIG_DEPTH)
+            if task.config:
+                parts += _references(task.config.values(), CONFIG_DEPTH)
             meta += len(task.meta)
             for service in task.services:
                 parts += 1 + len(service.checks)
@@ -94,6 +100,19 @@ def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
         parts += REGEXP_PARTS if constraint.operand == "regexp" else 1
     for affinity in owner.affinities:
         parts += REGEXP_PARTS if affinity.operand == "regexp" else 1
+    return parts
+
+
+def _references(values: Iterable[Any], depth: int) -> int:
+    """The number of `${` in a task's config or env: each may be looked up on the nodes."""
+    parts = 0
+    for value in values:
+        if isinstance(value, str):
+            parts += value.count("${")
+        elif depth > 0 and isinstance(value, Mapping):
+            parts += _references(value.values(), depth - 1)
+        elif depth > 0 and isinstance(value, list | tuple):
+            parts += _references(value, depth - 1)
     return parts
 
 

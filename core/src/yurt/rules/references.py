@@ -1,27 +1,35 @@
 """References such as `${node.class}` and `${NOMAD_PORT_http}` in a job that nothing will replace.
 
-A node leaves a reference that it does not know as it is written: a constraint is then never met, and a program reads
-the dollar sign. Neither is an error, because `${HOME}` may be meant for a shell and an attribute may come with a later
-node; so these are warnings, each with its place. What only the nodes of a cluster can tell is asked with `lacks`.
+A constraint on a name that no node has is never met, and in `config` and `env` a node leaves such a reference as it is
+written, so that the program reads the dollar sign. Neither is an error, because `${HOME}` may be meant for a shell and
+an attribute may come with a later node; so these are warnings, each with its place. What only the nodes of a cluster
+can tell is asked of `NodeNames`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol
 
+from yurt.rules.bounds import CONFIG_DEPTH
 from yurt.scheduler.constraints.targets import FIELDS
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.network import NetworkResource
 from yurt.structs.task import Task
 
 _REFERENCE: Final = re.compile(r"\$\{ *([A-Za-z][\w.:-]{0,255}) *\}")
 _PLAIN_ATTRIBUTE: Final = re.compile(r"(attr|meta|node)\.[\w.-]+|[a-z]+(\.[\w-]+)+")
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9_]")
+_VARIABLE: Final = re.compile(r"NOMAD_[A-Za-z0-9_]+")
 _PORT: Final = re.compile(r"NOMAD_(?:(?:HOST_|ALLOC_)?(?:PORT|IP|ADDR)|ALLOC_INTERFACE)_(?P<label>\w+)")
+_OPEN_NAMES: Final = ("NOMAD_META_", "NOMAD_TOKEN_", "NOMAD_UPSTREAM_")
+"""Variables with such beginnings have any name: those of a dispatch and of a parent job are not in this job."""
 NODE_NAMES: Final = (*FIELDS, "node.region")
+"""Names of a node in `config` and `env`; constraints know FIELDS."""
 TASK_NAMES: Final = (
     "NOMAD_ALLOC_DIR", "NOMAD_TASK_DIR", "NOMAD_SECRETS_DIR", "NOMAD_UNIX_ADDR", "NOMAD_ALLOC_ID",
     "NOMAD_SHORT_ALLOC_ID", "NOMAD_ALLOC_NAME", "NOMAD_ALLOC_INDEX", "NOMAD_TASK_NAME", "NOMAD_GROUP_NAME",
@@ -29,9 +37,15 @@ TASK_NAMES: Final = (
     "NOMAD_PARENT_CGROUP", "NOMAD_MEMORY_LIMIT", "NOMAD_MEMORY_MAX_LIMIT", "NOMAD_CPU_LIMIT", "NOMAD_CPU_CORES",
     "NOMAD_TOKEN",
 )  # fmt: skip
-"""Variables of every task; those of ports, metadata and identities carry names of the job."""
+"""Variables that tasks may have; some only with a cgroup, reserved cores, a parent job or an identity. Those of ports,
+metadata and identities carry names of the job besides."""
 LIKE: Final = 0.75
-DEPTH_MAX: Final = 8
+DOUBTS_MAX: Final = 20
+"""So many references of a job are warned of."""
+COMPARED_MAX: Final = 100
+"""So many unknown names of a job are compared with known ones, which costs most of all."""
+KNOWN_MAX: Final = 300
+"""With so many known names a name is compared."""
 _LITERALS_COMPARED: Final = frozenset({"=", "==", "is", "regexp", "version", "semver", "set_contains"})
 
 
@@ -46,23 +60,55 @@ class NodeReference(NamedTuple):
     is_required: bool
 
 
-Lacks = Callable[[str], Iterable[str] | None]
-"""Tells of `attr.NAME` or `meta.NAME` the names that nodes have instead; None where some node has the name itself."""
+class NodeNames(Protocol):
+    """The names of attributes and metadata that nodes have, written `attr.NAME` and `meta.NAME`."""
+
+    def has(self, name: str) -> bool | None:
+        """Whether some node has the name; None if that is unknown."""
+
+    def nearest(self, name: str) -> str | None:
+        """A name of the same kind that looks alike."""
 
 
-def reference_doubts(job: Job, lacks: Lacks) -> Iterator[str]:
-    """One line for each reference of the job that has no value on any node."""
+class _Search(NamedTuple):
+    """What references are looked up in; `compared` counts the names that were compared with known ones."""
+
+    nodes: NodeNames
+    compared: list[str]
+
+    def near(self, name: str, known: Iterable[str], cutoff: float = LIKE) -> str | None:
+        """The known name that looks most alike; None also after COMPARED_MAX comparisons."""
+        if len(self.compared) >= COMPARED_MAX:
+            return None
+        self.compared.append(name)
+        found = get_close_matches(name, list(islice(known, KNOWN_MAX)), n=1, cutoff=cutoff)
+        return found[0] if found else None
+
+    def meant(self, name: str, known: Iterable[str]) -> str:
+        """The question whether a similar name is meant; "" without one."""
+        return _question(self.near(name, known))
+
+
+def reference_doubts(job: Job, nodes: NodeNames) -> Iterator[str]:
+    """One line for each reference of the job that has no value on any node, for DOUBTS_MAX of them."""
+    found = _doubts(job, _Search(nodes, []))
+    yield from islice(found, DOUBTS_MAX)
+    if next(found, None) is not None:
+        yield f"more references have no value; the first {DOUBTS_MAX} are named"
+
+
+def _doubts(job: Job, search: _Search) -> Iterator[str]:
     for each in _rule_references("", job.constraints, job.affinities, job.spreads):
-        yield from _rule_doubts(each, lacks)
+        yield from _rule_doubts(each, search)
     for group in job.task_groups:
         place = f'Group "{group.name}" has warnings: '
         for each in _rule_references(place, group.constraints, group.affinities, group.spreads):
-            yield from _rule_doubts(each, lacks)
+            yield from _rule_doubts(each, search)
         for task in group.tasks:
             inner = f'{place}Task "{task.name}" has warnings: '
             for each in _rule_references(inner, task.constraints, task.affinities, ()):
-                yield from _rule_doubts(each, lacks)
-            yield from _text_doubts(inner, group, task, lacks)
+                yield from _rule_doubts(each, search)
+            yield from _text_doubts(inner, group, task, search)
 
 
 # Constraints, affinities and spreads.
@@ -83,46 +129,55 @@ def _rule_references(
             yield f"{place}Spread {number}", spread.attribute, False
 
 
-def _rule_doubts(rule: tuple[str, str, bool], lacks: Lacks) -> Iterator[str]:
+def _rule_doubts(rule: tuple[str, str, bool], search: _Search) -> Iterator[str]:
     place, target, is_required = rule
     match = _REFERENCE.fullmatch(target)
     if match is None:
-        if _PLAIN_ATTRIBUTE.fullmatch(target):
-            name = target if target.startswith(("attr.", "meta.", "node.")) else f"attr.{target}"
+        if _PLAIN_ATTRIBUTE.fullmatch(target) and (name := _name_of_plain(target, search.nodes)):
             yield f'{place}: "{target[:64]}" is plain text, the same for every node (did you mean "${{{name[:64]}}}"?)'
         return
     name = match[1]
-    if name.startswith(("attr.", "meta.")):
-        yield from _node_doubts(NodeReference(place, name, is_required), lacks)
-    elif name not in NODE_NAMES and not name.startswith("device."):
-        yield f"{place}: no node has ${{{name[:64]}}}{_meant(name, (*NODE_NAMES, f'attr.{name}'))}"
+    if target != f"${{{name}}}":
+        yield f'{place}: "{target[:64]}" has blanks inside of its braces, so no node has it (write "${{{name[:64]}}}")'
+    elif name.startswith(("attr.", "meta.")):
+        yield from _node_doubts(NodeReference(place, name, is_required), search)
+    elif name not in FIELDS and not name.startswith("device."):
+        attribute = f"attr.{name}"
+        known = (*FIELDS, attribute) if search.nodes.has(attribute) else tuple(FIELDS)
+        yield f"{place}: no node has ${{{name[:64]}}}{search.meant(name, known)}"
 
 
-def _node_doubts(reference: NodeReference, lacks: Lacks) -> Iterator[str]:
-    instead = lacks(reference.name)
-    if instead is None:
+def _name_of_plain(target: str, nodes: NodeNames) -> str | None:
+    """The name of nodes that a plain text spells: any other text may be compared on purpose, as variables are."""
+    if target in FIELDS:
+        return target
+    name = target if target.startswith(("attr.", "meta.")) else f"attr.{target}"
+    return name if nodes.has(name) else None
+
+
+def _node_doubts(reference: NodeReference, search: _Search) -> Iterator[str]:
+    if search.nodes.has(reference.name) is not False:
         return
     kind, name = reference.name.split(".", 1)
-    near = _meant(reference.name, [f"{kind}.{other}" for other in instead])
+    near = _question(search.nodes.nearest(reference.name))
     if near or reference.is_required:
         noun = "attribute" if kind == "attr" else "metadata"
         yield f'{reference.place}: no node has the {noun} "{name[:64]}"{near}'
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1, cutoff=LIKE)
-    return f' (did you mean "${{{near[0]}}}"?)' if near else ""
+def _question(near: str | None) -> str:
+    return "" if near is None else f' (did you mean "${{{near[:128]}}}"?)'
 
 
 # The texts of tasks.
 
 
-def _text_doubts(place: str, group: TaskGroup, task: Task, lacks: Lacks) -> Iterator[str]:
+def _text_doubts(place: str, group: TaskGroup, task: Task, search: _Search) -> Iterator[str]:
     told: set[str] = set()
     for where, text in _texts("config", task.config or {}, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), lacks, told)
+        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, told)
     for where, text in _texts("env", task.env, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), lacks, told)
+        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, told)
 
 
 def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
@@ -130,7 +185,7 @@ def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         if "${" in value:
             yield path, value
-    elif depth > DEPTH_MAX:
+    elif depth > CONFIG_DEPTH:
         return
     elif isinstance(value, Mapping):
         for key, item in value.items():
@@ -141,49 +196,66 @@ def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _doubts_of_text(
-    place: str, text: str, owner: tuple[TaskGroup, Task], lacks: Lacks, told: set[str]
+    place: str, text: str, owner: tuple[TaskGroup, Task], search: _Search, told: set[str]
 ) -> Iterator[str]:
     for match in _REFERENCE.finditer(text):
         name = match[1]
-        if name in told:
+        if name in told or ":" in name:  # a shell has ${NAME:-default} and ${NAME:0:8}
             continue
         told.add(name)
         if name.startswith(("attr.", "meta.")):
-            yield from _node_doubts(NodeReference(place, name, is_required=False), lacks)
+            yield from _node_doubts(NodeReference(place, name, is_required=False), search)
         elif name.startswith("node.") and name not in NODE_NAMES:
-            yield f"{place}: no node has ${{{name[:64]}}}, so the text stays as it is{_meant(name, NODE_NAMES)}"
-        elif name.startswith("NOMAD_"):
-            yield from _variable_doubts(place, name, *owner)
+            near = search.meant(name, NODE_NAMES)
+            yield f"{place}: no node has ${{{name[:64]}}}, so the text stays as it is{near}"
+        elif _VARIABLE.fullmatch(name):
+            yield from _variable_doubts(place, name, owner, search)
 
 
-def _variable_doubts(place: str, name: str, group: TaskGroup, task: Task) -> Iterator[str]:
+def _variable_doubts(place: str, name: str, owner: tuple[TaskGroup, Task], search: _Search) -> Iterator[str]:
     """A variable that looks like one of the task's and is none; its templates may define others."""
-    if name in task.env or name in TASK_NAMES or any(template.envvars for template in task.templates):
+    group, task = owner
+    if name in task.env or name in TASK_NAMES or name.startswith(_OPEN_NAMES):
+        return
+    if any(template.envvars for template in task.templates):
         return
     match = _PORT.fullmatch(name)
-    labels = sorted({_UNCLEAN.sub("_", label) for label in port_labels(group)})
     if match is None:
-        near = _meant(name, TASK_NAMES)
-        if near and not name.startswith("NOMAD_TOKEN_"):
+        if near := search.meant(name, TASK_NAMES):
             yield f"{place}: there is no variable {name[:64]}, so the text stays as it is{near}"
-    elif not any(match["label"] == label or match["label"].endswith(f"_{label}") for label in labels):
+        return
+    labels = sorted(
+        {_UNCLEAN.sub("_", label) for label in (*port_labels(group, task), *_labels_of_others(group, task))}
+    )
+    if match["label"] not in labels:
         head = name.removesuffix(match["label"])
-        other = get_close_matches(match["label"], labels, n=1, cutoff=0.5)
-        fix = f'did you mean "${{{head}{other[0]}}}"?' if other else "add the port to its network block"
+        other = search.near(match["label"], labels, cutoff=0.5)
+        fix = f'did you mean "${{{head}{other}}}"?' if other else "add the port to its network block"
         yield f'{place}: the group has no port "{match["label"][:64]}", so {name[:64]} is not set ({fix})'
 
 
-def port_labels(group: TaskGroup) -> frozenset[str]:
-    """The labels of all ports of a group and of its tasks."""
-    networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
+def port_labels(group: TaskGroup, task: Task) -> frozenset[str]:
+    """The labels of the ports of a group and of one of its tasks."""
+    return _labels((*group.networks, *task.resources.networks))
+
+
+def _labels_of_others(group: TaskGroup, task: Task) -> Iterator[str]:
+    """Ports of the other tasks' own network blocks, as variables name them: TASK_LABEL."""
+    for other in group.tasks:
+        if other.name != task.name:
+            yield from (f"{other.name}_{label}" for label in _labels(other.resources.networks))
+
+
+def _labels(networks: Sequence[NetworkResource]) -> frozenset[str]:
     return frozenset(port.label for each in networks for port in (*each.reserved_ports, *each.dynamic_ports))
 
 
-def label_problems(option: Any, group: TaskGroup) -> Iterator[str]:
-    """Labels in a driver's option `ports` that no network block of the group declares."""
-    known = sorted(port_labels(group))
-    for label in option if isinstance(option, list | tuple) else ():
-        if isinstance(label, str) and "${" not in label and label not in known:
-            near = get_close_matches(label, known, n=1, cutoff=0.5)
-            fix = f'did you mean "{near[0]}"?' if near else f'add port "{label[:64]}" to its network block'
-            yield f'config.ports: the group has no port "{label[:64]}" ({fix})'
+def label_problems(option: Any, group: TaskGroup, task: Task) -> Iterator[str]:
+    """Labels in a driver's option `ports` that no network block of the group declares, DOUBTS_MAX at most."""
+    known = sorted(port_labels(group, task))
+    labels = option if isinstance(option, list | tuple) else ()
+    unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in known)
+    for label in islice(unknown, DOUBTS_MAX):
+        near = get_close_matches(label[:64], known[:KNOWN_MAX], n=1, cutoff=0.5)
+        fix = f'did you mean "{near[0]}"?' if near else f'add port "{label[:64]}" to its network block'
+        yield f'config.ports: the group has no port "{label[:64]}" ({fix})'

@@ -17,6 +17,18 @@ class Kept(Value):
 NOTHING_KEPT = Kept()
 
 
+class Rights(Value):
+    """What the caller of an operation on jobs may do besides; nothing without a caller."""
+
+    is_management: bool = False
+    """A management token asks, which may register jobs while registrations are disabled."""
+    reads_nodes: bool = False
+    """The caller may read nodes, so warnings may name their attributes, metadata and datacenters."""
+
+
+NO_RIGHTS = Rights()
+
+
 class DispatchRequest(Value):
     """The parameters of a dispatch; priority 0 means the parent's."""
 

@@ -76,7 +76,8 @@ class Explanations:
     async def admission(self, job: Job) -> Admission:
         """The problems of an unregistered job."""
         self._access.require(Scope(namespace=job.namespace))
-        return await admitted(self._state, in_pool(self._state, job), self._config)
+        ready, reads_nodes = in_pool(self._state, job), self._access.reads_nodes
+        return await admitted(self._state, ready, self._config, reads_nodes=reads_nodes)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
         """What registering the job, or evaluating it again, would place, and why the rest would stay unplaced.

@@ -8,7 +8,7 @@ from typing import Final
 from yurt.access import Access, Capability, Scope, needs
 from yurt.server.log.log_writer import Committed
 from yurt.server.operations.job_rights import require_contents, require_override
-from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.requests import DispatchRequest, Kept, Rights
 from yurt.server.resources.jobs import Jobs
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.state.tables import JobKey
@@ -41,19 +41,19 @@ class JobOperations:
         require_override(self._access, job.namespace, is_asked=overrides_policies)
         return await self._jobs.register(
             job, submission=submission, enforce_index=enforce_index, eval_priority=eval_priority, keep=keep,
-            is_management=self._access.is_management,
+            rights=self._rights,
         )  # fmt: skip
 
     async def plan(self, job: Job, *, diff: bool, overrides_policies: bool = False) -> JobPlanned:
         """The plan for registering the job; changes nothing, so its volumes and plugins need no rights."""
         self._require(job.namespace)
         require_override(self._access, job.namespace, is_asked=overrides_policies)
-        return await self._jobs.plan(job, diff=diff)
+        return await self._jobs.plan(job, diff=diff, rights=self._rights)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """All errors and warnings of the job."""
         self._require(job.namespace)
-        return await self._jobs.validate(job)
+        return await self._jobs.validate(job, rights=self._rights)
 
     async def deregister(
         self, key: JobKey, *, purge: bool, eval_priority: int, no_shutdown_delay: bool
@@ -87,7 +87,7 @@ class JobOperations:
             key,
             version,
             enforce_prior_version=enforce_prior_version,
-            is_management=self._access.is_management,
+            rights=self._rights,
             # The caller may have no right to read the version, so the refusal does not say what is in it.
             check=lambda job: require_contents(self._access, job, is_told=False),
         )
@@ -114,6 +114,10 @@ class JobOperations:
         """Remove a version's tag; returns the index."""
         self._require(key[0])
         return (await self._propose(SetJobVersionTag(namespace=key[0], job_id=key[1], name=name))).index
+
+    @property
+    def _rights(self) -> Rights:
+        return Rights(is_management=self._access.is_management, reads_nodes=self._access.reads_nodes)
 
     def _require(self, namespace: str) -> None:
         self._access.require(Scope(namespace=namespace))

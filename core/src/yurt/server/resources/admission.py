@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,16 +30,13 @@ from yurt.structs.predicates import is_match, total_count_problem
 from yurt.structs.service import Service
 from yurt.structs.task import Task
 
-if TYPE_CHECKING:
-    from yurt.rules.references import Lacks
-
 NOBODYS: Final = Job()
 ALIKE: Final = 0.75
 """From this likeness on a driver that no node has is a misspelt one. Others may be of a node that comes later, and a
 name that only goes on behind a known one (`exec2`) is another driver."""
 
-NODES_COMPARED: Final = 50
-"""So many nodes tell the names among which a near miss is looked for."""
+NODES_SAMPLED: Final = 50
+"""The datacenters of so many nodes are named."""
 
 
 class Admission(NamedTuple):
@@ -49,22 +46,26 @@ class Admission(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
-    """All problems of a job; for one that exceeds the limits, only that."""
+def admit(state: Snapshot, job: Job, config: ServerConfig, *, reads_nodes: bool = False) -> Admission:
+    """All problems of a job; for one that exceeds the limits, only that.
+
+    `reads_nodes`: the caller may read nodes, so the warnings may name their attributes, metadata and datacenters.
+    """
     too_large = bound_problems(job)
-    return Admission(too_large) if too_large else _of_bounded(state, job, config)
+    return Admission(too_large) if too_large else _of_bounded(state, job, config, reads_nodes)
 
 
-def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
+def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, reads_nodes: bool) -> Admission:
     """All problems of a job within the limits."""
     from yurt.rules.references import reference_doubts
+    from yurt.server.resources.node_names import NodeNames
 
     errors, warnings = validate_job(job)
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
     namespace = state.namespaces.get(job.namespace)
-    advice = [*warnings, *_empty_datacenters(state, job), *unregistered_services(job, offered)]
-    advice.extend(reference_doubts(job, _lacking_names(state)))
+    advice = [*warnings, *_empty_datacenters(state, job, reads_nodes), *unregistered_services(job, offered)]
+    advice.extend(reference_doubts(job, NodeNames(state.nodes if reads_nodes else None)))
     for place, group, task in _tasks(job):
         found, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in found)
@@ -74,11 +75,11 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     return Admission(tuple(problems), tuple(advice))
 
 
-async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
+async def admitted(state: Snapshot, job: Job, config: ServerConfig, *, reads_nodes: bool = False) -> Admission:
     """`admit`, with large jobs checked in a thread so that the event loop stays responsive."""
     if is_costly(job):
-        return await asyncio.to_thread(admit, state, job, config)
-    return _of_bounded(state, job, config)
+        return await asyncio.to_thread(admit, state, job, config, reads_nodes=reads_nodes)
+    return _of_bounded(state, job, config, reads_nodes)
 
 
 def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
@@ -115,31 +116,18 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
             yield from ((f'{place} has warnings: Task "{task.name}"', service) for service in task.services)
 
 
-def _empty_datacenters(state: Snapshot, job: Job) -> Iterator[str]:
-    """A warning where no node is in any of the job's datacenters; none without nodes."""
-    present = {node.datacenter for node in islice(state.nodes.values(), NODES_COMPARED)}
+def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
+    """A warning where no node is in any of the job's datacenters; none without nodes.
+
+    Only who may read nodes is told in which they are.
+    """
+    present = {node.datacenter for node in islice(state.nodes.values(), NODES_SAMPLED)}
     if not present or any(is_match(name, glob) for name in present for glob in job.datacenters):
         return
-    others = (node.datacenter for node in state.nodes.values())
+    others = {node.datacenter for node in state.nodes.values()}
     if not any(is_match(name, glob) for name in others for glob in job.datacenters):
-        yield (
-            f"no node is in datacenter {' or '.join(job.datacenters)[:64]}; "
-            f"nodes are in {', '.join(sorted(present))[:64]}"
-        )
-
-
-def _lacking_names(state: Snapshot) -> Lacks:
-    """Looks names of attributes and metadata up on the nodes; without nodes none is missing."""
-
-    def lacking(name: str) -> Iterable[str] | None:
-        kind, key = name.split(".", 1)
-        nodes = state.nodes.values()
-        if not state.nodes or any(key in (node.attributes if kind == "attr" else node.meta) for node in nodes):
-            return None
-        sample = islice(state.nodes.values(), NODES_COMPARED)
-        return {other for node in sample for other in (node.attributes if kind == "attr" else node.meta)}
-
-    return lacking
+        told = f"; nodes are in {', '.join(sorted(present))[:64]}" if reads_nodes else ""
+        yield f"no node is in datacenter {' or '.join(job.datacenters)[:64]}{told}"
 
 
 def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -158,7 +146,7 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
     schemas = [msgspec.convert(row.schema, Schema) for row in stored]
     found = [check_config(schema, task.config or {}) for schema in schemas]
     least = () if any(not problems for problems in found) else tuple(str(each) for each in min(found, key=len))
-    labels = label_problems((task.config or {}).get("ports"), group) if all(map(_names_ports, schemas)) else ()
+    labels = label_problems((task.config or {}).get("ports"), group, task) if all(map(_names_ports, schemas)) else ()
     return (*least, *labels), ()
 
 

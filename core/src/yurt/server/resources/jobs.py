@@ -21,7 +21,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
-from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
+from yurt.server.requests import NO_RIGHTS, NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept, Rights
 from yurt.server.resources.admission import admitted, in_pool, inherited, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.scheduling.plan_annotations import annotated
@@ -73,12 +73,9 @@ class Jobs:
         enforce_index: int | None = None,
         eval_priority: int = 0,
         keep: Kept = NOTHING_KEPT,
-        is_management: bool = False,
+        rights: Rights = NO_RIGHTS,
     ) -> JobRegistered:
-        """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem.
-
-        `is_management`: a management token asks, which may do so while registrations are disabled.
-        """
+        """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem."""
         warnings: tuple[str, ...] = ()
         if submission is not None and len(submission.source) > self._config.job_max_source_size:
             warnings = ("the job's source is too large to be kept with it",)
@@ -90,17 +87,17 @@ class Jobs:
         async def decision(state: Snapshot) -> RegisterJob:
             nonlocal advice
             known = state.jobs.get(job.key)
-            _check_enabled(state, is_management=is_management)
+            _check_enabled(state, is_management=rights.is_management)
             _check_enforced_index(known, enforce_index)
             ready = inherited(in_pool(state, job), known, keep)
-            advice = await self._admit(state, ready)
+            advice = await self._admit(state, ready, rights)
             return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
         return _registered(await self._replica.decide(decision), job.key, evaluation, (*warnings, *advice))
 
-    async def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
+    async def _admit(self, state: Snapshot, job: Job, rights: Rights) -> tuple[str, ...]:
         """The warnings of an admissible job; raises Invalid with all problems otherwise."""
-        admission = await admitted(state, job, self._config)
+        admission = await admitted(state, job, self._config, reads_nodes=rights.reads_nodes)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
         return admission.warnings
@@ -121,7 +118,7 @@ class Jobs:
             ),
         )
 
-    async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
+    async def plan(self, job: Job, *, diff: bool, rights: Rights = NO_RIGHTS) -> JobPlanned:
         """The plan for registering the job; changes nothing.
 
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
@@ -129,7 +126,7 @@ class Jobs:
         state = self._replica.state
         known = state.jobs.get(job.key)
         job = with_descent_of(in_pool(state, job), known)
-        warnings = await self._admit(state, job)
+        warnings = await self._admit(state, job, rights)
         mint = self._replica.mint()
         job = replace(job, submit_time=mint.now)
         changes = await _compared(known, job) if diff else None
@@ -200,7 +197,7 @@ class Jobs:
         version: int,
         *,
         enforce_prior_version: int | None = None,
-        is_management: bool = False,
+        rights: Rights = NO_RIGHTS,
         check: Callable[[Job], None] = allow_any,
     ) -> JobRegistered:
         """Register an earlier version of a job as a new version.
@@ -213,11 +210,11 @@ class Jobs:
 
         async def decision(state: Snapshot) -> RegisterJob:
             nonlocal advice
-            _check_enabled(state, is_management=is_management)
+            _check_enabled(state, is_management=rights.is_management)
             old = _version_to_revert_to(state, key, version, enforce_prior_version)
             job = with_descent_of(replace(old, stop=False, submit_time=mint.now), state.jobs.get(key))
             check(job)
-            advice = await self._admit(state, job)
+            advice = await self._admit(state, job, rights)
             command = self._registration(state, job, evaluation, state.job_submissions.get((*key, version)))
             return replace(command, based_on=(*command.based_on, expectation(state, "job_versions", (*key, version))))
 
@@ -329,10 +326,10 @@ class Jobs:
         )
         return _registered(await self._replica.propose(command), child_key, evaluation)
 
-    async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def validate(self, job: Job, *, rights: Rights = NO_RIGHTS) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """All errors and warnings of the job."""
         state = self._replica.state
-        admission = await admitted(state, in_pool(state, job), self._config)
+        admission = await admitted(state, in_pool(state, job), self._config, reads_nodes=rights.reads_nodes)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
