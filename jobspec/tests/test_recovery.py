@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from yurt_jobspec import IncompleteJob, JobspecError, parse_job, parse_job_with_findings
 from yurt_jobspec.diagnostics import Diagnostic
+from yurt_jobspec.schema import homes
+from yurt_jobspec.suggestions import unknown_hint
 
 
 def found(body: str) -> list[Diagnostic]:
@@ -119,3 +121,27 @@ def test_what_could_be_read_of_a_job_with_wrong_values_is_kept_with_the_places_t
     assert partial.job["TaskGroups"][0]["Count"] == 3
     assert partial.damaged == {(), ("TaskGroups", 0, "Tasks", 0)}
     assert partial.positions["TaskGroups", 0, "Count"].line == 4
+
+
+def test_errors_beyond_the_first_ones_are_counted_once() -> None:
+    told = found("\n".join(f"a{number} = /x" for number in range(80)))
+
+    assert len(told) == 51
+    assert told[-1].summary == "30 more errors"
+
+
+def test_a_name_that_belongs_in_several_blocks_has_them_in_a_list() -> None:
+    hints = [unknown_hint("x", (), homes).otherwise for homes in (("job",), ("job", "group"), ("job", "group", "task"))]
+
+    assert hints == [f"It belongs in a {words} block." for words in ("job", "job or group", "job, group or task")]
+    assert "multiregion" not in homes()["count"]
+
+
+def test_what_is_damaged_stays_told_when_its_object_is_thrown_away() -> None:
+    spoilt = "".join(f'  vault {{\n    rolee{number} = "x"\n  }}\n' for number in range(30))
+    text = f'job "j" {{\n{spoilt}  group "g" {{\n    task "t" {{\n      driver = "x"\n    }}\n  }}\n}}\n'
+    with pytest.raises(IncompleteJob) as caught:
+        parse_job_with_findings(text, filename="j.hcl")
+
+    assert ("TaskGroups", 0, "Tasks", 0) not in caught.value.partial.damaged
+    assert ("TaskGroups", 0) not in caught.value.partial.damaged

@@ -35,3 +35,24 @@ def test_comments_bound_names_and_files_without_variables_are_not_warned_of() ->
     assert warnings('# "${image}" and "var.image"') == []
     assert warnings('meta {\n  a = join(",", [for image in ["x"] : "${image}"])\n}') == []
     assert warnings('meta {\n  a = "${image}"\n}', head='job "j" {\n') == []
+
+
+@pytest.mark.parametrize(
+    "body", ['region = "eu" // "${image}"', 'region = "eu" /* "var.image" */', '/*\n "${image}"\n*/', "# ${image}"]
+)
+def test_comments_are_no_texts(body: str) -> None:
+    assert warnings(body) == []
+
+
+def test_a_heredoc_is_read_as_a_text_also_where_its_lines_begin_with_a_hash() -> None:
+    assert warnings("meta {\n  a = <<EOT\n# ${image}\nEOT\n}") == [(10, "Write ${var.image} if that is meant.")]
+
+
+def test_a_bound_name_is_one_where_it_is_bound_only() -> None:
+    loop = '[for image in ["x"] : "${image}"]'
+    assert warnings(f'meta {{\n  a = join(",", {loop})\n  b = "${{image}}"\n}}')[0][0] == 10
+
+
+def test_a_long_line_is_read_once() -> None:
+    line = " ".join(f"for ${{image}} x{number}" for number in range(2_000))
+    assert len(warnings(f'meta {{\n  a = "{line}"\n}}')) == 50

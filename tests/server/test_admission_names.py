@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from yurt.rules.likeness import LENGTH_MAX
 from yurt.sdk.value import replace
-from yurt.server.resources.node_names import LENGTH_MAX, SCANS_MAX, NodeNames
+from yurt.server.resources.node_names import SCANS_MAX, NodeNames
 from yurt.structs.commands import RegisterNode
 from yurt.structs.node import Node
 from yurt.testing import factories

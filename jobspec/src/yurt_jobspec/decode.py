@@ -58,18 +58,18 @@ class Decoder:
         self.findings = findings or Findings()
         self.marks: dict[int, dict[str | None, tuple[int, int]]] | None = {} if with_marks else None
         self.owner: dict[str, Any] = {}
-        self.damaged: set[int] = set()
-        """Identities of the objects of which something could not be read."""
+        self.damaged: dict[int, ApiObject] = {}
+        """The objects of which something could not be read, by identity: while they are here no other object has it."""
 
     # Findings and marks.
 
     def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> None:
-        self.damaged.add(id(self.owner))
+        self.damaged[id(self.owner)] = self.owner
         self.findings.add(self.source, OffsetDiagnostic(summary, detail, start, end, hint))
 
     def record(self, error: EvaluationError) -> None:
         """Record the problems of a failed evaluation; an exhausted budget ends the decoding."""
-        self.damaged.add(id(self.owner))
+        self.damaged[id(self.owner)] = self.owner
         self.findings.add_all(self.source, error.problems)
         if isinstance(error, BudgetExhausted):
             raise error
@@ -92,9 +92,11 @@ class Decoder:
         if self.marks is not None:
             self.mark_head(block, schema, result)
         outer, self.owner = self.owner, result
-        self.body(block.body, schema, placed.scope, result)
-        block_rules.apply(self, schema.name, result, block)
-        self.owner = outer
+        try:
+            self.body(block.body, schema, placed.scope, result)
+            block_rules.apply(self, schema.name, result, block)
+        finally:
+            self.owner = outer
         return result
 
     def mark_head(self, block: BlockNode, schema: BlockSchema, result: ApiObject) -> None:

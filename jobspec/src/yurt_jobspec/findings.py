@@ -58,10 +58,10 @@ class Findings:
         key = (source.filename, problem)
         if key in self._seen:
             return
+        if self.is_narrowed and problem.summary not in CERTAIN:
+            return
         if len(self._told[severity]) >= MAX_FINDINGS:
             self.more += severity == "error"
-            return
-        if self.is_narrowed and problem.summary not in CERTAIN:
             return
         self._seen.add(key)
         told = source.diagnostic(problem, severity)

@@ -18,7 +18,7 @@ from .files import Files
 from .findings import Findings
 from .positions import IncompleteJob, Marks, ParsedJob, PartialJob, Positions, paths_of, positions_of
 from .schema import ApiObject, schema_of
-from .suggestions import mistaken_references
+from .syntax.mistaken_references import mistaken_references
 from .syntax.nodes import BlockNode, Body
 from .syntax.parser import SyntaxFindings, parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader
@@ -120,7 +120,7 @@ def _decode(decoder: Decoder, body: Body, block: BlockNode, values: ApiObject) -
     named = Locals(decoder, body, scope)
     scope.names = {"var": values, "local": named.namespace()}
     named.check_all()
-    for doubt in mistaken_references(decoder.source.text, {"var": values, "local": named.expressions}):
+    for doubt in mistaken_references(decoder.source.text, body, {"var": values, "local": named.expressions}):
         decoder.findings.add(decoder.source, doubt, "warning")
     if not decoder.labels_fit(block, ("name",)):
         return {}
@@ -142,8 +142,10 @@ def _read(source: SourceText, findings: Findings) -> Body:
     except SyntaxFindings as error:
         if error.body is None:
             raise
-        for diagnostic in error.diagnostics:
+        told = error.diagnostics[:-1] if error.more else error.diagnostics  # the last one counts the others
+        for diagnostic in told:
             findings.add_diagnostic(diagnostic)
+        findings.more += error.more
         findings.narrow()
         return error.body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .diagnostics import Diagnostic, JobspecError, SourceRange, SourceText
@@ -84,7 +84,7 @@ def _collect(value: Any, path: Path_, marks: Marks, places: dict[Path_, tuple[in
         _collect(item, (*path, key), marks, places)
 
 
-def paths_of(value: Any, identities: set[int], path: Path_ = ()) -> Iterator[Path_]:
+def paths_of(value: Any, identities: Container[int], path: Path_ = ()) -> Iterator[Path_]:
     """The paths of the objects with these identities."""
     if isinstance(value, dict):
         if id(value) in identities:

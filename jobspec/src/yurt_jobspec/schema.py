@@ -508,6 +508,10 @@ def schema_of(name: str) -> BlockSchema:
     return schema
 
 
+_UNUSUAL_HOMES = ("sidecar_task", "multiregion")
+"""Blocks that repeat what others have, and are seldom meant."""
+
+
 @cache
 def homes() -> dict[str, tuple[str, ...]]:
     """For each argument and block of a job file the words of the blocks that may hold it, the outermost first."""
@@ -518,7 +522,7 @@ def homes() -> dict[str, tuple[str, ...]]:
         for key in (*schema.attributes, *schema.blocks):
             found.setdefault(key, []).append(word)
         for key, child in schema.blocks.items():
-            if child.block and child.block not in seen and key != "sidecar_task":
+            if child.block and child.block not in seen and key not in _UNUSUAL_HOMES:
                 seen.add(child.block)
                 waiting.append((key, child.block))
     return {key: tuple(dict.fromkeys(words)) for key, words in found.items()}

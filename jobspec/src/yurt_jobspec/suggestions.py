@@ -1,17 +1,14 @@
-"""Suggestions for values of the wrong type, for undeclared names and for texts that look like variables."""
+"""Suggestions for values of the wrong type and for undeclared names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from .diagnostics import Near, OffsetDiagnostic
+from .diagnostics import Near
 from .values import Value
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
-_BARE = re.compile(r"(?<!\$)\$\{[ \t]*([A-Za-z_][\w-]*)[ \t]*\}")
-_QUOTED = re.compile(r'"(var|local)\.([A-Za-z_][\w-]*)"')
 _MIB_OF_UNIT = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _MIB_ARGUMENTS = frozenset({"memory", "memory_max", "size", "disk", "max_file_size", "secrets", "memory_hard_limit"})
 _EXAMPLES = {"memory": 256, "memory_max": 512, "cpu": 500}
@@ -48,7 +45,8 @@ def unknown_hint(name: str, known: tuple[str, ...], homes: tuple[str, ...]) -> N
     """A known name that looks alike, else the blocks in which this one may stand: `resources` belongs in a task."""
     if not homes or len(homes) > HOMES_MAX:
         return Near(name, known)
-    return Near(name, known, f"It belongs in a {' or '.join(homes)} block.")
+    words = f"{', '.join(homes[:-1])} or {homes[-1]}" if len(homes) > 1 else homes[0]
+    return Near(name, known, f"It belongs in a {words} block.")
 
 
 def unit_hint(name: str, text: str) -> str:
@@ -105,34 +103,3 @@ def _list_hint(name: str, value: Value) -> str | None:
     if isinstance(value, str):
         return f'Write a list: {name} = ["{value}"].'
     return f'Write a list: {name} = ["...", "..."].'
-
-
-def mistaken_references(text: str, scopes: Mapping[str, Mapping[str, object]]) -> Iterator[OffsetDiagnostic]:
-    """Texts that were probably meant as a variable: `"${image}"` and `"var.image"` where the file declares `image`.
-
-    Both are valid: the first is left to the node, the second is plain text. So these are warnings. `scopes` has the
-    names of `var` and of `local`.
-    """
-    if not any(scopes.values()):
-        return
-    for match in _BARE.finditer(text):
-        scope = next((scope for scope, names in scopes.items() if match[1] in names), None)
-        if scope is not None and not _is_comment(text, match.start()) and not _is_bound(text, match[1]):
-            detail = f"The text {match[0]} is left to the node: it is not the value of {scope}.{match[1]}."
-            hint = f"Write ${{{scope}.{match[1]}}} if that is meant."
-            yield OffsetDiagnostic("Reference without its scope", detail, match.start(), match.end(), hint)
-    for match in _QUOTED.finditer(text):
-        if match[2] in scopes.get(match[1], ()) and not _is_comment(text, match.start()):
-            detail = f"This is the text {match[1]}.{match[2]}, not the value of the variable."
-            hint = f"Write {match[1]}.{match[2]} without quotes."
-            yield OffsetDiagnostic("Reference between quotes", detail, match.start(), match.end(), hint)
-
-
-def _is_bound(text: str, name: str) -> bool:
-    """Whether a `for` expression or a dynamic block may give the bare name a value."""
-    return re.search(rf"\b(?:for|iterator|dynamic)\b[^\n]*\b{re.escape(name)}\b", text) is not None
-
-
-def _is_comment(text: str, offset: int) -> bool:
-    line = text[text.rfind("\n", 0, offset) + 1 : offset].lstrip()
-    return line.startswith(("#", "//"))

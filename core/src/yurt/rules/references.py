@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from yurt.rules.bounds import CONFIG_DEPTH
+from yurt.rules.likeness import nearest
 from yurt.scheduler.constraints.targets import FIELDS
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.job import Job, TaskGroup
@@ -44,8 +44,6 @@ DOUBTS_MAX: Final = 20
 """So many references of a job are warned of."""
 COMPARED_MAX: Final = 100
 """So many unknown names of a job are compared with known ones, which costs most of all."""
-KNOWN_MAX: Final = 300
-"""With so many known names a name is compared."""
 _LITERALS_COMPARED: Final = frozenset({"=", "==", "is", "regexp", "version", "semver", "set_contains"})
 
 
@@ -81,8 +79,7 @@ class _Search(NamedTuple):
         if len(self.compared) >= COMPARED_MAX:
             return None
         self.compared.append(name)
-        found = get_close_matches(name, list(islice(known, KNOWN_MAX)), n=1, cutoff=cutoff)
-        return found[0] if found else None
+        return nearest(name, known, cutoff=cutoff)
 
     def meant(self, name: str, known: Iterable[str]) -> str:
         """The question whether a similar name is meant; "" without one."""
@@ -256,6 +253,6 @@ def label_problems(option: Any, group: TaskGroup, task: Task) -> Iterator[str]:
     labels = option if isinstance(option, list | tuple) else ()
     unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in known)
     for label in islice(unknown, DOUBTS_MAX):
-        near = get_close_matches(label[:64], known[:KNOWN_MAX], n=1, cutoff=0.5)
-        fix = f'did you mean "{near[0]}"?' if near else f'add port "{label[:64]}" to its network block'
+        near = nearest(label, known, cutoff=0.5)
+        fix = f'did you mean "{near}"?' if near else f'add port "{label[:64]}" to its network block'
         yield f'config.ports: the group has no port "{label[:64]}" ({fix})'

@@ -24,11 +24,15 @@ MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 
 
 class SyntaxFindings(JobspecError):
-    """The syntax errors of a file; `body` is the rest of it, where its braces leave no doubt about the nesting."""
+    """The syntax errors of a file; `body` is the rest of it, where its braces leave no doubt about the nesting.
 
-    def __init__(self, diagnostics: Sequence[Diagnostic], body: Body | None) -> None:
+    `more` errors are only counted, by the last diagnostic.
+    """
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], body: Body | None, more: int) -> None:
         super().__init__(diagnostics)
         self.body = body
+        self.more = more
 
 
 def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
@@ -49,10 +53,12 @@ def parse_tokens(source: SourceText, *, is_lenient: bool = False) -> Body:
         body = parser.body(None)
     except RecursionError:
         raise too_deep(source) from None
+    findings = problem_findings(source, tokens, parser.problems)
     try:
-        raise_problems(source, tokens, parser.problems)
+        findings.raise_errors()
     except JobspecError as error:
-        raise SyntaxFindings(error.diagnostics, body if _is_balanced(tokens, parser) else None) from None
+        rest = body if _is_balanced(tokens, parser) else None
+        raise SyntaxFindings(error.diagnostics, rest, findings.more) from None
     return body
 
 
@@ -121,11 +127,14 @@ def too_deep(source: SourceText) -> JobspecError:
 
 def raise_problems(source: SourceText, tokens: Tokens, problems: list[OffsetDiagnostic]) -> None:
     """Raise the problems of lexer and parser, if any."""
-    found = sorted(all_problems(tokens, problems), key=lambda problem: problem.start)
-    if found:
-        findings = Findings()
-        findings.add_all(source, found)
-        findings.raise_errors()
+    problem_findings(source, tokens, problems).raise_errors()
+
+
+def problem_findings(source: SourceText, tokens: Tokens, problems: list[OffsetDiagnostic]) -> Findings:
+    """The problems of lexer and parser, in the order of the file."""
+    findings = Findings()
+    findings.add_all(source, sorted(all_problems(tokens, problems), key=lambda problem: problem.start))
+    return findings
 
 
 def all_problems(tokens: Tokens, problems: list[OffsetDiagnostic]) -> list[OffsetDiagnostic]:

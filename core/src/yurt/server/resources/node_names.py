@@ -7,21 +7,17 @@ names that most have, only SCANS_MAX other names are looked for on all nodes, an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final, Protocol
 
+from yurt.rules.likeness import nearest
 from yurt.structs.node import Node
 
 NODES_COMPARED: Final = 50
 """So many nodes tell the names among which a near miss is looked for."""
-NAMES_COMPARED: Final = 300
-"""So many of these names a missing one is compared with."""
 SCANS_MAX: Final = 20
 """So many names that those nodes lack are looked for on the other nodes; further ones count as unknown."""
 ALIKE: Final = 0.75
-LENGTH_MAX: Final = 128
-"""Longer names are compared with none."""
 
 
 class NodeRows(Protocol):
@@ -58,13 +54,8 @@ class NodeNames:
 
     def nearest(self, name: str) -> str | None:
         """A name of the same kind that looks alike; None without one."""
-        if len(name) > LENGTH_MAX:
-            return None
-        kind, _, key = name.partition(".")
-        same_kind = (each for each in self._common() if each.startswith(f"{kind}."))
-        candidates = islice((each for each in same_kind if _may_be_meant(key, each[len(kind) + 1 :])), NAMES_COMPARED)
-        found = get_close_matches(name, list(candidates), n=1, cutoff=ALIKE)
-        return found[0] if found else None
+        kind = name.partition(".")[0]
+        return nearest(name, (each for each in self._common() if each.startswith(f"{kind}.")), cutoff=ALIKE)
 
     def _common(self) -> Collection[str]:
         """The names of some nodes, in the order of the nodes."""
@@ -78,8 +69,3 @@ class NodeNames:
 
 def _names(node: Node, kind: str) -> Mapping[str, str]:
     return node.attributes if kind == "attr" else node.meta
-
-
-def _may_be_meant(key: str, other: str) -> bool:
-    """A cheap test before the comparison: a slip changes the length little, and seldom both ends."""
-    return abs(len(key) - len(other)) <= len(key) // 3 + 1 and (key[:1] == other[:1] or key[-1:] == other[-1:])
