@@ -3,7 +3,7 @@
 A constraint on a name that no node has is never met, and in `config` and `env` a node leaves such a reference as it is
 written, so that the program reads the dollar sign. Neither is an error, because `${HOME}` may be meant for a shell and
 an attribute may come with a later node; so these are warnings, each with its place. What only the nodes of a cluster
-can tell is asked of `NodeNames`.
+can tell is asked of `NameLookup`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NodeReference(NamedTuple):
     is_required: bool
 
 
-class NodeNames(Protocol):
+class NameLookup(Protocol):
     """The names of attributes and metadata that nodes have, written `attr.NAME` and `meta.NAME`."""
 
     def has(self, name: str) -> bool | None:
@@ -71,7 +71,7 @@ class NodeNames(Protocol):
 class _Search(NamedTuple):
     """What references are looked up in; `compared` counts the names that were compared with known ones."""
 
-    nodes: NodeNames
+    nodes: NameLookup
     compared: list[str]
 
     def near(self, name: str, known: Iterable[str], cutoff: float = LIKE) -> str | None:
@@ -86,7 +86,7 @@ class _Search(NamedTuple):
         return _question(self.near(name, known))
 
 
-def reference_doubts(job: Job, nodes: NodeNames) -> Iterator[str]:
+def reference_doubts(job: Job, nodes: NameLookup) -> Iterator[str]:
     """One line for each reference of the job that has no value on any node, for DOUBTS_MAX of them."""
     found = _doubts(job, _Search(nodes, []))
     yield from islice(found, DOUBTS_MAX)
@@ -144,7 +144,7 @@ def _rule_doubts(rule: tuple[str, str, bool], search: _Search) -> Iterator[str]:
         yield f"{place}: no node has ${{{name[:64]}}}{search.meant(name, known)}"
 
 
-def _name_of_plain(target: str, nodes: NodeNames) -> str | None:
+def _name_of_plain(target: str, nodes: NameLookup) -> str | None:
     """The name of nodes that a plain text spells: any other text may be compared on purpose, as variables are."""
     if target in FIELDS:
         return target

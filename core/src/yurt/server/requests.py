@@ -17,7 +17,7 @@ class Kept(Value):
 NOTHING_KEPT = Kept()
 
 
-class Rights(Value):
+class SubmitterRights(Value):
     """What the caller of an operation on jobs may do besides; nothing without a caller."""
 
     is_management: bool = False
@@ -26,7 +26,7 @@ class Rights(Value):
     """The caller may read nodes, so warnings may name their attributes, metadata and datacenters."""
 
 
-NO_RIGHTS = Rights()
+NO_RIGHTS = SubmitterRights()
 
 
 class DispatchRequest(Value):

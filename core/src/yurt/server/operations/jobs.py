@@ -8,7 +8,7 @@ from typing import Final
 from yurt.access import Access, Capability, Scope, needs
 from yurt.server.log.log_writer import Committed
 from yurt.server.operations.job_rights import require_contents, require_override
-from yurt.server.requests import DispatchRequest, Kept, Rights
+from yurt.server.requests import DispatchRequest, Kept, SubmitterRights
 from yurt.server.resources.jobs import Jobs
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.state.tables import JobKey
@@ -116,8 +116,8 @@ class JobOperations:
         return (await self._propose(SetJobVersionTag(namespace=key[0], job_id=key[1], name=name))).index
 
     @property
-    def _rights(self) -> Rights:
-        return Rights(is_management=self._access.is_management, reads_nodes=self._access.reads_nodes)
+    def _rights(self) -> SubmitterRights:
+        return SubmitterRights(is_management=self._access.is_management, reads_nodes=self._access.reads_nodes)
 
     def _require(self, namespace: str) -> None:
         self._access.require(Scope(namespace=namespace))

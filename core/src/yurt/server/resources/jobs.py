@@ -21,7 +21,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
-from yurt.server.requests import NO_RIGHTS, NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept, Rights
+from yurt.server.requests import NO_RIGHTS, NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept, SubmitterRights
 from yurt.server.resources.admission import admitted, in_pool, inherited, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.scheduling.plan_annotations import annotated
@@ -73,7 +73,7 @@ class Jobs:
         enforce_index: int | None = None,
         eval_priority: int = 0,
         keep: Kept = NOTHING_KEPT,
-        rights: Rights = NO_RIGHTS,
+        rights: SubmitterRights = NO_RIGHTS,
     ) -> JobRegistered:
         """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem."""
         warnings: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Jobs:
 
         return _registered(await self._replica.decide(decision), job.key, evaluation, (*warnings, *advice))
 
-    async def _admit(self, state: Snapshot, job: Job, rights: Rights) -> tuple[str, ...]:
+    async def _admit(self, state: Snapshot, job: Job, rights: SubmitterRights) -> tuple[str, ...]:
         """The warnings of an admissible job; raises Invalid with all problems otherwise."""
         admission = await admitted(state, job, self._config, reads_nodes=rights.reads_nodes)
         if admission.errors:
@@ -118,7 +118,7 @@ class Jobs:
             ),
         )
 
-    async def plan(self, job: Job, *, diff: bool, rights: Rights = NO_RIGHTS) -> JobPlanned:
+    async def plan(self, job: Job, *, diff: bool, rights: SubmitterRights = NO_RIGHTS) -> JobPlanned:
         """The plan for registering the job; changes nothing.
 
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
@@ -197,7 +197,7 @@ class Jobs:
         version: int,
         *,
         enforce_prior_version: int | None = None,
-        rights: Rights = NO_RIGHTS,
+        rights: SubmitterRights = NO_RIGHTS,
         check: Callable[[Job], None] = allow_any,
     ) -> JobRegistered:
         """Register an earlier version of a job as a new version.
@@ -326,7 +326,9 @@ class Jobs:
         )
         return _registered(await self._replica.propose(command), child_key, evaluation)
 
-    async def validate(self, job: Job, *, rights: Rights = NO_RIGHTS) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def validate(
+        self, job: Job, *, rights: SubmitterRights = NO_RIGHTS
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """All errors and warnings of the job."""
         state = self._replica.state
         admission = await admitted(state, in_pool(state, job), self._config, reads_nodes=rights.reads_nodes)

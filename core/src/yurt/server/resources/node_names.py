@@ -20,7 +20,7 @@ SCANS_MAX: Final = 20
 ALIKE: Final = 0.75
 
 
-class NodeRows(Protocol):
+class NodeTable(Protocol):
     """The nodes of a state."""
 
     def __len__(self) -> int: ...
@@ -32,7 +32,7 @@ class NodeNames:
 
     __slots__ = ("_known", "_nodes", "_sample", "_scans")
 
-    def __init__(self, nodes: NodeRows | None) -> None:
+    def __init__(self, nodes: NodeTable | None) -> None:
         """`nodes` None: the caller may not read them."""
         self._nodes = nodes
         self._known: dict[str, bool] = {}
