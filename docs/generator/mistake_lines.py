@@ -12,6 +12,8 @@ class LineMistake(NamedTuple):
     what: str
     """Names the word that is wrong."""
     fix: str
+    is_refused: bool = True
+    """Whether the command fails; else it answers besides."""
 
 
 LINE_MISTAKES: tuple[LineMistake, ...] = (
@@ -337,6 +339,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         "job status -namespace=nope",
         'There is no namespace "nope"',
         "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+        is_refused=False,
     ),
     LineMistake(
         "job status -namespace=nope web",
@@ -352,10 +355,12 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
         "var list -namespace=nope",
         'There is no namespace "nope"',
         "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+        is_refused=False,
     ),
     LineMistake(
         "service list -namespace=nope",
         'There is no namespace "nope"',
         "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
+        is_refused=False,
     ),
 )

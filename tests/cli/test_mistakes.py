@@ -6,8 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from yurt.cli.api.client import ApiClient
 from yurt.cli.main import main
 from yurt.testing.http_api import add_ready_node, serving
 
@@ -86,9 +88,22 @@ def test_a_mistake_on_the_command_line_is_answered(
     code = main(mistake.typed.split(" "))
 
     told = "".join(capsys.readouterr())
-    assert code in (1, 127, 255)
+    assert code in ((1, 127, 255) if mistake.is_refused else (0,))
     assert mistake.what in told and mistake.fix in told
     assert "Traceback" not in told and "Internal error" not in told
+
+
+@pytest.mark.parametrize(
+    "command", ["job status", "eval list", "deployment list", "var list -out json", "service list"]
+)
+def test_an_empty_list_of_a_missing_namespace_stays_an_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [] if "-out" in command else ["-json"]
+    words = command.split(" ")
+    code = main([*words[:2], "-namespace=nope", *words[2:], *flags])
+
+    told = capsys.readouterr()
+    assert (code, told.out.strip()) == (0, "[]")
+    assert 'There is no namespace "nope"' in told.err
 
 
 SEVERAL = """\
@@ -147,6 +162,23 @@ def test_without_an_agent_the_mistakes_of_the_file_are_told(
     assert main(["job", "validate", FILE]) == 1
 
     assert "".join(capsys.readouterr()).count(f"{FILE}:") == 5
+
+
+def test_the_servers_of_the_jobs_region_are_asked_unless_no_agent_is_needed(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / FILE).write_text(SEVERAL.replace("{\n", '{\n  region = "eu"\n', 1))
+    asked: list[Any] = []
+
+    def put(_: Any, path: str, body: Any, query: Any) -> list[str]:
+        asked.append((path, query["region"]))
+        return ["no object"]
+
+    monkeypatch.setattr(ApiClient, "put", put)
+    for command in (["validate"], ["run", "-output"]):
+        assert main(["job", *command, FILE]) == 1
+        assert "".join(capsys.readouterr()).count(f"{FILE}:") == 5
+    assert asked == [("/v1/validate/job", "eu")]
 
 
 def test_there_are_forty_of_each_kind() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import api_path, find_deployment
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.declaration import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import TEXT, switch, text, texts, without_effect
 from yurt.cli.json_object import Json
@@ -32,10 +32,10 @@ def list_deployments(call: Invocation) -> int:
 
     is_json = wants_data(call)
     found = call.api.get("/v1/deployments", {"filter": call.flags.text("filter")}) or []
+    if not found:
+        warn_of_namespace(call)
     if is_json:
         return show_data(call, found)
-    if not found:
-        check_namespace(call)
     show_deployments(call, found, none="No deployments found")
     return 0
 

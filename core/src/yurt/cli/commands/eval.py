@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import api_path, find_eval
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
@@ -57,10 +57,11 @@ def list_evals(call: Invocation) -> int:
         },
     )
     found: list[Json] = answer.data or []
+    if not found:
+        warn_of_namespace(call)
     if is_json:
         return show_data(call, found)
     if not found:
-        check_namespace(call)
         call.screen.line("No evals found")
         return 0
     rows = []

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from yurt.cli.api.lookup import find_scaling_policy
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
 from yurt.cli.json_object import Json
@@ -37,10 +37,11 @@ def list_policies(call: Invocation) -> int:
     is_data = wants_data(call)
     query = {name: value for name in ("job", "type") if (value := call.flags.text(name))}
     policies: list[Json] = call.api.get("/v1/scaling/policies", query) or []
+    if not policies:
+        warn_of_namespace(call)
     if is_data:
         return show_data(call, policies)
     if not policies:
-        check_namespace(call)
         call.screen.line("No policies found")
         return 0
     rows = [

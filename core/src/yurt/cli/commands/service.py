@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import check_namespace, warn_of_namespace
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
@@ -71,6 +71,8 @@ def list_services(call: Invocation) -> int:
     if requested:
         spaces = [_only(space, requested) for space in spaces]
         spaces = [space for space in spaces if space["Services"]]
+    if not spaces:
+        warn_of_namespace(call)
     if is_data:
         return show_data(call, spaces)
     rows = [
@@ -79,7 +81,6 @@ def list_services(call: Invocation) -> int:
         for service in space.get("Services") or ()
     ]
     if not rows:
-        check_namespace(call)
         call.screen.line("No service registrations found")
     elif call.api.namespace == "*":
         call.screen.table("Service Name|Namespace|Tags", rows)

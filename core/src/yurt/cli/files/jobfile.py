@@ -63,11 +63,16 @@ class JobFile(NamedTuple):
         }
 
 
-def read_job(call: Invocation, path: str) -> JobFile:
-    """The job at a command's path; raises CliError with all findings, and prints warnings to standard error."""
+def read_job(call: Invocation, path: str, *, asks_agent: bool = True) -> JobFile:
+    """The job at a command's path; raises CliError with all findings, and prints warnings to standard error.
+
+    `asks_agent`: beside errors of the file also what the servers find in the rest of the job.
+    """
     try:
         file = load_job(call, path)
     except JobFileError as error:
+        if not asks_agent:
+            raise
         from yurt.cli.files.partial_job import with_server_findings
 
         raise with_server_findings(call, error) from None

@@ -53,11 +53,14 @@ def server_errors(call: Invocation, error: JobFileError) -> list[Diagnostic]:
     asked = {"Job": partial.job}
     api = ApiClient(call.api.connection._replace(timeout_s=TIMEOUT_S))
     try:
-        answer: Json = api.put("/v1/validate/job", asked, {"namespace": partial.job.get("Namespace")}) or {}
+        query = {"namespace": partial.job.get("Namespace"), "region": partial.job.get("Region")}
+        answer: Any = api.put("/v1/validate/job", asked, query)
     except (YurtError, ValueError):
         return []
     finally:
         api.close()
+    if not isinstance(answer, dict):
+        return []
     lines = {item.line for item in error.diagnostics}
     texts: list[str] = answer.get("ValidationErrors") or []
     found = [each for text in texts for each in _independent(partial, text)]

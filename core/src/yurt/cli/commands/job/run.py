@@ -25,7 +25,7 @@ def run_job(call: Invocation) -> int:
     from yurt.cli.views.browser import job_page, open_page
 
     variable_settings(call.flags.texts("var"))
-    file = read_job(call, call.args[0])
+    file = read_job(call, call.args[0], asks_agent=not call.flags.is_on("output"))
     if call.flags.is_on("output"):
         from yurt_jobspec import with_unset_fields
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import api_path, find_job, list_jobs
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.declaration import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, texts
@@ -19,10 +19,11 @@ def show_jobs_or_one(call: Invocation) -> int:
     is_json = wants_data(call)
     if not call.args:
         jobs = list_jobs(call.api)
+        if not jobs:
+            warn_of_namespace(call)
         if is_json:
             return show_data(call, jobs)
         if not jobs:
-            check_namespace(call)
             call.screen.line("No running jobs")
             return 0
         show_jobs(call, jobs, with_namespace=call.api.namespace == "*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.api.paging import next_page, page_query
 from yurt.cli.api.variables import WriteConflict, check_index, read_variable, write
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, conflict_error, is_terminal, out_flag, show
@@ -143,8 +143,8 @@ def list_variables(call: Invocation) -> int:
     prefix = call.args[0] if call.args else ""
     answer = call.api.read("/v1/vars", {"prefix": prefix, **page_query(call)})
     rows: list[Json] = answer.data or []
-    if not rows and form in ("terse", "table"):
-        check_namespace(call)
+    if not rows:
+        warn_of_namespace(call)
     _open_page(call)
     match form:
         case "json":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.api.namespaces import check_namespace
+from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.commands.volume.lookup import KINDS, find_any
 from yurt.cli.commands.volume.specification import CSI, HOST
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
@@ -47,7 +47,7 @@ def _all(call: Invocation, kind: str) -> list[Json]:
 def _show_all_hosts(call: Invocation, found: list[Json]) -> None:
     call.screen.title("Dynamic Host Volumes")
     if not found:
-        check_namespace(call)
+        warn_of_namespace(call)
         call.screen.line("No dynamic host volumes")
         return
     rows = [
