@@ -109,6 +109,7 @@ node drain -disable -yes NODE
 node identity get NODE
 node identity renew NODE
 node intro create
+node gpu NODE
 node topo NODE
 node pool list
 node pool apply pool.hcl

@@ -99,6 +99,7 @@ GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long a
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.
 PUT /v1/yurt/plugin/:name/reload | Yurt's own: reads a plugin's code again; tasks are kept, 409 says why not.
 GET /v1/yurt/allocation/:id/usage | What its tasks used in the last 15 minutes ([details](web-ui-api.md)).
+PUT /v1/yurt/node/:id/device | Takes a device out, or puts it back ([how-to](../howto/handle-a-failing-gpu.md)).
 GET /v1/yurt/node/:id/usage | What a node used in the last 15 minutes ([details](web-ui-api.md)).
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.

@@ -176,6 +176,10 @@ topology          Yurt's own: how near to each other the devices must be.
 share             Yurt's own: `mps` or `slice` for a part of each device, `mig` for MIG instances.
 memory            Of a share: MiB, or a text like `"20GiB"`; of a MIG instance at least so much.
 compute           Of a share: percent of the device's compute; 0 sets no limit.
+on_failure        Yurt's own, for `service` and `batch` jobs: what happens when a device fails under the task. `notify`:
+                  the task gets an event and goes on. `move`: the allocation ends, after its checkpoint if the group has
+                  one, and is placed anew on other devices; this counts as no failure. Default `move` in groups with
+                  `requeue`, else `notify`. See ../explanation/device-health.md.
 """,
     "DeviceTopology": """
 nvlink            `prefer` (the default), `require` or `ignore` devices that NVLink joins, each with each.

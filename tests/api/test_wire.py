@@ -46,7 +46,7 @@ OWN = {
     "Job": {"Checkpoint", "Requeue"},
     "RescheduleTracker": {"Lost", "Requeues"},
     "TaskState": {"CheckpointedAt"},
-    "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
+    "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "OnFailure", "Share", "Topology"},
     "TaskGroup": {"Gang", "Requeue", "Checkpoint"},
     "Gang": {"Elastic", "Rendezvous"},
     "Node": {"DeviceMarks"},

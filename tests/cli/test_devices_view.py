@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.api.encode import to_wire
+from yurt.cli.commands.node.gpu import health_rows
 from yurt.cli.commands.node.topology import names, topology
 from yurt.cli.views.devices import attribute_text, holders, plugin_words, share_text, stat_text
 from yurt.client.devices.wire import attribute, stat_value
@@ -84,3 +85,16 @@ def test_plugins_say_that_they_work_or_why_not() -> None:
     }
 
     assert plugin_words({"Attributes": attributes}) == ["fpga (none: no driver)", "nvidia"]
+
+
+def test_health_has_the_state_of_marks_that_the_client_does_not_know_yet() -> None:
+    change = {"At": "2026-01-02T03:04:05Z", "State": "failed", "Reason": "Xid 79"}
+    sick = {"ID": "g0", "Healthy": False, "HealthDescription": "Xid 79",
+            "Health": {"State": "failed", "Reason": "Xid 79", "Since": change["At"], "History": [change]}}  # fmt: skip
+    out = {"ID": "g1", "Healthy": False, "HealthDescription": "disabled by an operator", "Health": {"State": "healthy"}}
+    marked = {**node(sick, out), "DeviceMarks": {"nvidia/gpu/H100/g1": {"Kind": "disabled"}}}
+    rows = health_rows(marked, {"g0": ["alloc"]})
+
+    shown = [(row["ID"], row["State"], row["Placeable"]) for row in rows]
+    assert shown == [("g0", "failed", False), ("g1", "disabled", False)]
+    assert (rows[0]["History"], rows[0]["Allocations"], rows[1]["Since"]) == ([change], ["alloc"], "")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from yurt.goplugin.device import BinaryDevice, with_vanished
+from yurt.goplugin.device import BinaryDevice, with_silence, with_vanished
 from yurt.goplugin.host import BinarySettings, load_binaries
 from yurt.runtime.env import RealEnv
 from yurt.sdk.device import (
@@ -26,6 +26,7 @@ from yurt.sdk.driver import DeviceNode, Mount
 from yurt.sdk.errors import DriverError
 
 LIMIT_S = 60.0
+GROUPS = (DeviceGroup(vendor="v", type="t", name="n", instances=(DeviceInstance(id="x"),)),)
 PROGRAM = Path(__file__).with_name("device_plugin.py")
 
 
@@ -85,8 +86,16 @@ async def test_figures_come_by_instance(device: BinaryDevice) -> None:
     assert use.stats == {"power": Stat(value=12.5)}
 
 
-def test_a_group_that_vanishes_stays_with_unhealthy_devices() -> None:
-    before = (DeviceGroup(vendor="v", type="t", name="n", instances=(DeviceInstance(id="x"),)),)
-    [found] = with_vanished(before, ())
-    assert not found.instances[0].is_healthy
-    assert with_vanished(before, before) == before
+def test_a_device_that_a_report_no_longer_shows_has_failed() -> None:
+    [found] = with_vanished(GROUPS, ())
+    assert found.instances[0].reported == "failed"
+    assert with_vanished(GROUPS, GROUPS) == GROUPS
+
+
+def test_the_devices_of_a_plugin_that_is_gone_are_degraded_so_that_their_holders_stay() -> None:
+    [found] = with_silence(GROUPS, "the plugin has ended")
+    assert [(each.reported, each.reason) for each in found.instances] == [("degraded", "the plugin has ended")]
+
+
+def test_unhealthy_in_nomads_protocol_is_degraded() -> None:
+    assert DeviceInstance(id="x", is_healthy=False).reported == "degraded"

@@ -10,6 +10,7 @@ from yurt.lifecycle.device_health import (
     DeviceHealthSettings,
     DeviceRecord,
     Enabled,
+    NotTested,
     Reported,
     Suspected,
     Tested,
@@ -17,11 +18,12 @@ from yurt.lifecycle.device_health import (
     restored,
     step,
 )
-from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 
 QUICK = DeviceHealthSettings(probation_s=10.0, suspect_s=20.0, max_faults=3, fault_window_s=1000.0)
 START = 10**18
 FAILED, GOOD = Reported(severity="failed", reason="Xid 79"), Reported(severity="healthy")
+SUSPECTED = Suspected(mark="5/1", reason="three jobs failed")
 FREE = TimePassed(is_free=True)
 
 
@@ -84,8 +86,8 @@ def test_a_card_that_fails_again_and_again_stays_out_until_an_operator_enables_i
     assert (card.state, card.record.is_locked) == ("failed", True)
     assert "3 faults within 0.278 h: out until an operator enables it" in card.record.health.reason
     assert card.after(FREE, wait_s=500).state == "failed"
-    card.after(Enabled(index=7), FREE)
-    assert (card.state, card.record.is_testing, card.record.health.acknowledged) == ("probation", True, 7)
+    card.after(Enabled(mark="7/1"), FREE)
+    assert (card.state, card.record.is_testing, card.record.health.acknowledged_mark) == ("probation", True, "7/1")
 
 
 def test_old_faults_count_no_more() -> None:
@@ -110,11 +112,50 @@ def test_a_suspect_card_is_well_after_a_time_without_signs() -> None:
     assert card.after(FREE, wait_s=1).state == "healthy"
 
 
-def test_a_card_that_jobs_fail_on_is_tested_at_once_and_each_mark_counts_once() -> None:
-    card = Card().after(GOOD, Suspected(index=5, reason="three jobs failed"), FREE)
-    assert (card.states, card.record.is_testing) == (["suspect", "probation"], True)
-    card.after(Tested(), Suspected(index=5, reason="three jobs failed"))
-    assert card.state == "healthy"
+def test_a_card_that_jobs_fail_on_is_out_for_a_probation_and_each_mark_counts_once() -> None:
+    card = Card().after(GOOD, SUSPECTED).after(FREE, wait_s=9)
+    assert (card.states, card.record.is_testing) == (["suspect", "probation"], False), "its test may test nothing"
+    card.after(FREE, wait_s=1).after(Tested(), SUSPECTED)
+    assert (card.state, len(card.record.faults)) == ("healthy", 1)
+
+
+def test_a_card_that_jobs_fail_on_again_and_again_is_locked() -> None:
+    card = Card()
+    for number in range(3):
+        card.after(GOOD, replace(SUSPECTED, mark=f"{number}/1")).after(FREE, wait_s=10).after(Tested())
+
+    assert (card.state, card.record.is_locked) == ("failed", True)
+
+
+def test_a_mark_of_a_lower_index_than_the_acknowledged_one_counts() -> None:
+    card = Card().after(GOOD, replace(SUSPECTED, mark="90000/1")).after(FREE, wait_s=10).after(Tested())
+
+    assert card.after(replace(SUSPECTED, mark="50/2")).state == "probation"
+
+
+def test_a_passed_test_leaves_a_card_suspect_that_its_plugin_suspects() -> None:
+    hot = Reported(severity="suspect", reason="hot")
+    card = Card().after(FAILED, hot).after(FREE, wait_s=10)
+    assert card.record.is_testing, "a sign of a fault is no fault"
+    card.after(Tested(detail="memory"))
+    assert (card.state, card.record.health.reason) == ("suspect", "hot; self-test passed: memory")
+    assert card.after(GOOD).after(FREE, wait_s=20).state == "healthy"
+
+
+def test_a_test_that_cannot_be_made_is_no_fault() -> None:
+    card = Card().after(FAILED, GOOD).after(FREE, wait_s=10).after(NotTested(reason="the driver hangs"))
+
+    assert (card.state, len(card.record.faults)) == ("probation", 1)
+    assert card.record.health.reason == "it cannot be tested now: the driver hangs"
+    assert not card.after(FREE, wait_s=9).record.is_testing
+    assert card.after(FREE, wait_s=1).record.is_testing
+
+
+def test_an_operator_shortens_the_probation_and_learns_of_a_fault_that_lasts() -> None:
+    card = Card().after(FAILED, GOOD, Enabled(mark="1/1"), FREE)
+    assert card.record.is_testing
+    card = Card().after(FAILED, Enabled(mark="1/1"))
+    assert card.record.health.reason == "enabled by an operator; its plugin still reports: Xid 79"
 
 
 def test_a_test_that_an_agent_did_not_end_is_made_again() -> None:
@@ -128,10 +169,11 @@ def test_a_test_that_an_agent_did_not_end_is_made_again() -> None:
 SEVERITIES = st.sampled_from(("healthy", "suspect", "degraded", "failed"))
 EVENTS = st.one_of(
     st.builds(Reported, severity=SEVERITIES, reason=st.sampled_from(("", "a", "b"))),
-    st.builds(Suspected, index=st.integers(1, 9), reason=st.just("jobs")),
-    st.builds(Enabled, index=st.integers(1, 9)),
+    st.builds(Suspected, mark=st.sampled_from("123456789"), reason=st.just("jobs")),
+    st.builds(Enabled, mark=st.sampled_from("123456789")),
     st.builds(TimePassed, is_free=st.booleans()),
     st.builds(Tested, problem=st.sampled_from(("", "bad"))),
+    st.builds(NotTested, reason=st.just("the driver hangs")),
 )
 SETTINGS = st.builds(
     DeviceHealthSettings,
@@ -165,7 +207,13 @@ def test_no_order_of_events_breaks_the_life_cycle(
         assert not after.is_locked or new.state == "failed"
         assert not after.is_testing or new.state == "probation"
         assert len(new.history) <= HISTORY_MAX
-        assert new.acknowledged >= old.acknowledged
+        if isinstance(event, Suspected | Enabled):
+            assert new.acknowledged_mark == event.mark
+            assert event.mark != old.acknowledged_mark or after == before, "a mark counts once"
+        if isinstance(event, Tested) and not event.problem and before.is_testing:
+            assert new.state == ("suspect" if before.reported == "suspect" else "healthy")
+        if isinstance(event, NotTested):
+            assert after.faults == before.faults
         assert not new.history or new.history[-1].state == new.state
         assert (new.state == "healthy") <= (new.reason == "")
         if isinstance(event, Reported) and event.severity in ("degraded", "failed"):

@@ -8,7 +8,17 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.server.scheduling.unblock_events import gained_capacity
 from yurt.structs.constraint import Constraint
-from yurt.structs.node import CSIInfo, DriverInfo, HostNetworkInfo, HostVolumeInfo
+from yurt.structs.node import (
+    CSIInfo,
+    DeviceHealth,
+    DriverInfo,
+    HostNetworkInfo,
+    HostVolumeInfo,
+    Node,
+    NodeDevice,
+    NodeDeviceResource,
+    NodeResources,
+)
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
 
@@ -34,6 +44,17 @@ def test_a_ready_node_that_offers_something_else_may_take_what_waits(change: dic
 def test_a_node_that_only_tells_of_itself_takes_no_more_than_before() -> None:
     node = factories.node()
     assert not gained_capacity(node, replace(node, status_updated_at=99, http_addr="10.0.0.9:4646", modify_index=99))
+
+
+def test_a_new_reason_for_a_device_that_is_out_takes_no_more_than_before() -> None:
+    node = factories.node()
+
+    def reasoned(reason: str) -> Node:
+        device = NodeDevice(id="g0", health=DeviceHealth(state="degraded", reason=reason), health_description=reason)
+        resources = NodeResources(devices=(NodeDeviceResource(instances=(device,)),))
+        return replace(node, node_resources=resources)
+
+    assert not gained_capacity(reasoned("one"), reasoned("two"))
 
 
 async def test_a_job_that_waits_for_meta_of_one_node_is_placed_once_a_node_has_it(bench: Any) -> None:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from yurt.sdk.device import ClaimedDevices, DeviceClaim, Quantity
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
+from yurt_device_nvidia.condition import condition_of
 from yurt_device_nvidia.facts import Condition
 from yurt_device_nvidia.groups import GroupOffer, nvlink_counts, ranges
-from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
+from yurt_device_nvidia.health import HealthRules, Sample, SeenXid, Verdict, sampled, signs_of_fault, verdict_against
 from yurt_device_nvidia.nvml import Nvml
 from yurt_device_nvidia.options import seconds
 from yurt_device_nvidia.reservation import read_cdi_names, reservation
 
 MakeNvml = Callable[..., Nvml]
 SECOND = 1_000_000_000
+
+
+def reason_of(condition: Condition, xid: SeenXid | None, *, now: UnixNano, rules: HealthRules) -> str:
+    verdict = verdict_against(condition, xid, now=now, rules=rules)
+    return verdict.reason if verdict is not None else ""
 
 
 def gpu(number: int) -> str:
@@ -96,7 +103,7 @@ RULES = HealthRules(quiet_s=60.0, ignored=frozenset({74}))
     ],
 )
 def test_a_condition_holds_as_long_as_it_is_reported(condition: Condition, word: str) -> None:
-    reason = reason_against(condition, None, now=UnixNano(0), rules=RULES)
+    reason = reason_of(condition, None, now=UnixNano(0), rules=RULES)
 
     assert bool(reason) == bool(word)
     assert word in reason
@@ -104,11 +111,11 @@ def test_a_condition_holds_as_long_as_it_is_reported(condition: Condition, word:
 
 def test_an_xid_error_counts_until_the_card_has_been_quiet() -> None:
     xid = SeenXid(number=79, at=UnixNano(0))
-    told = [reason_against(Condition(), xid, now=UnixNano(at * SECOND), rules=RULES) for at in (0, 59, 60)]
+    told = [reason_of(Condition(), xid, now=UnixNano(at * SECOND), rules=RULES) for at in (0, 59, 60)]
 
     assert told == ["Xid 79: it has fallen off the bus"] * 2 + [""]
     forever = HealthRules(quiet_s=0)
-    assert reason_against(Condition(), xid, now=UnixNano(10**18), rules=forever)
+    assert reason_of(Condition(), xid, now=UnixNano(10**18), rules=forever)
 
 
 def test_errors_of_programs_and_ignored_ones_say_nothing_about_the_card() -> None:
@@ -167,3 +174,55 @@ def test_durations_of_the_configuration_are_checked() -> None:
     assert [seconds("x", text) for text in ("1m", "30s", "1h30m", "200ms", "0")] == [60.0, 30.0, 5400.0, 0.2, 0.0]
     with pytest.raises(Invalid, match="health_period"):
         seconds("health_period", "soon")
+
+
+@pytest.mark.parametrize(
+    ("condition", "xid", "severity"),
+    [
+        (Condition(lost="GPU is lost"), None, "failed"),
+        (Condition(remap_failed=True), None, "failed"),
+        (Condition(remap_pending=True), None, "degraded"),
+        (Condition(uncorrected_errors=1), None, "degraded"),
+        (Condition(recovery_action=2), None, "failed"),
+        (Condition(recovery_action=4), None, "degraded"),
+        (Condition(), 79, "failed"),
+        (Condition(), 74, "degraded"),
+    ],
+)
+def test_a_fault_is_as_bad_as_what_it_does_to_the_cards_holders(
+    condition: Condition, xid: int | None, severity: str
+) -> None:
+    seen = SeenXid(number=xid, at=UnixNano(0)) if xid is not None else None
+    verdict = verdict_against(condition, seen, now=UnixNano(0), rules=RULES)
+    assert verdict is not None
+    assert verdict.severity == severity
+
+
+def test_the_worst_of_several_faults_counts() -> None:
+    xid = SeenXid(number=79, at=UnixNano(0))
+    verdict = verdict_against(Condition(remap_pending=True, recovery_action=4), xid, now=UnixNano(0), rules=RULES)
+
+    assert verdict == Verdict(severity="failed", reason="Xid 79: it has fallen off the bus")
+
+
+def test_bindings_that_lack_names_still_tell_the_rest() -> None:
+    named = {
+        "nvmlDeviceGetTotalEccErrors": lambda _handle, kind, _counter: kind,
+        "nvmlDeviceGetRemappedRows": lambda _handle: (0, 0, 1, 0),
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 3, "NVML_MEMORY_ERROR_TYPE_CORRECTED": 5, "NVML_VOLATILE_ECC": 0,
+    }  # fmt: skip
+    found = condition_of(SimpleNamespace(**named), lambda question, *given: question(*given), None)
+
+    assert found == Condition(uncorrected_errors=3, corrected_errors=5, remap_pending=True)
+
+
+def test_signs_of_a_fault_are_what_a_card_did_within_ten_minutes() -> None:
+    samples: tuple[Sample, ...] = ()
+    for at in range(0, 120, 5):
+        samples = sampled(samples, Condition(corrected_errors=at // 10), now=UnixNano(at * SECOND))
+    assert "memory errors were corrected" in signs_of_fault(samples)
+    samples = sampled(samples, Condition(corrected_errors=12), now=UnixNano(3600 * SECOND))
+    assert (len(samples), signs_of_fault(samples)) == (1, "")
+    for at in range(20):
+        samples = sampled(samples, Condition(is_throttled=at % 5 == 0), now=UnixNano((3601 + at) * SECOND))
+    assert "slowed the clocks" in signs_of_fault(samples)

@@ -195,6 +195,7 @@ TABLE = {
         share                               Share                           string?
         memory                              MemoryMB                        size?
         compute                             Compute                         uint8?
+        on_failure                          OnFailure                       string?
     """,
     "DeviceTopology": """
         nvlink                              NVLink                          string?

@@ -387,8 +387,9 @@ async def test_a_card_that_the_servers_suspect_is_tested_and_their_mark_acknowle
 ) -> None:
     plugin = SelfTestingDevices("f0")
     server.ttl_s = 0.05
-    async with run_client(devices={"fake": plugin}):
-        server.device_marks = {"acme/fpga/A1/f0": DeviceMark(kind="suspected", index=9, reason="three jobs failed")}
+    mark = DeviceMark(kind="suspected", index=9, reason="three jobs failed")
+    async with run_client(devices={"fake": plugin}, device_health=AT_ONCE):
+        server.device_marks = {"acme/fpga/A1/f0": mark}
         await eventually(lambda: plugin.tests)
         await eventually(lambda: not shown(server)["f0"].healthy)
         health = shown(server)["f0"].health
@@ -396,7 +397,7 @@ async def test_a_card_that_the_servers_suspect_is_tested_and_their_mark_acknowle
         await eventually(lambda: shown(server)["f0"].healthy)
 
     assert health is not None
-    assert (health.state, health.acknowledged, len(plugin.tests)) == ("probation", 9, 1)
+    assert (health.state, health.acknowledged_mark, len(plugin.tests)) == ("probation", mark.key, 1)
 
 
 async def test_a_degraded_card_is_told_and_a_suspect_one_may_still_be_used(

@@ -337,9 +337,17 @@ def device_health(given: Mapping[str, Any]) -> DeviceHealthSettings:
         "fault_window": "fault_window_s",
     }  # fmt: skip
     settings: dict[str, Any] = {ours: seconds_of(given[theirs], 0) for theirs, ours in times.items() if theirs in given}
+    for name, ours in times.items():
+        if settings.get(ours, 0) < 0:
+            raise Invalid(f'client device_health: {name} must not be negative, got "{given[name]}"')
     made = DeviceHealthSettings(max_faults=given.get("max_faults", DeviceHealthSettings().max_faults), **settings)
     if not 0 <= made.max_faults <= FAULTS_MAX:
         raise Invalid(f"client device_health: max_faults must be 0 (no limit) to {FAULTS_MAX}, got {made.max_faults}")
+    if not made.fault_window_s and made.max_faults > 1:
+        raise Invalid(
+            f"client device_health: no {made.max_faults} faults (max_faults) come within a fault_window of 0; "
+            'write for example fault_window = "720h", or max_faults = 0 to take no device out for good'
+        )
     if made.self_test_s <= 0:
         raise Invalid('client device_health: self_test_timeout must be above 0, for example "2m"')
     return made

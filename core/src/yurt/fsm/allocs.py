@@ -16,6 +16,7 @@ from typing import assert_never
 
 from yurt.fsm.alloc_triggers import evals_for_updates
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
+from yurt.fsm.devices import note_end
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import mint_of
 from yurt.fsm.evals import put_evaluations
@@ -35,6 +36,7 @@ from yurt.structs.commands import (
     StagePlan,
     UpdateAllocsFromClient,
 )
+from yurt.structs.commands.base import DEVICE_RULES
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal
 
@@ -71,6 +73,8 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
         changed = with_report(alloc, update, index=edit.index)
         if changed != alloc:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
+            if command.rules_version >= DEVICE_RULES:
+                note_end(edit, alloc, changed, now=command.now)
     for node_id in heard:
         _note_contact(edit, node_id)
     return put_evaluations(edit, evaluations)

@@ -17,7 +17,7 @@ from yurt.structs import status
 from yurt.structs.commands import EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.node import Node
+from yurt.structs.node import Node, without_device_notes
 from yurt.structs.predicates import eval_type, is_client_terminal, is_for_node
 from yurt.structs.status import Trigger
 
@@ -122,10 +122,17 @@ def transition_needs_evals(before: str, after: str) -> bool:
     return after == status.NODE_READY and before in (status.NODE_INIT, status.NODE_DOWN)
 
 
-def registration_needs_evals(before: Node | None, after: Node) -> bool:
-    """Whether a changed registration may affect feasibility; a new node is not ready yet."""
+def registration_needs_evals(before: Node | None, after: Node, *, has_device_notes: bool = False) -> bool:
+    """Whether a changed registration may affect feasibility; a new node is not ready yet.
+
+    `has_device_notes`: a new reason for the state of a device is no change (from `DEVICE_RULES` on).
+    """
     if before is None:
         return False
+    if has_device_notes and before.node_resources != after.node_resources:
+        before, after = (
+            replace(node, node_resources=without_device_notes(node.node_resources)) for node in (before, after)
+        )
     return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (
         _driver_health(before) != _driver_health(after)
     )

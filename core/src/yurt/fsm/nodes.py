@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from yurt.fsm.devices import changed_by_operator, move_from_failed_devices, pending_marks, with_marks
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evals_for_node, mint_of, registration_needs_evals, transition_needs_evals
 from yurt.fsm.evals import put_evaluations
@@ -29,10 +30,12 @@ from yurt.structs.commands import (
     NodeCommand,
     RegisterNode,
     Rejected,
+    SetDeviceEligibility,
     SetNodeDrain,
     SetNodeEligibility,
     SetNodeStatus,
 )
+from yurt.structs.commands.base import DEVICE_RULES
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import SHUTDOWN_META, Node, NodeEvent
 from yurt.structs.predicates import holds_up_drain
@@ -52,6 +55,8 @@ def apply_node(edit: Edit, command: NodeCommand) -> Rejected | None:
             return _set_status(edit, command)
         case SetNodeEligibility():
             return _set_eligibility(edit, command)
+        case SetDeviceEligibility():
+            return _set_device_eligibility(edit, command)
         case SetNodeDrain():
             return _set_drain(edit, command)
         case AddNodeEvents():
@@ -74,9 +79,11 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
         return denied(WRONG_SECRET)
     kept = _kept(existing) if existing is not None else _fresh(edit.index)
+    was_marked = existing.device_marks if existing is not None else {}
     message = _registration_message(existing, node)
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
+    registered = with_marks(replace(registered, device_marks=pending_marks(was_marked, node)))
     registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
     assert existing is None or registered.drain_strategy is existing.drain_strategy, "a client does not end its drain"
     edit.tx.put(Tables.nodes, node.id, registered)
@@ -84,7 +91,10 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     if command.create_node_pool and edit.tx.get(Tables.node_pools, node.node_pool) is None:
         pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
         edit.tx.put(Tables.node_pools, node.node_pool, pool)
-    needed = registration_needs_evals(existing, registered)
+    knows_devices = command.rules_version >= DEVICE_RULES
+    needed = registration_needs_evals(existing, registered, has_device_notes=knows_devices)
+    if knows_devices:
+        needed |= move_from_failed_devices(edit, registered, now=command.seed.now if command.seed is not None else 0)
     return _evaluate_jobs(edit, registered, command, needed=needed)
 
 
@@ -178,6 +188,18 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
     return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
 
 
+def _set_device_eligibility(edit: Edit, command: SetDeviceEligibility) -> Rejected | None:
+    node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
+    if node is None:
+        return _unknown(command.node_id)
+    now = command.seed.now if command.seed is not None else 0
+    changed = changed_by_operator(node, command, index=edit.index, now=now)
+    if isinstance(changed, Rejected):
+        return changed
+    edit.tx.put(Tables.nodes, node.id, changed)
+    return _evaluate_jobs(edit, changed, command, needed=command.is_eligible)
+
+
 def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
     node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
     if node is None:
@@ -247,11 +269,15 @@ def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
 
 
 def _evaluate_jobs(
-    edit: Edit, node: Node, command: RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain, *, needed: bool
+    edit: Edit,
+    node: Node,
+    command: RegisterNode | SetNodeStatus | SetNodeEligibility | SetDeviceEligibility | SetNodeDrain,
+    *,
+    needed: bool,
 ) -> Rejected | None:
     """Evaluate the jobs of a node after this command, where needed."""
     if command.seed is None:
-        return put_evaluations(edit, command.evaluations)
+        return None if isinstance(command, SetDeviceEligibility) else put_evaluations(edit, command.evaluations)
     return put_evaluations(edit, _evaluations(edit, (node,), command.seed)) if needed else None
 
 

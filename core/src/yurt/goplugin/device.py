@@ -29,6 +29,8 @@ from yurt.sdk.errors import DriverError, YurtError
 from yurt.sdk.value import replace, seconds
 
 STREAM_AGAIN_S = 5.0
+STREAM_AGAIN_MAX_S = 300.0
+"""Pauses before a report is asked for again grow up to this."""
 STATS_INTERVAL_S = 1.0
 STATS_LIMIT_S = 5.0
 GONE = "the plugin does not show it any more"
@@ -50,25 +52,29 @@ class BinaryDevice:
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
         """The devices that the plugin reports; unhealthy while its process is gone."""
         dead: Connection | None = None
+        pause_s = STREAM_AGAIN_S
         while not self._plugin.closed.is_set():
             try:
                 connection = await self._plugin.ready(limit_s=None, after=dead)
-                dead = None
+                dead, begun_s = None, self._env.monotonic()
                 async for message in connection.stream(FINGERPRINT):
                     shown = tuple(group_of(group) for group in message.device_group)
                     self._groups = with_vanished(self._groups, shown)
                     yield self._found("the plugin shows no devices on this machine")
                 reason = "the plugin ended its report"
+                if self._env.monotonic() - begun_s > STREAM_AGAIN_MAX_S:
+                    pause_s = STREAM_AGAIN_S
             except PluginGone as error:
                 dead, reason = connection, str(error)
             except YurtError as error:
                 reason = str(error)
             if self._plugin.closed.is_set():
                 return
-            self._groups = with_vanished(self._groups, ())
+            self._groups = with_silence(self._groups, self._plugin.failure or reason)
             yield self._found(self._plugin.failure or reason)
             if dead is None:
-                await self._env.sleep(STREAM_AGAIN_S)
+                await self._env.sleep(pause_s)
+                pause_s = min(2 * pause_s, STREAM_AGAIN_MAX_S)
 
     def _found(self, reason: str) -> DeviceFingerprint:
         if self._groups:
@@ -123,6 +129,8 @@ def group_of(message: Message) -> DeviceGroup:
                 id=device.ID,
                 is_healthy=device.healthy,
                 reason=device.health_description,
+                # Nomad's protocol has no severities: its "unhealthy" does not say that holders must leave.
+                severity="" if device.healthy else "degraded",
                 pci_bus_id=device.hw_locality.pci_bus_id,
             )
             for device in message.devices
@@ -141,16 +149,33 @@ def attribute_of(message: Message) -> AttributeValue:
 
 
 def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...]) -> tuple[DeviceGroup, ...]:
-    """The reported devices, and as unhealthy those that were reported before and are missing now."""
+    """The devices of a live report, and as failed those that were reported before and are missing now."""
     shown = {instance.id for group in now for instance in group.instances}
     found = {(group.vendor, group.type, group.name): group for group in now}
     for group in before:
-        gone = tuple(replace(each, is_healthy=False, reason=GONE) for each in group.instances if each.id not in shown)
+        gone = tuple(
+            replace(each, is_healthy=False, severity="failed", reason=GONE)
+            for each in group.instances
+            if each.id not in shown
+        )
         key = (group.vendor, group.type, group.name)
         if gone:
             present = found.get(key, replace(group, instances=()))
             found[key] = replace(present, instances=(*present.instances, *gone))
     return tuple(found[key] for key in sorted(found))
+
+
+def with_silence(before: tuple[DeviceGroup, ...], reason: str) -> tuple[DeviceGroup, ...]:
+    """The devices of a plugin that reports nothing any more: how they are is unknown, so their holders may go on."""
+    return tuple(
+        replace(
+            group,
+            instances=tuple(
+                replace(each, is_healthy=False, severity="degraded", reason=reason) for each in group.instances
+            ),
+        )
+        for group in before
+    )
 
 
 def uses_of(answer: Message) -> dict[str, DeviceUse]:

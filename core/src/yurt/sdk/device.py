@@ -64,8 +64,9 @@ Severity: TypeAlias = Literal["healthy", "suspect", "degraded", "failed"]
 class DeviceInstance(Value):
     """One device; `attributes` are those that differ within its group.
 
-    An unhealthy instance is `failed` unless `severity` says `degraded`: its holders may go on, and nothing new is
-    placed on it. A healthy one with `severity="suspect"` and a reason may be used, and operators should know.
+    An unhealthy instance is `degraded` unless `severity` says `failed`: its holders may go on, and nothing new is
+    placed on it. Only `failed` moves holders, so a plugin that knows no severities (all of Nomad's) moves nobody. A
+    healthy one with `severity="suspect"` and a reason may be used, and operators should know.
     """
 
     id: str
@@ -80,7 +81,7 @@ class DeviceInstance(Value):
         """The severity, of which `is_healthy` is the first word."""
         if self.is_healthy:
             return "suspect" if self.severity == "suspect" else "healthy"
-        return "degraded" if self.severity == "degraded" else "failed"
+        return "failed" if self.severity == "failed" else "degraded"
 
 
 class DeviceGroup(Value):
@@ -217,7 +218,8 @@ class SelfTestingPlugin(Protocol):
     async def self_test(self, device_id: str) -> SelfTest:
         """Test an instance that no task uses; the client cancels it at the time limit of its configuration.
 
-        Raises DriverError when the test cannot be made, which counts as a failed test.
+        Raises DriverError when the test cannot be made, which counts as a failed test, and RecoverableError when that
+        says nothing of the instance (the driver hangs): it stays on probation, and is tested again later.
         """
         ...
 

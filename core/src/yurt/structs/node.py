@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
-from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, spelled
+from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, replace, spelled
 from yurt.structs.network import NetworkResource
 from yurt.structs.status import Eligibility, NodeStatus
 
@@ -135,14 +135,21 @@ class DeviceChange(Value):
 class DeviceHealth(Value):
     """A device's state by its client (`yurt.lifecycle.device_health`), with the last 16 changes, the oldest first.
 
-    `acknowledged` is the index of the newest mark of the servers that the client has acted on.
+    `acknowledged_mark` is the key of the mark of the servers that the client has acted on last.
     """
 
     state: DeviceState = "healthy"
     reason: str = ""
     since: Timestamp = 0
-    acknowledged: int = 0
+    acknowledged_mark: str = ""
     history: tuple[DeviceChange, ...] = ()
+
+
+def unhealthy_reason(health: DeviceHealth) -> str:
+    """Why nothing is placed on a device by its client's word; "" when something may be."""
+    if health.state in PLACEABLE_STATES:
+        return ""
+    return f"on probation: {health.reason}" if health.state == "probation" else health.reason or "no reason given"
 
 
 class DeviceMark(Value):
@@ -150,7 +157,8 @@ class DeviceMark(Value):
 
     `disabled`: an operator has taken it out. `suspected`: jobs in a row failed on it; until the client acknowledges
     that, nothing is placed on it. `enabled`: an operator has put it back, and its client is to test it anew. "" has
-    only `failed_jobs`: the different jobs that have failed on it since one completed, as `namespace/job`.
+    only `failed_jobs`: the different jobs that have failed on it since one completed, by a hash of namespace and job:
+    who may read nodes need not know their names.
     """
 
     kind: Literal["", "disabled", "suspected", "enabled"] = ""
@@ -158,6 +166,11 @@ class DeviceMark(Value):
     at: Timestamp = 0
     index: int = 0
     failed_jobs: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What tells it from other marks: indexes begin anew in a cluster that is restored or made anew."""
+        return f"{self.index}/{self.at}"
 
 
 class NodeDevice(Value):
@@ -245,6 +258,18 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
     processors: NodeProcessorResources = NodeProcessorResources()
     min_dynamic_port: int = 20000
     max_dynamic_port: int = 32000
+
+
+def without_device_notes(resources: NodeResources) -> NodeResources:
+    """Resources without the devices' reasons and history, which change no placement."""
+
+    def plain(group: NodeDeviceResource) -> NodeDeviceResource:
+        return replace(
+            group,
+            instances=tuple(replace(each, health=None, health_description="") for each in group.instances),
+        )
+
+    return replace(resources, devices=tuple(map(plain, resources.devices))) if resources.devices else resources
 
 
 class NodeReservedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):

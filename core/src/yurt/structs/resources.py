@@ -35,6 +35,8 @@ class RequestedDevice(Value):
     share: Annotated[str, OWN] = ""
     memory_mb: Annotated[int, OWN] = 0
     compute: Annotated[int, OWN] = 0
+    on_failure: Annotated[str, OWN] = ""
+    """What happens when a device of it fails: `notify` or `move`; "" is `move` in groups with `requeue`."""
 
 
 class NUMAResource(Value):

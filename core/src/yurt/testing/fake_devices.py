@@ -84,7 +84,7 @@ class FakeDevices:
             DeviceInstance(
                 id=each,
                 is_healthy=each not in self.reasons or self.severities.get(each) == "suspect",
-                severity=self.severities.get(each, ""),
+                severity=self.severities.get(each, "failed" if each in self.reasons else ""),
                 reason=self.reasons.get(each, ""),
                 pci_bus_id="0000:01:00.0",
                 attributes={"slot": number, "numa_node": 0},

@@ -173,8 +173,8 @@ class FakeServerPort:
         self.identities: list[HeldIdentity | None] = []
         """What the client said of the node's identity, call by call."""
         self.identity = ""
-        self.device_marks: dict[str, DeviceMark] = {}
         """The identity that the next answer brings."""
+        self.device_marks: dict[str, DeviceMark] = {}
         self.token_ends_at: Callable[[], int] = lambda: 0
         self.facts: dict[tuple[str, str], tuple[int, Any]] = {}
         self.registrations: list[RegisterNodeRequest] = []

@@ -15,15 +15,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceUse, Reservation
+from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceUse, Reservation, SelfTest
 from yurt.sdk.driver import PluginContext
-from yurt.sdk.errors import DriverError
+from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 
 from yurt_device_nvidia.caller import Hanging, NvmlThread
 from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, GpuObservation, SystemFacts
 from yurt_device_nvidia.groups import GroupOffer
-from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
+from yurt_device_nvidia.health import (
+    HealthRules,
+    Sample,
+    SeenXid,
+    Verdict,
+    sampled,
+    signs_of_fault,
+    verdict_against,
+)
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import FAKE_PREFIX, Nvml, NvmlProblem, Xid, has_library
 from yurt_device_nvidia.options import Settings
@@ -56,6 +64,7 @@ class NvidiaDevices:
         self._cards: dict[str, CardFacts] = {}
         self._conditions: Mapping[str, Condition] = {}
         self._xids: dict[tuple[str, int | None], SeenXid] = {}
+        self._samples: dict[str, tuple[Sample, ...]] = {}
         self._looked_s = float("-inf")
         self._wake = asyncio.Event()
         self._is_closed = False
@@ -145,13 +154,17 @@ class NvidiaDevices:
 
     def _offer(self, everything: str = "", problem: NvmlProblem | None = None) -> DeviceFingerprint:
         """The present offer; `everything` is why no device is available."""
-        reasons = dict.fromkeys(self._cards, everything) if everything else self._reasons()
+        verdicts = self._verdicts()
+        if everything:
+            # Without its driver nothing tells how a card is: what runs on it may go on.
+            verdicts = dict.fromkeys(self._cards, Verdict(severity="degraded", reason=everything))
         options = self._settings.options
         modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
         offer = GroupOffer(
             self._system,
             self._cards.values(),
-            reasons=reasons,
+            reasons={device: verdict.reason for device, verdict in verdicts.items()},
+            severities={device: verdict.severity for device, verdict in verdicts.items()},
             ignored=frozenset(options.ignored_gpu_ids),
             modes=modes,
         )
@@ -169,20 +182,53 @@ class NvidiaDevices:
             attributes={name: value for name, value in facts.items() if value},
         )
 
-    def _reasons(self) -> dict[str, str]:
-        """Why devices are unhealthy, by card and by MIG instance."""
+    def _verdicts(self) -> dict[str, Verdict]:
+        """Devices with a fault or signs of one, by card and by MIG instance."""
         now = self._now()
-        found: dict[str, str] = {}
+        found: dict[str, Verdict] = {}
         for uuid, card in self._cards.items():
             condition = self._conditions.get(uuid, Condition(lost=NOT_LISTED))
-            reason = reason_against(condition, self._xids.get((uuid, None)), now=now, rules=self._rules)
-            if reason:
-                found[uuid] = reason
+            self._samples[uuid] = sampled(self._samples.get(uuid, ()), condition, now=now)
+            xid = self._xids.get((uuid, None))
+            verdict = verdict_against(condition, xid, now=now, rules=self._rules)
+            signs = signs_of_fault(self._samples[uuid])
+            if verdict is not None:
+                found[uuid] = verdict
+            elif signs:
+                found[uuid] = Verdict(severity="suspect", reason=signs)
             for mig in card.migs:
                 xid = self._xids.get((uuid, mig.gpu_instance))
-                of_part = reason_against(Condition(), xid, now=now, rules=self._rules)
-                found |= {mig.uuid: of_part} if of_part else {}
+                of_part = verdict_against(Condition(), xid, now=now, rules=self._rules)
+                if of_part is not None:
+                    found[mig.uuid] = of_part
         return found
+
+    async def self_test(self, device_id: str) -> SelfTest:
+        """Ask the driver for the card anew: whether it answers, and has no fault by its counters.
+
+        Nothing runs on the card: a memory or compute test would need CUDA, which this plugin does not bring.
+        """
+        uuid = next((uuid for uuid, card in self._cards.items() if device_id in (uuid, *card.devices)), "")
+        try:
+            conditions = await self._caller.call(self._blocking_conditions)
+        except (NvmlProblem, Hanging) as error:
+            # This says nothing of the card.
+            raise RecoverableError(str(error)) from None
+        condition = conditions.get(uuid, Condition(lost=NOT_LISTED))
+        verdict = verdict_against(condition, None, now=self._now(), rules=self._rules)
+        return SelfTest(
+            problem=verdict.reason if verdict else "",
+            detail="the driver reports no fault of the card; no program was run on it",
+        )
+
+    def _blocking_conditions(self) -> Mapping[str, Condition]:
+        """All conditions, in one turn of the thread: between two turns a look may close the library."""
+        if self._nvml.is_open:
+            return self._nvml.conditions()
+        try:
+            return self._blocking_look().conditions
+        finally:
+            self._nvml.close()
 
     def _take_xid(self, xid: Xid) -> None:
         """Record an error of a card, and poll at once."""

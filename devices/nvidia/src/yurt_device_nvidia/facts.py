@@ -73,12 +73,21 @@ class SystemFacts(Value):
 
 
 class Condition(Value):
-    """A GPU's present condition; `lost` is why it does not answer."""
+    """A GPU's present condition; `lost` is why it does not answer.
+
+    `recovery_action` is what the driver wants done (NVML_GPU_RECOVERY_ACTION, 0: nothing), `is_throttled` whether the
+    hardware slows the clocks for heat or power; `corrected_errors` and `link_errors` count up since the driver started
+    (None where the driver does not tell them).
+    """
 
     lost: str = ""
     uncorrected_errors: int = 0
     remap_pending: bool = False
     remap_failed: bool = False
+    recovery_action: int = 0
+    is_throttled: bool = False
+    corrected_errors: int | None = None
+    link_errors: int | None = None
 
 
 class ProcessUse(Value):

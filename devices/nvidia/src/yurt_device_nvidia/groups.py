@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from yurt.sdk.device import AttributeValue, DeviceGroup, DeviceInstance, Quantity
+from yurt.sdk.device import AttributeValue, DeviceGroup, DeviceInstance, Quantity, Severity
 
 from yurt_device_nvidia.facts import CardFacts, MigFacts, SystemFacts
 
@@ -13,7 +13,10 @@ Attributes = dict[str, AttributeValue]
 
 
 class GroupOffer:
-    """The offer: `reasons` maps an unhealthy device (a card or a MIG instance) to the reason."""
+    """The offer: `reasons` and `severities` map a device with a fault (a card or a MIG instance) to its verdict.
+
+    Without a severity it has failed.
+    """
 
     def __init__(
         self,
@@ -23,12 +26,14 @@ class GroupOffer:
         reasons: Mapping[str, str],
         ignored: frozenset[str] = frozenset(),
         modes: tuple[str, ...] = (),
+        severities: Mapping[str, Severity] | None = None,
     ) -> None:
         self._system = system
         self._cards = tuple(cards)
         self._reasons = reasons
         self._ignored = ignored
         self._modes = modes
+        self._severities = severities or {}
 
     def groups(self) -> tuple[DeviceGroup, ...]:
         """All groups; a group's attributes are those of its first card."""
@@ -51,9 +56,16 @@ class GroupOffer:
         )
 
     def _instance(self, device: str, card: CardFacts, attributes: Attributes) -> DeviceInstance:
-        reason = self._reasons.get(device) or self._reasons.get(card.uuid, "")
+        source = device if device in self._reasons else card.uuid
+        reason = self._reasons.get(source, "")
+        severity = self._severities.get(source, "failed") if reason else "healthy"
         return DeviceInstance(
-            id=device, is_healthy=not reason, reason=reason, pci_bus_id=card.pci_bus_id, attributes=attributes
+            id=device,
+            is_healthy=severity in ("healthy", "suspect"),
+            reason=reason,
+            severity=severity,
+            pci_bus_id=card.pci_bus_id,
+            attributes=attributes,
         )
 
     def _card_attributes(self, card: CardFacts) -> Attributes:

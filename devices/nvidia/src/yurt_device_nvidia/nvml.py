@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +46,8 @@ ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 PCI_FOLDER = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
+
+log = logging.getLogger(__name__)
 
 
 class NvmlProblem(Exception):
@@ -302,20 +305,17 @@ class Nvml:
         return {uuid: self._condition(handle) for uuid, handle in self._handles.items() if uuid.startswith("GPU-")}
 
     def _condition(self, handle: Any) -> Condition:
-        nvml = self._nvml
+        from yurt_device_nvidia.condition import condition_of
+
         try:
             self._memory(handle)
-            errors = self._ask(
-                nvml.nvmlDeviceGetTotalEccErrors,
-                handle,
-                nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                nvml.NVML_VOLATILE_ECC,
-            )
-            rows = self._ask(nvml.nvmlDeviceGetRemappedRows, handle)
+            return condition_of(self._nvml, self._ask, handle)
         except CardLost as lost:
             return Condition(lost=str(lost))
-        pending, failed = (bool(rows[2]), bool(rows[3])) if rows else (False, False)
-        return Condition(uncorrected_errors=errors or 0, remap_pending=pending, remap_failed=failed)
+        except AttributeError as error:
+            # Bindings of another version lack a name: the look at the cards goes on without this card's condition.
+            log.warning("NVML bindings lack a name: error=%s", error)
+            return Condition()
 
     def use(self, uuid: str) -> CardUse | None:
         """Usage of a card or an instance; None when it does not answer."""

@@ -1,23 +1,26 @@
 """Keeps the health of this node's devices: feeds the life cycle (`lifecycle.device_health`) and makes self-tests.
 
 Records outlive the agent. A device that an earlier agent had out is out at once when the plugin offers it again, and
-returns as if the agent had not been away. Tests begin when no task has the device, one at a time for each device.
+returns as if the agent had not been away. Tests begin when no task has the device, one at a time for each device, and
+never before an older one of the device has come back. What marks, time and tests change is stored before it is
+published: a mark that was acknowledged is forgotten by the servers. A plugin's report is published at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from yurt.client.devices.wire import GroupKey, device_key, key_of, unhealthy_reason
+from yurt.client.devices.wire import GroupKey, device_key, group_name, key_of
 from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle.device_health import (
     DeviceEvent,
     DeviceHealthSettings,
     DeviceRecord,
     Enabled,
+    NotTested,
     Reported,
     Suspected,
     Tested,
@@ -27,16 +30,19 @@ from yurt.lifecycle.device_health import (
     step,
 )
 from yurt.runtime.env import Env
-from yurt.runtime.supervise import supervised
+from yurt.runtime.supervise import contained, outcome_of, supervised
 from yurt.sdk.device import DeviceGroup, DevicePlugin, SelfTest, SelfTestingPlugin
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import RecoverableError, YurtError
 from yurt.sdk.value import Value, replace
-from yurt.structs.node import PLACEABLE_STATES, DeviceHealth, DeviceMark, DeviceState
+from yurt.structs.node import PLACEABLE_STATES, DeviceHealth, DeviceMark, DeviceState, unhealthy_reason
 
 LOOK_S: Final = 1.0
 """The interval at which devices that are not healthy are looked at."""
 RECORDS_MAX: Final = 1024
 """Stored records; those of devices that changed last are kept."""
+SAVE_AGAIN_S: Final = 2.0
+SAVE_AGAIN_MAX_S: Final = 60.0
+"""The pauses after a failed save grow from one to the other."""
 NO_TEST: Final = "its plugin has no self-test"
 WORDS: Final[Mapping[DeviceState, str]] = {
     "healthy": "is healthy again",
@@ -62,6 +68,10 @@ class HealthChange(Value):
         """The change as an operator reads it."""
         return f"Device {device_key(self.group, self.id)} {WORDS[self.state]}" + (self.reason and f": {self.reason}")
 
+    def text_of(self, count: int) -> str:
+        """The same change of several devices of the group."""
+        return f"{count} devices of {group_name(self.group)}: {self.state}" + (self.reason and f": {self.reason}")
+
 
 class HealthStore(Protocol):
     """Keeps records over the agent's end."""
@@ -82,8 +92,8 @@ class HolderWatch(Protocol):
         """Whether no task has a device or a share of it."""
         ...
 
-    def report(self, change: HealthChange) -> None:
-        """Tell the servers and the device's holders."""
+    def report(self, changes: Sequence[HealthChange]) -> None:
+        """Tell the servers and the devices' holders of changes that came at once."""
         ...
 
 
@@ -115,8 +125,13 @@ class DeviceHealthKeeper:
         self._records: dict[str, DeviceRecord] = {}
         self._offered: dict[str, _Device] = {}
         self._stored: Mapping[str, DeviceRecord] = {}
-        self._tests: dict[str, int] = {}
-        """The number of self-tests that have begun, by device."""
+        self._tests: dict[str, asyncio.Task[None]] = {}
+        """The self-tests that have not come back, by device."""
+        self._changes: list[HealthChange] = []
+        self._is_unpublished = False
+        self._save_again_s = 0.0
+        """The pause before the next save; 0 when the last one did not fail."""
+        self._save_at_s = 0.0
         self._wake = asyncio.Event()
 
     async def load(self) -> None:
@@ -140,35 +155,44 @@ class DeviceHealthKeeper:
     # Events.
 
     def report(self, plugin: str, groups: Iterable[DeviceGroup]) -> None:
-        """Take what a plugin reports of its devices."""
-        for group in groups:
-            for each in group.instances:
-                key = device_key(key_of(group), each.id)
-                self._offered[key] = _Device(group=key_of(group), id=each.id, plugin=plugin)
-                self._step(key, Reported(severity=each.reported, reason=each.reason))
+        """Take what a plugin reports of its devices; those that it does not offer any more are left alone."""
+        reported = {
+            device_key(key_of(group), each.id): (_Device(group=key_of(group), id=each.id, plugin=plugin), each)
+            for group in groups
+            for each in group.instances
+        }
+        for key in [key for key, device in self._offered.items() if device.plugin == plugin and key not in reported]:
+            del self._offered[key]
+            self._records[key] = restored(self._records[key])
+            self._cancel_test(key)
+        for key, (device, each) in reported.items():
+            self._offered[key] = device
+            self._step(key, Reported(severity=each.reported, reason=each.reason))
+        self._tell()
 
     def take_marks(self, marks: Mapping[str, DeviceMark]) -> None:
         """Take the marks of the servers; those that are known change nothing."""
-        is_changed = False
         for key, mark in marks.items():
             if key not in self._offered:
                 continue
             if mark.kind == "suspected":
-                is_changed |= self._step(key, Suspected(index=mark.index, reason=mark.reason))
+                self._step(key, Suspected(mark=mark.key, reason=mark.reason))
             elif mark.kind == "enabled":
-                is_changed |= self._step(key, Enabled(index=mark.index))
-        if is_changed:
-            self._on_change()
+                self._step(key, Enabled(mark=mark.key))
+        self._tell()
 
-    def _step(self, key: str, event: DeviceEvent) -> bool:
-        """Whether what the node publishes of the device has changed."""
+    def _step(self, key: str, event: DeviceEvent) -> None:
         before = self._records.get(key, DeviceRecord())
         after = step(before, event, now=self._env.now(), settings=self._settings)
         self._records[key] = after
         if after != before:
             self._wake.set()
+        if before.is_testing and not after.is_testing:
+            self._cancel_test(key)
         if after.health == before.health:
-            return False
+            return
+        # What a report changes is published by its caller; once more is no change.
+        self._is_unpublished = True
         # A step may pass through a state at once: each change of the history is told.
         known = before.health.history[-1:]
         new = after.health.history[_position(after.health, known[0]) :] if known else after.health.history
@@ -180,8 +204,12 @@ class DeviceHealthKeeper:
                 "device health changed: %s",
                 change.text,
             )
-            self._watch.report(change)
-        return True
+            self._changes.append(change)
+
+    def _tell(self) -> None:
+        changes, self._changes = self._changes, []
+        if changes:
+            self._watch.report(changes)
 
     # Time and tests.
 
@@ -190,52 +218,66 @@ class DeviceHealthKeeper:
         while self._plugins:
             self._wake.clear()
             self._look(group)
-            await asyncio.wait({supervised(group, "storing the health of devices", self._save())})
-            if all(is_at_rest(self._records[key]) for key in self._offered):
-                await self._wake.wait()
-            else:
+            await self._save()
+            if self._is_unpublished:
+                self._is_unpublished = False
+                self._on_change()
+            if self._save_again_s or not all(is_at_rest(self._records[key]) for key in self._offered):
                 await wait_or_sleep(self._env, self._wake, LOOK_S)
+            else:
+                await self._wake.wait()
 
     def _look(self, group: asyncio.TaskGroup) -> None:
-        is_changed = False
         for key, device in tuple(self._offered.items()):
             if is_at_rest(before := self._records[key]):
                 continue
-            is_changed |= self._step(key, TimePassed(is_free=self._watch.is_free(device.group, device.id)))
+            is_free = key not in self._tests and self._watch.is_free(device.group, device.id)
+            self._step(key, TimePassed(is_free=is_free))
             if self._records[key].is_testing and not before.is_testing:
                 self._begin_test(key, device, group)
-        if is_changed:
-            self._on_change()
+        self._tell()
 
     def _begin_test(self, key: str, device: _Device, group: asyncio.TaskGroup) -> None:
-        number = self._tests[key] = self._tests.get(key, 0) + 1
-
         def broke(error: Exception) -> None:
-            self._end_test(key, number, SelfTest(problem=f"{type(error).__name__}: {error}"))
+            self._end_test(key, Tested(problem=f"{type(error).__name__}: {error}"))
 
-        test = supervised(group, f"self-test of {key}", self._test(key, number, device), on_error=broke)
-        supervised(group, f"time limit of the self-test of {key}", self._limit(key, number, test))
+        ended = asyncio.Event()
 
-    async def _test(self, key: str, number: int, device: _Device) -> None:
+        def forget(test: asyncio.Task[None]) -> None:
+            del self._tests[key]
+            ended.set()
+            self._wake.set()
+
+        test = self._tests[key] = supervised(group, f"self-test of {key}", self._test(key, device), on_error=broke)
+        test.add_done_callback(forget)
+        supervised(group, f"time limit of the self-test of {key}", self._limit(key, test, ended))
+
+    async def _test(self, key: str, device: _Device) -> None:
         try:
-            result = await self._answer(device)
+            result = await contained(self._answer(device))
+        except RecoverableError as error:
+            return self._end_test(key, NotTested(reason=str(error)))
         except YurtError as error:
-            result = SelfTest(problem=str(error))
-        self._end_test(key, number, result)
+            return self._end_test(key, Tested(problem=str(error)))
+        self._end_test(key, Tested(problem=result.problem, detail=result.detail))
 
-    async def _limit(self, key: str, number: int, test: asyncio.Task[None]) -> None:
-        """End a test at its time limit."""
-        limit_s, ended = self._settings.self_test_s, asyncio.Event()
-        test.add_done_callback(lambda _: ended.set())
-        if not await wait_or_sleep(self._env, ended, limit_s):
+    async def _limit(self, key: str, test: asyncio.Task[None], ended: asyncio.Event) -> None:
+        """End a test at its time limit, in the record also where the plugin does not come back."""
+        limit_s = self._settings.self_test_s
+        if not await wait_or_sleep(self._env, ended, limit_s) and self._tests.get(key) is test:
+            self._end_test(key, Tested(problem=f"it did not end within {limit_s:g} s"))
+
+    def _end_test(self, key: str, result: Tested | NotTested) -> None:
+        """Take a result; one that comes after the test was ended changes nothing."""
+        if key in self._offered:
+            self._step(key, result)
+            self._tell()
+
+    def _cancel_test(self, key: str) -> None:
+        """End the test of a device, unless it is the one that has just answered."""
+        test = self._tests.get(key)
+        if test is not None and test is not asyncio.current_task():
             test.cancel()
-            self._end_test(key, number, SelfTest(problem=f"it did not end within {limit_s:g} s"))
-
-    def _end_test(self, key: str, number: int, result: SelfTest) -> None:
-        """Take the result of the newest test; a fault that was reported meanwhile has ended an older one."""
-        tested = Tested(problem=result.problem, detail=result.detail)
-        if self._tests[key] == number and self._step(key, tested):
-            self._on_change()
 
     async def _answer(self, device: _Device) -> SelfTest:
         plugin = self._plugins[device.plugin]
@@ -244,13 +286,21 @@ class DeviceHealthKeeper:
         return await plugin.self_test(device.id)
 
     async def _save(self) -> None:
+        """Store changed records; a failure is logged once, and what follows is stored after a pause."""
         changed = {key: record for key, record in self._records.items() if record.health != DeviceHealth()}
         if len(changed) > RECORDS_MAX:
             newest = sorted(changed, key=lambda key: changed[key].health.since)[-RECORDS_MAX:]
             changed = {key: changed[key] for key in newest}
-        if changed != self._stored:
-            await self._store.put_device_health(changed)
-            self._stored = changed
+        if changed == self._stored or (self._save_again_s and self._env.monotonic() < self._save_at_s):
+            return
+        stored = await outcome_of(self._store.put_device_health(changed))
+        if not isinstance(stored, Exception):
+            self._stored, self._save_again_s = changed, 0.0
+            return
+        if not self._save_again_s:
+            log.error("storing the health of devices failed and is tried again: error=%s", stored)
+        self._save_again_s = min(max(SAVE_AGAIN_S, 2 * self._save_again_s), SAVE_AGAIN_MAX_S)
+        self._save_at_s = self._env.monotonic() + self._save_again_s
 
 
 def _position(health: DeviceHealth, change: object) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from yurt.client.devices.claims import claim_of
@@ -99,12 +99,22 @@ class HealthNotices:
         self._holders = holders
         self._node_events = node_events
 
-    def report(self, change: HealthChange) -> None:
-        """Send an event of the node, and one of the task to each holder."""
-        self._node_events.emit("Device", change.text, device=change.id, group=group_name(change.group))
+    def report(self, changes: Sequence[HealthChange]) -> None:
+        """Send an event of the node, and one of the task to each holder.
+
+        Devices of a group that change alike are one event of the node, which keeps its last ten only.
+        """
+        alike: dict[tuple[GroupKey, str, str], list[HealthChange]] = {}
+        for change in changes:
+            alike.setdefault((change.group, change.state, change.reason), []).append(change)
+        for same in alike.values():
+            first, ids = same[0], ",".join(each.id for each in same)
+            text = first.text if len(same) == 1 else first.text_of(len(same))
+            self._node_events.emit("Device", text, device=ids, group=group_name(first.group))
         for task, claim in tuple(self._holders.each()):
-            if any(key_of(devices) == change.group and change.id in devices.ids for devices in claim.devices):
-                task.note(events.device(change.text))
+            for change in changes:
+                if any(key_of(devices) == change.group and change.id in devices.ids for devices in claim.devices):
+                    task.note(events.device(change.text))
 
     def is_free(self, group: GroupKey, device: str) -> bool:
         """Whether no task that may still run has a device or a share of it."""

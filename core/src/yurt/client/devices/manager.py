@@ -22,7 +22,6 @@ from yurt.client.devices.wire import (
     group_stats,
     key_of,
     node_group,
-    unhealthy_reason,
 )
 from yurt.client.node.local_node import LocalNode
 from yurt.client.timed_waits import wait_or_sleep
@@ -39,13 +38,15 @@ from yurt.sdk.device import (
 )
 from yurt.sdk.errors import DriverError, RecoverableError, YurtError
 from yurt.sdk.value import replace
-from yurt.structs.node import Node
+from yurt.structs.node import Node, unhealthy_reason
 from yurt.structs.rpc import DeviceGroupStats
 
 FIRST_FINGERPRINT_S = 10.0
 """How long a start waits for the first answers of plugins: a GPU driver may take seconds to initialize."""
 ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
+RETRY_MAX_S = 600.0
+"""A plugin that fails is followed again after pauses that grow from `RETRY_S` to this."""
 STATS_AGE_MAX_S = 1.0
 STATS_WAIT_S = 5.0
 ATTRIBUTE = "device."
@@ -85,6 +86,8 @@ class DeviceManager:
         self._on_plugin = on_plugin
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
+        self._followed: dict[str, tuple[float, float]] = {}
+        """For each plugin when it was followed last (monotonic seconds), and the pause before that."""
         self._first = {name: asyncio.Event() for name in plugins}
         self._uses: dict[str, _Uses] = {}
         self._measurements: dict[str, asyncio.Task[None]] = {}
@@ -105,6 +108,7 @@ class DeviceManager:
 
     async def _follow(self, name: str, delay_s: float) -> None:
         await self._env.sleep(delay_s)
+        self._followed[name] = (self._env.monotonic(), delay_s)
         async for found in self.plugins[name].fingerprint():
             self._take(name, found)
 
@@ -122,7 +126,9 @@ class DeviceManager:
             for group in known.groups
         )
         self._take(name, replace(known, groups=groups, description=reason, fix="its traceback is in the agent's log"))
-        self._begin_following(name, RETRY_S)
+        begun_s, pause_s = self._followed.get(name, (0.0, 0.0))
+        has_lasted = self._env.monotonic() - begun_s > RETRY_MAX_S
+        self._begin_following(name, RETRY_S if has_lasted else min(max(RETRY_S, 2 * pause_s), RETRY_MAX_S))
 
     def _take(self, name: str, found: DeviceFingerprint) -> None:
         known = self._found.get(name, DeviceFingerprint())

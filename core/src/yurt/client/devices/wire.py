@@ -16,12 +16,12 @@ from yurt.sdk.device import (
 )
 from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.node import (
-    PLACEABLE_STATES,
     Attribute,
     DeviceHealth,
     NodeDevice,
     NodeDeviceLocality,
     NodeDeviceResource,
+    unhealthy_reason,
 )
 from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValue
 
@@ -62,13 +62,6 @@ def node_group(group: DeviceGroup, health_of: Callable[[str], DeviceHealth]) -> 
         ),
         attributes={name: attribute(value) for name, value in sorted(group.attributes.items())},
     )
-
-
-def unhealthy_reason(health: DeviceHealth) -> str:
-    """Why nothing is placed on a device; "" when something may be."""
-    if health.state in PLACEABLE_STATES:
-        return ""
-    return f"on probation: {health.reason}" if health.state == "probation" else health.reason or "no reason given"
 
 
 def node_device(instance: DeviceInstance, health: DeviceHealth) -> NodeDevice:

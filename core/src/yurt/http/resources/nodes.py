@@ -42,6 +42,14 @@ class NodeEligibilityBody(Value):
     eligibility: str = ""
 
 
+class DeviceEligibilityBody(Value):
+    """PUT /v1/yurt/node/:id/device: `device` is its `vendor/type/name/id`, or its id where that is unique."""
+
+    device: str = ""
+    eligibility: str = ""
+    reason: str = ""
+
+
 async def list_nodes(call: Call) -> web.Response:
     """GET /v1/nodes."""
     prefix = check_prefix(call.options.prefix, "node")
@@ -96,6 +104,20 @@ async def set_eligibility(call: Call) -> web.Response:
     return _updated(call, await failed_call(call.operations.nodes.set_eligibility(node_id, body.eligibility)))
 
 
+async def set_device_eligibility(call: Call) -> web.Response:
+    """PUT /v1/yurt/node/:id/device."""
+    body = await call.body(DeviceEligibilityBody)
+    node_id = _known(call)
+    if not body.device:
+        raise Refused(400, "Device is missing: give its id, or vendor/type/name/id")
+    if body.eligibility not in ("eligible", "ineligible"):
+        raise Refused(400, f'Eligibility must be "eligible" or "ineligible", got "{body.eligibility[:64]}"')
+    done = await call.operations.nodes.set_device_eligibility(
+        node_id, body.device, is_eligible=body.eligibility == "eligible", reason=body.reason
+    )
+    return _updated(call, done)
+
+
 async def drain(call: Call) -> web.Response:
     """PUT /v1/node/:id/drain; the `enable` parameter is the oldest form of the request."""
     node_id = _known(call)
@@ -143,6 +165,7 @@ ROUTES = (
     routes.get("/v1/node/{id}/allocations", allocations, needs=READ_NODE_ALLOCATIONS, scope=ROW, from_nodes=True),
     routes.write("/v1/node/{id}/evaluate", evaluate, needs=needs.NODE_WRITE, from_nodes=True),
     routes.write("/v1/node/{id}/eligibility", set_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
+    routes.write("/v1/yurt/node/{id}/device", set_device_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
     routes.write(
         "/v1/node/{id}/drain", drain, needs=needs.any_of(needs.NODE_WRITE, needs.OWN_NODE), scope=ROW, from_nodes=True
     ),

@@ -12,6 +12,7 @@ from yurt.structs.resources import RequestedDevice
 STANCES: Final = ("", "prefer", "require", "ignore")
 SHARED: Final = ("mps", "slice")
 MIG: Final = "mig"
+FAILURE_POLICIES: Final = ("", "notify", "move")
 ALTERNATIVES_MAX: Final = 16
 
 
@@ -26,6 +27,10 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
     if device.first_available:
         yield from _alternative_problems(device, is_alternative=is_alternative)
     yield from (f'device "{name}" {problem}' for problem in _share_problems(device))
+    if device.on_failure and is_alternative:
+        yield f'device "{name}" has on_failure within first_available; write it in the device block itself'
+    if device.on_failure not in FAILURE_POLICIES:
+        yield f'device "{name}" has on_failure = "{device.on_failure[:64]}", which is not one of notify, move'
     topology = device.topology
     for key, value in (("nvlink", topology.nvlink), ("numa", topology.numa)) if topology is not None else ():
         if value not in STANCES:

@@ -15,6 +15,7 @@ from yurt.duties.nodes import (
     registered,
     set_status,
 )
+from yurt.fsm.devices import requests_of
 from yurt.fsm.eval_triggers import Mint
 from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
@@ -298,6 +299,7 @@ class NodeService:
             index=committed.index,
             node_status=node.status if node is not None else "",
             servers=self._peers.addresses,
+            device_marks=requests_of(node) if node is not None else {},
         )
 
     def _mint(self) -> Mint:

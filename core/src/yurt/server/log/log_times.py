@@ -32,6 +32,7 @@ FSM_NAMES: Final = {
     "SetJobStability": "apply_job_stability",
     "SetJobVersionTag": "apply_job_version_tag",
     "SetNodeDrain": "node_drain_update",
+    "SetDeviceEligibility": "node_device_eligibility_update",
     "SetNodeEligibility": "node_eligibility_update",
     "SetNodeStatus": "node_status_update",
     "SetSchedulerConfiguration": "apply_scheduler_config",

@@ -105,6 +105,14 @@ class NodeOperations:
         """Allow or forbid new allocations on a node."""
         return await self._nodes.set_eligibility(node_id, eligibility, check=self._check(node_id))
 
+    async def set_device_eligibility(
+        self, node_id: str, device: str, *, is_eligible: bool, reason: str = ""
+    ) -> NodeUpdated:
+        """Take a device of a node out, or put it back."""
+        return await self._nodes.set_device_eligibility(
+            node_id, device, is_eligible=is_eligible, reason=reason, check=self._check(node_id)
+        )
+
     async def evaluate(self, node_id: str) -> NodeUpdated:
         """Evaluate the jobs of a node."""
         return await self._nodes.evaluate(node_id, check=self._check(node_id))

@@ -15,7 +15,15 @@ from yurt.server.log.replica import Replica
 from yurt.server.results import NodeUpdated
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, Expectation, SetNodeDrain, SetNodeEligibility
+from yurt.structs.commands import (
+    DeleteNodes,
+    EvalSeed,
+    EvaluateNode,
+    Expectation,
+    SetDeviceEligibility,
+    SetNodeDrain,
+    SetNodeEligibility,
+)
 from yurt.structs.node import SHUTDOWN_META, DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
 
 Check = Callable[[Snapshot], None]
@@ -49,6 +57,25 @@ class Nodes:
             check(state)
             return SetNodeEligibility(
                 node_id=node_id, eligibility=known, event=event, seed=seed, based_on=_basis(state, node_id)
+            )
+
+        return _updated(await self._replica.decide(decision), seed, node_id)
+
+    async def set_device_eligibility(
+        self, node_id: str, device: str, *, is_eligible: bool, reason: str = "", check: Check = _anybody
+    ) -> NodeUpdated:
+        """Take a device out or put it back; raises NotFound for one that the node has not, Conflict for no change."""
+        seed = self._replica.mint().seed()
+
+        async def decision(state: Snapshot) -> SetDeviceEligibility:
+            check(state)
+            return SetDeviceEligibility(
+                node_id=node_id,
+                device=device,
+                is_eligible=is_eligible,
+                reason=reason,
+                seed=seed,
+                based_on=_basis(state, node_id),
             )
 
         return _updated(await self._replica.decide(decision), seed, node_id)

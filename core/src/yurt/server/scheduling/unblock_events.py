@@ -15,7 +15,7 @@ from yurt.server.scheduling.missed_unblocks import (
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.node import Node
+from yurt.structs.node import Node, without_device_notes
 from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
 PRUNED_AFTER: Final = 3
@@ -131,7 +131,7 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
         return True
     return (
         before.computed_class != after.computed_class
-        or before.node_resources != after.node_resources
+        or without_device_notes(before.node_resources) != without_device_notes(after.node_resources)
         or before.reserved_resources != after.reserved_resources
         or before.node_max_allocs != after.node_max_allocs
         or before.attributes != after.attributes

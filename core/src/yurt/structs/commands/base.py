@@ -28,7 +28,9 @@ PLACEMENT_VOLUME_RULES: Final = 3
 volume that is being deleted does not become ready when its node changes."""
 ACCOUNTING_RULES: Final = 4
 """From here on `apply` adds what allocations used to the sums of their namespaces as they end."""
-RULES_VERSION: Final = ACCOUNTING_RULES
+DEVICE_RULES: Final = 5
+"""From here on `apply` counts failed jobs for devices, and moves allocations from failed devices."""
+RULES_VERSION: Final = DEVICE_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
 
 

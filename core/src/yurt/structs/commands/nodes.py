@@ -54,6 +54,18 @@ class SetNodeEligibility(Command, tag=True):
     evaluations: tuple[Evaluation, ...] = ()
 
 
+class SetDeviceEligibility(Command, tag=True):
+    """Take a device out, or put it back; `device` is its `vendor/type/name/id`, or its id where that is unique."""
+
+    event_type = EventType("NodeStreamEvent")
+
+    node_id: str
+    device: str
+    is_eligible: bool
+    reason: str = ""
+    seed: EvalSeed | None = None
+
+
 class SetNodeDrain(Command, tag=True):
     """Start, change or end a node's drain."""
 
@@ -96,5 +108,12 @@ class DeleteNodes(Command, tag=True):
 
 
 NodeCommand = (
-    RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain | AddNodeEvents | EvaluateNode | DeleteNodes
+    RegisterNode
+    | SetNodeStatus
+    | SetNodeEligibility
+    | SetDeviceEligibility
+    | SetNodeDrain
+    | AddNodeEvents
+    | EvaluateNode
+    | DeleteNodes
 )

@@ -173,6 +173,7 @@ _BODIES: Final[Mapping[str, Any]] = {
     "/v1/deployment/promote/{id}": {"All": True},
     "/v1/deployment/allocation-health/{id}": {"HealthyAllocationIDs": [UNKNOWN_ID]},
     "/v1/node/{id}/eligibility": {"Eligibility": "eligible"},
+    "/v1/yurt/node/{id}/device": {"Device": "gpu-0", "Eligibility": "ineligible"},
     "/v1/node/{id}/drain": {"NodeID": ABSENT},
 }
 _NAMED_IN_BODY: Final = ("/v1/deployment/",)

@@ -106,7 +106,7 @@ class CommandMaker:
         self._makers: tuple[Callable[[Snapshot], c.AnyCommand], ...] = (
             self._register_job, self._register_job, self._deregister, self._stability, self._delete_jobs,
             self._tag, self._scaling, self._scale, self._dispatch, self._periodic_launch, self._evaluate, self._gang,
-            self._register_node, self._register_node, self._node_status, self._eligibility, self._drain,
+            self._register_node, self._device, self._register_node, self._node_status, self._eligibility, self._drain,
             self._node_events, self._delete_nodes, self._evaluate_node,
             self._evaluations, self._evaluations, self._delete_evaluations,
             self._plan, self._plan, self._plan, self._plan, self._updates, self._updates, self._updates,
@@ -347,6 +347,10 @@ class CommandMaker:
     def _eligibility(self, state: Snapshot) -> c.AnyCommand:
         requested: Eligibility = self._pick((status.ELIGIBLE, status.INELIGIBLE, status.ELIGIBLE))
         return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=requested, seed=self._seed())
+
+    def _device(self, state: Snapshot) -> c.AnyCommand:
+        node_id, is_eligible = self._any(state, "nodes"), self._maybe()
+        return c.SetDeviceEligibility(node_id=node_id, device="gpu-0", is_eligible=is_eligible, seed=self._seed())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None

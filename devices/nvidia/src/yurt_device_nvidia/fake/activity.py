@@ -86,6 +86,10 @@ def field_values(lib: FakeLibrary, handle: int, count: int, out: int) -> None:
     }
     for position in range(count):
         value = values[position]
+        if value.fieldId == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION and "recovery_action" in card:
+            value.nvmlReturn, value.valueType = pynvml.NVML_SUCCESS, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+            value.value.uiVal = card["recovery_action"]
+            continue
         name = names.get(value.fieldId) if card["nvlinks"] else None
         value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED if name is None else pynvml.NVML_SUCCESS
         if name is not None:

@@ -11,6 +11,7 @@ MODULES = {
         "drain",
         "eligibility",
     ),
+    "gpu": ("gpu",),
     "identity": (
         "identity",
         "intro",

@@ -26,7 +26,7 @@ class Boards:
             found = await self._devices.read()
             self._seen = dict.fromkeys(self._seen, "it is not plugged in") | dict(found)
             boards = tuple(
-                DeviceInstance(id=board, is_healthy=not reason, reason=reason)
+                DeviceInstance(id=board, is_healthy=not reason, reason=reason, severity="failed" if reason else "")
                 for board, reason in sorted(self._seen.items())
             )
             yield DeviceFingerprint(groups=(DeviceGroup(vendor="acme", type="board", name="b1", instances=boards),))

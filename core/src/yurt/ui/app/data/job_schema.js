@@ -165,7 +165,8 @@ export const SCHEMA = {
   "topology": "> DeviceTopology",
   "share": "string",
   "memory": "size",
-  "compute": "uint8"
+  "compute": "uint8",
+  "on_failure": "string"
  },
  "DeviceTopology": {
   "nvlink": "string",

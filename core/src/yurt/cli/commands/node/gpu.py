@@ -1,0 +1,164 @@
+"""`yurt node gpu`: the health of a node's devices with their history, and taking one out or putting it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.api.lookup import api_path
+from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import switch, text
+from yurt.cli.terminal.data import show_data, wants_data
+
+Json = dict[str, Any]
+
+
+def show_or_set(call: Invocation) -> int:
+    """Show the devices' health, or change whether one may be used."""
+    from yurt.cli.api.choose import chosen_node
+
+    enable, disable = call.flags.text("enable"), call.flags.text("disable")
+    if enable and disable:
+        raise UsageError("Only one of -enable and -disable can be given")
+    if call.flags.text("reason") and not disable:
+        raise UsageError("-reason goes with -disable")
+    node = chosen_node(call)
+    if enable or disable:
+        return _set(call, node, enable or disable, "eligible" if enable else "ineligible")
+    return _show(call, node)
+
+
+def _set(call: Invocation, node: Json, wanted: str, eligibility: str) -> int:
+    rows = health_rows(node, {})
+    found = chosen_rows(rows, wanted)
+    if len(found) != 1:
+        named = ", ".join(each["ID"] for each in found or rows) or "none"
+        problem = "names several devices" if found else "names no device"
+        raise CliError(f'"{wanted}" {problem} of node {call.short(node["ID"])}: {named}')
+    body = {"Device": found[0]["Key"], "Eligibility": eligibility, "Reason": call.flags.text("reason")}
+    call.api.put(api_path("yurt", "node", node["ID"], "device"), body)
+    done = (
+        "enabled: its agent tests it if it had a fault" if eligibility == "eligible" else "disabled for new allocations"
+    )
+    call.screen.line(f"Device {found[0]['ID']} {done}")
+    return 0
+
+
+def _show(call: Invocation, node: Json) -> int:
+    from yurt.cli.views.devices import holders
+
+    is_data = wants_data(call)
+    allocs: list[Json] = call.api.get(api_path("node", node["ID"], "allocations")) or []
+    rows = health_rows(node, holders(allocs))
+    if is_data:
+        return show_data(call, {"NodeID": node["ID"], "Devices": rows})
+    if not rows:
+        call.screen.line("The node has no devices.")
+        return 0
+    call.screen.table(
+        "ID|Device Group|State|Placeable|Since|Allocations|Reason",
+        [
+            [
+                each["ID"],
+                each["Group"],
+                each["State"],
+                "yes" if each["Placeable"] else "no",
+                each["Since"] or "-",
+                ", ".join(call.short(alloc) for alloc in each["Allocations"]) or "-",
+                each["Reason"] or "-",
+            ]
+            for each in rows
+        ],
+    )
+    changes = [
+        [change["At"], each["ID"], change["State"], change["Reason"]] for each in rows for change in each["History"]
+    ]
+    if changes:
+        call.screen.title("Changes")
+        call.screen.table("At|ID|State|Reason", sorted(changes))
+    return 0
+
+
+def chosen_rows(rows: list[Json], wanted: str) -> list[Json]:
+    """The devices with this key or id, else those whose ids begin so."""
+    exact = [each for each in rows if wanted in (each["Key"], each["ID"])]
+    return exact or [each for each in rows if each["ID"].startswith(wanted)]
+
+
+def health_rows(node: Json, allocs_by_device: dict[str, list[str]]) -> list[Json]:
+    """Every device with its state, its last changes and its users, in order of group and id.
+
+    A device that the node does not offer any more and that servers have a mark of is `gone`.
+    """
+    from yurt.cli.views.devices import group_name, groups_of
+
+    marks: dict[str, Json] = node.get("DeviceMarks") or {}
+    found = []
+    for group in groups_of(node):
+        for each in group.get("Instances") or ():
+            key, health = f"{group_name(group)}/{each['ID']}", each.get("Health") or {}
+            mark, is_placeable = marks.get(key) or {}, bool(each.get("Healthy"))
+            found.append(
+                {
+                    "ID": each["ID"],
+                    "Key": key,
+                    "Group": group_name(group),
+                    "State": shown_state(health.get("State") or "", mark.get("Kind") or "", is_placeable),
+                    "Placeable": is_placeable,
+                    "Reason": each.get("HealthDescription") or health.get("Reason") or "",
+                    "Since": health["Since"] if health.get("History") else "",
+                    "FailedJobs": len(mark.get("FailedJobs") or ()),
+                    "Allocations": allocs_by_device.get(each["ID"], []),
+                    "History": health.get("History") or [],
+                }
+            )
+    known = {each["Key"] for each in found}
+    found += [_gone_row(key, mark) for key, mark in marks.items() if key not in known]
+    return sorted(found, key=lambda each: each["Key"])
+
+
+def _gone_row(key: str, mark: Json) -> Json:
+    group, _, device = key.rpartition("/")
+    reason = "its node does not offer it any more" + (f"; {mark['Kind']} by a mark" if mark.get("Kind") else "")
+    return {
+        "ID": device,
+        "Key": key,
+        "Group": group,
+        "State": "gone",
+        "Placeable": False,
+        "Reason": reason + (f": {mark['Reason']}" if mark.get("Reason") else ""),
+        "Since": "",
+        "FailedJobs": len(mark.get("FailedJobs") or ()),
+        "Allocations": [],
+        "History": [],
+    }
+
+
+def shown_state(state: str, mark: str, is_placeable: bool) -> str:
+    """The state by the client, or that of a mark of the servers which the client does not know yet."""
+    if mark == "disabled":
+        return "disabled"
+    if mark == "suspected":
+        return "suspect"
+    return state or ("healthy" if is_placeable else "failed")
+
+
+COMMANDS = (
+    CliCommand(
+        "node gpu",
+        "Show the health of a node's devices; take one out or put it back",
+        show_or_set,
+        (
+            switch("self", "The node of the agent that is asked."),
+            text("disable", "Place nothing new on the device with this id, or this beginning of one."),
+            text("enable", "Put the device with this id back: it is tested first if it had a fault."),
+            text("reason", "With -disable: why, for those who look at the node."),
+            VERBOSE,
+            *JSON_FLAGS,
+        ),
+        (0, 1),
+        "[<node>]",
+        "at most one argument: <node>",
+        details="All kinds of devices are shown, not GPUs only.",
+    ),
+)
