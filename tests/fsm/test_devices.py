@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.fsm.devices import requests_of
+from yurt.fsm.bookkeeping.devices import requests_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import (
     AllocatedDeviceResource,

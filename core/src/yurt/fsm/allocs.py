@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from yurt.fsm.alloc_triggers import evals_for_updates
+from yurt.fsm.bookkeeping.devices import note_end
 from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
-from yurt.fsm.devices import note_end
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import mint_of
 from yurt.fsm.evals import put_evaluations

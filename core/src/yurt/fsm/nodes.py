@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from yurt.fsm.devices import changed_by_operator, move_from_failed_devices, pending_marks, with_marks
+from yurt.fsm.bookkeeping.devices import changed_by_operator, move_from_failed_devices, pending_marks, with_marks
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evals_for_node, mint_of, registration_needs_evals, transition_needs_evals
 from yurt.fsm.evals import put_evaluations

@@ -15,7 +15,7 @@ from yurt.duties.nodes import (
     registered,
     set_status,
 )
-from yurt.fsm.devices import requests_of
+from yurt.fsm.bookkeeping.devices import requests_of
 from yurt.fsm.eval_triggers import Mint
 from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
