@@ -349,8 +349,7 @@ class CommandMaker:
         return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=requested, seed=self._seed())
 
     def _device(self, state: Snapshot) -> c.AnyCommand:
-        node_id, is_eligible = self._any(state, "nodes"), self._maybe()
-        return c.SetDeviceEligibility(node_id=node_id, device="gpu-0", is_eligible=is_eligible, seed=self._seed())
+        return c.SetDeviceEligibility(node_id=self._any(state, "nodes"), device="gpu-0", is_eligible=self._maybe())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None
