@@ -13,7 +13,15 @@ from yurt.sdk.value import UnixNano
 from yurt_device_nvidia.condition import condition_of
 from yurt_device_nvidia.facts import Condition
 from yurt_device_nvidia.groups import GroupOffer, nvlink_counts, ranges
-from yurt_device_nvidia.health import HealthRules, Sample, SeenXid, Verdict, sampled, signs_of_fault, verdict_against
+from yurt_device_nvidia.health import (
+    ConditionSample,
+    HealthRules,
+    SeenXid,
+    Verdict,
+    sampled,
+    signs_of_fault,
+    verdict_against,
+)
 from yurt_device_nvidia.nvml import Nvml
 from yurt_device_nvidia.options import seconds
 from yurt_device_nvidia.reservation import read_cdi_names, reservation
@@ -217,7 +225,7 @@ def test_bindings_that_lack_names_still_tell_the_rest() -> None:
 
 
 def test_signs_of_a_fault_are_what_a_card_did_within_ten_minutes() -> None:
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[ConditionSample, ...] = ()
     for at in range(0, 120, 5):
         samples = sampled(samples, Condition(corrected_errors=at // 10), now=UnixNano(at * SECOND))
     assert "memory errors were corrected" in signs_of_fault(samples)

@@ -24,8 +24,8 @@ from yurt_device_nvidia.caller import Hanging, NvmlThread
 from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, GpuObservation, SystemFacts
 from yurt_device_nvidia.groups import GroupOffer
 from yurt_device_nvidia.health import (
+    ConditionSample,
     HealthRules,
-    Sample,
     SeenXid,
     Verdict,
     sampled,
@@ -64,7 +64,7 @@ class NvidiaDevices:
         self._cards: dict[str, CardFacts] = {}
         self._conditions: Mapping[str, Condition] = {}
         self._xids: dict[tuple[str, int | None], SeenXid] = {}
-        self._samples: dict[str, tuple[Sample, ...]] = {}
+        self._samples: dict[str, tuple[ConditionSample, ...]] = {}
         self._looked_s = float("-inf")
         self._wake = asyncio.Event()
         self._is_closed = False

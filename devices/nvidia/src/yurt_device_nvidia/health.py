@@ -71,22 +71,24 @@ class Verdict(Value):
     reason: str
 
 
-class Sample(Value):
+class ConditionSample(Value):
     """A card's condition at a time."""
 
     at: UnixNano
     condition: Condition
 
 
-def sampled(samples: tuple[Sample, ...], condition: Condition, *, now: UnixNano) -> tuple[Sample, ...]:
+def sampled(
+    samples: tuple[ConditionSample, ...], condition: Condition, *, now: UnixNano
+) -> tuple[ConditionSample, ...]:
     """The samples of the window with one more; a card that does not answer has none."""
     if condition.lost:
         return ()
     kept = tuple(each for each in samples if now - WINDOW <= each.at <= now)
-    return (*kept, Sample(at=now, condition=condition))
+    return (*kept, ConditionSample(at=now, condition=condition))
 
 
-def signs_of_fault(samples: tuple[Sample, ...]) -> str:
+def signs_of_fault(samples: tuple[ConditionSample, ...]) -> str:
     """Why a card that works is suspect by what it did within the window; "" when it is not."""
     if len(samples) < 2:
         return ""
