@@ -87,6 +87,7 @@ alloc checks ALLOC
 alloc why ALLOC
 alloc signal -s SIGCONT ALLOC
 alloc pause -status ALLOC
+alloc keep ALLOC
 alloc restart ALLOC
 alloc stop -detach ALLOC
 deployment list

@@ -22,7 +22,7 @@ FOLDERS = ("server", "http", "agent", "duties")
 COMMANDS = frozenset(kind.__name__ for kind in get_args(AnyCommand))
 EXPECTATIONS = frozenset({
     "based_on", "check_index", "checked_at", "enforce_index", "specification_index", "lock_id", "is_strict",
-    "requires_pause",
+    "requires_pause", "reports",
 })  # fmt: skip
 READERS = frozenset({"read_state", "changed_state", "view", "known_view", "changed_view"})
 ANSWERS = frozenset({"committed", "done", "step", "self"})

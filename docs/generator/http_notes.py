@@ -45,6 +45,7 @@ GET /v1/agent/host | Its machine, without secrets; without access control it nee
 GET /v1/agent/pprof/:name | Text, likewise: `cmdline`, `goroutine` (`debug=1` or `2`), `profile` (`seconds`).
 GET /v1/allocations | All allocations.
 GET /v1/allocation/:id | An allocation, with its job.
+PUT /v1/allocation/:id/keep | Puts the end of an idle allocation off by `Duration` nanoseconds.
 PUT /v1/allocation/:id/stop | Stops it; another one takes its place.
 GET /v1/allocation/:id/services | The service instances that it registered.
 GET /v1/client/allocation/:id/stats | What its tasks use now.

@@ -164,6 +164,7 @@ def rows(block: str, known: dict[str, dict[str, Any]]) -> Iterator[tuple[str, st
 def kind_word(kind: str) -> str:
     """The type as a reader knows it."""
     words = {"strings": "list of strings", "ints": "list of numbers", "bool": "bool", "duration": "duration"}
+    words["durations"] = "list of durations"
     return words.get(kind, "number" if "int" in kind else kind)
 
 

@@ -180,6 +180,32 @@ on_failure        Yurt's own, for `service` and `batch` jobs: what happens when 
                   the task gets an event and goes on. `move`: the allocation ends, after its checkpoint if the group has
                   one, and is placed anew on other devices; this counts as no failure. Default `move` in groups with
                   `requeue`, else `notify`. See ../explanation/device-health.md.
+idle              Yurt's own: what becomes of the group's allocations while they do not use their devices; once in a
+                  group, for all of its devices.
+""",
+    "IdlePolicy": """
+below             A device is idle that is busy for less than so many percent, 2 by default; see
+                  [how idleness is judged](../explanation/idle-devices.md).
+gpus              `all` devices of an allocation must be idle (the default), or `any`, for `notify` alone.
+window            After so long without use the allocation ends; 1 hour by default.
+first             So long after the start of the tasks nothing counts, 90 minutes by default: data is loaded, programs
+                  are compiled.
+warn              Idle times at which a warning is given; a half and five sixths of the window by default.
+action            `notify` (the default), `requeue` (`batch` only: it waits again, with its `checkpoint`), `stop`, or
+                  `shrink` an elastic gang to its `min`.
+grace             The time between the announcement of the end and the end, 5 minutes by default.
+when              `contended` (the default): only while a waiting job would fit on the devices; or `always`.
+interactive       Other rules where people work with it.
+""",
+    "InteractivePolicy": """
+window            The window in these hours; without it nothing ends in `hours`.
+keep              How often `alloc keep` may put the end off while others wait; 3 by default.
+hours             When these rules hold; without it always.
+""",
+    "InteractiveHours": """
+start             A daily time as a cron expression: `"0 8 * * MON-FRI *"`.
+end               Minute and hour of the same day: `"0 18"`.
+timezone          A time zone such as `"Europe/Berlin"`; that of the leading server without one.
 """,
     "DeviceTopology": """
 nvlink            `prefer` (the default), `require` or `ignore` devices that NVLink joins, each with each.

@@ -24,6 +24,9 @@ plan.changes              Changes that were stored.
 queue.requeued            Allocations that go on with the work of a preempted one; label `reason`.
 queue.lost_seconds        Run time that these lost, from the last checkpoint to the end; label `reason`.
 queue.lost_device_seconds  The same times the devices that they held; label `reason`.
+idle.announced            Announced ends of allocations that do not use their devices; labels `action`, `reason`.
+idle.withdrawn            Announcements that were withdrawn; labels `action`, `reason`.
+idle.ended                Allocations that ended for being idle; labels `action`, `reason` (`contended`, `always`).
 plan.stale                Plans of which a part was refused for a change since its check.
 http.response             Answers of the HTTP API; label `code`, the status.
 http.refuse_browser       Requests refused because of their `Host`, or because a page of another site made them.

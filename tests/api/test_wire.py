@@ -35,18 +35,19 @@ MODULES = (
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
     "AllocResourceUsage": {"Accounting"},
-    "Allocation": {"Accounting"},
+    "Allocation": {"Accounting", "Idle"},
     "AllocationMetric": {"Gang"},
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
-    "NodePool": {"BatchQueue"},  # of Nomad 2.1, written only when it is set
+    "Namespace": {"Idle"},
+    "NodePool": {"BatchQueue", "Idle"},  # the first one of Nomad 2.1, written only when it is set
     "QuotaLimit": {"Guaranteed"},
     "QuotaSpec": {"Parent", "Protection", "Weight"},
     "QuotaUsage": {"Namespaces"},
     "Job": {"Checkpoint", "Requeue"},
     "RescheduleTracker": {"Lost", "Requeues"},
     "TaskState": {"CheckpointedAt"},
-    "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "OnFailure", "Share", "Topology"},
+    "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "Idle", "MemoryMB", "OnFailure", "Share", "Topology"},
     "TaskGroup": {"Gang", "Requeue", "Checkpoint"},
     "Gang": {"Elastic", "Rendezvous"},
     "Node": {"DeviceMarks"},
@@ -57,7 +58,7 @@ ADDED = {
     **OWN,
     "AttemptRecord": {"After", "Ahead", "Now", "Number", "Seed", "StateIndex"},
     "AllocatedCpuResources": {"ReservedCores"},  # written by Nomad's servers, unknown to its Go client
-    "Allocation": {"Accounting", "AllocStates"},  # as above, and our own
+    "Allocation": {"Accounting", "AllocStates", "Idle"},  # as above, and our own
     "DeploymentState": {"AutoPromote"},  # as above
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients

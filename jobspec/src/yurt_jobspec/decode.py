@@ -402,6 +402,11 @@ def _duration(value: Value) -> int:
         raise ConversionError(str(error)) from None
 
 
+def _durations(value: Value) -> list[int]:
+    """Durations of a list of texts: ["30m", "50m"]."""
+    return [_duration(item) for item in _strings(value)]
+
+
 def _count(value: Value) -> int | str:
     """A whole number, or "all"."""
     return "all" if value == "all" else int(_whole("uint")(value))
@@ -450,6 +455,7 @@ _KINDS: ApiObject = {
     "string": lambda value: convert(value, "string"),
     "bool": lambda value: convert(value, "bool"),
     "duration": _duration,
+    "durations": _durations,
     "strings": _strings,
     "ints": _integers,
     "count": _count,

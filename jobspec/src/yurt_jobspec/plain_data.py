@@ -72,7 +72,7 @@ _WITH_VALUE_ONLY: Final = {
     "DeviceTopology": "NVLink NUMA",
     "Gang": "Elastic Rendezvous",
     "Job": "Checkpoint Requeue",
-    "RequestedDevice": "Compute FirstAvailable MemoryMB OnFailure Share Topology",
+    "RequestedDevice": "Compute FirstAvailable Idle MemoryMB OnFailure Share Topology",
     "Task": "CSIPluginConfig",
     "TaskGroup": "Checkpoint Gang Requeue",
 }

@@ -6,7 +6,7 @@ kind's zero value. Where the name is `-` the field cannot be set in a file but i
 field that starts with `-` is a short form that `finish` turns into others.
 
     label           the block's labels, in order
-    string int bool duration strings ints ...    arguments
+    string int bool duration durations strings ints ...  arguments
     map multimap    string values by name, as a block or as an argument
     free            whatever the driver understands
     block X         at most one block X;  blocks X: any number of them
@@ -196,6 +196,28 @@ TABLE = {
         memory                              MemoryMB                        size?
         compute                             Compute                         uint8?
         on_failure                          OnFailure                       string?
+        idle                                Idle                            block IdlePolicy
+    """,
+    "IdlePolicy": """
+        below                               Below                           uint8?
+        gpus                                Gpus                            string?
+        window                              Window                          duration?
+        first                               First                           duration?
+        warn                                Warn                            durations?
+        action                              Action                          string?
+        grace                               Grace                           duration?
+        when                                When                            string?
+        interactive                         Interactive                     block InteractivePolicy
+    """,
+    "InteractivePolicy": """
+        window                              Window                          duration?
+        keep                                Keep                            uint8?
+        hours                               Hours                           block InteractiveHours
+    """,
+    "InteractiveHours": """
+        start                               Start                           string
+        end                                 End                             string
+        timezone                            Timezone                        string
     """,
     "DeviceTopology": """
         nvlink                              NVLink                          string?
@@ -463,7 +485,7 @@ TABLE = {
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "duration": 0}
 _NESTED = ("block", "blocks", "keyed")
 _MAPS = ("map", "multimap", "free")
-_LISTS = ("strings", "ints")
+_LISTS = ("strings", "ints", "durations")
 
 
 ApiObject = dict[str, Any]

@@ -89,6 +89,9 @@ class _Writer:
         if field.kind == "duration" and type(value) is int:
             yield f"{name} = {literals.duration(value)}"
             return
+        if field.kind == "durations" and isinstance(value, list) and all(type(item) is int for item in value):
+            yield f"{name} = [{', '.join(literals.duration(item) for item in value)}]"
+            return
         yield from self.value(name, value, path)
 
     def value(self, name: str, value: Any, path: str) -> Iterator[str]:

@@ -12,7 +12,14 @@ from typing import Any, Final, cast
 from yurt.api.encode import WireView, encode_builtins, struct_converter, to_wire
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.value import replace
-from yurt.structs.alloc import AllocatedTaskResources, Allocation, AllocDeploymentStatus, RescheduleTracker, TaskState
+from yurt.structs.alloc import (
+    AllocatedTaskResources,
+    Allocation,
+    AllocDeploymentStatus,
+    IdleState,
+    RescheduleTracker,
+    TaskState,
+)
 from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL, Namespace, NodePool
 from yurt.structs.job import Job
 from yurt.structs.node import DriverInfo, Node
@@ -71,6 +78,8 @@ def alloc_stub(alloc: Allocation, task_states: bool = True, resources: bool = Fa
     wire["JobVersion"] = job.version if job is not None else 0
     wire["PreemptedAllocations"] = alloc.preempted_allocations or None
     wire["RescheduleTracker"] = None if tracker is None else struct_converter(RescheduleTracker)(tracker)
+    if alloc.idle is not None:
+        wire["Idle"] = struct_converter(IdleState)(alloc.idle)
     wire["TaskStates"] = None
     if task_states and alloc.task_states:
         convert = struct_converter(TaskState)

@@ -22,6 +22,7 @@ from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.disconnection import DisconnectionWatch
 from yurt.client.allocations.disk_use import DiskWatch
 from yurt.client.allocations.garbage import GarbageCollector
+from yurt.client.allocations.idle_watch import IdleWatch
 from yurt.client.allocations.usage import UsageMeter
 from yurt.client.config import ClientConfig
 from yurt.client.context import ClientContext
@@ -257,6 +258,7 @@ class Client:
             ClientLoop("networks of this machine", offers.run, may_fail=True),
             ClientLoop("health of devices", partial(self.devices.health.run, group)),
             ClientLoop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
+            ClientLoop("idle devices", IdleWatch(self.devices, self.allocs, env).run, may_fail=True),
             ClientLoop("template renderer", context.templates.renderer.run, may_fail=True),
             ClientLoop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
         )

@@ -22,15 +22,18 @@ from yurt.fsm.eval_triggers import mint_of
 from yurt.fsm.evals import put_evaluations
 from yurt.fsm.reject import not_found
 from yurt.fsm.staging import apply_staged, drop_staged, stage_plan
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.structs import status
-from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition
+from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition, IdleState
 from yurt.structs.commands import (
     AllocCommand,
     AllocUpdate,
+    AnnounceIdleEnd,
     ApplyPlan,
     DropStagedPlans,
+    EndIdleAllocs,
+    KeepAlloc,
     Rejected,
     SetDesiredTransitions,
     StagePlan,
@@ -41,6 +44,9 @@ from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
+
+IDLE_TEXT_MAX = 512
+"""Characters kept of what a client measured."""
 
 
 def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
@@ -56,6 +62,10 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
             return _update(edit, command)
         case SetDesiredTransitions():
             return _set_transitions(edit, command)
+        case AnnounceIdleEnd() | EndIdleAllocs() | KeepAlloc():
+            from yurt.fsm.bookkeeping.idle import apply_idle
+
+            return apply_idle(edit, command)
         case _:
             assert_never(command)
 
@@ -70,7 +80,7 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
             continue
         alloc = edit.alloc(update.id)
         assert alloc is not None, update.id
-        changed = with_report(alloc, update, index=edit.index)
+        changed = with_idle_report(with_report(alloc, update, index=edit.index), update, edit.index, command.now)
         if changed != alloc:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
             if command.rules_version >= DEVICE_RULES:
@@ -122,6 +132,22 @@ def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Alloca
         accounting=update.accounting or alloc.accounting,
         deployment_status=_reported_health(alloc.deployment_status, update.deployment_status, index=index),
     )
+
+
+def with_idle_report(alloc: Allocation, update: AllocUpdate, index: int, now: int) -> Allocation:
+    """The allocation with what its client says of its devices; whether that is new is seen by its content."""
+    told, known = update.idle, alloc.idle
+    if told is None or is_client_terminal(alloc):
+        return alloc
+    known = known or IdleState()
+    if (told.idle_for, told.text) == (known.idle_for, known.text):
+        return alloc
+    if told.idle_for <= 0:
+        # It is used again: the announced end is void, and only what was put off stays counted.
+        return replace(alloc, idle=IdleState(report_index=index, kept_until=known.kept_until, keeps=known.keeps))
+    since = known.since or UnixNano(max(now - told.idle_for, alloc.create_time, 1))
+    idle = replace(known, idle_for=told.idle_for, text=told.text[:IDLE_TEXT_MAX], since=since, report_index=index)
+    return replace(alloc, idle=idle)
 
 
 def _reported_health(

@@ -13,6 +13,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
 from yurt.fsm.reject import conflict, denied, invalid, not_found
+from yurt.rules.idle import with_idle_policy
 from yurt.rules.namespaces import namespace_problems
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, replace
@@ -120,6 +121,9 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
         return not_found(f'nonexistent namespace "{job.namespace}"')
     if edit.tx.get(Tables.node_pools, job.node_pool) is None:
         return not_found(f'nonexistent node pool "{job.node_pool}"')
+    job = with_idle_policy(
+        job, edit.tx.get(Tables.namespaces, job.namespace), edit.tx.get(Tables.node_pools, job.node_pool)
+    )
     existing = edit.job(job.key)
     if existing is not None and has_same_specification(existing, job):
         return None

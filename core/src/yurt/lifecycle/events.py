@@ -112,6 +112,11 @@ def device(text: str) -> TaskEvent:
     return TaskEvent(type="Device", display_message=text, message=text, details={"message": text})
 
 
+def idle(text: str) -> TaskEvent:
+    """A notice about devices that the allocation does not use."""
+    return TaskEvent(type="Idle", display_message=text, message=text, details={"message": text})
+
+
 def started() -> TaskEvent:
     """The driver has started the task."""
     return TaskEvent(type=STARTED, display_message="Task started by client")

@@ -357,6 +357,10 @@ def _device(device: Data) -> None:
     if device.get("Count") == "all":
         device["Count"], device["AllOfNode"] = 1, True
     _fill(device, {"Count": 1})
+    if isinstance(device.get("Idle"), dict):
+        from yurt.rules.idle import fill_idle
+
+        fill_idle(device["Idle"])
     _weights(device)
     _each(device, "FirstAvailable", _device)
 

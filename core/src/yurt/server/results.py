@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.sdk.value import Timestamp, Value, no_entries
+from yurt.sdk.value import Timestamp, UnixNano, Value, no_entries
 from yurt.structs.evaluation import Evaluation, PlanAnnotations
 from yurt.structs.explain.diff import JobDiff
 from yurt.structs.explain.metrics import AllocationMetric
@@ -56,6 +56,14 @@ class AllocStopped(Value):
     """An allocation with the desired status stop."""
 
     eval_id: str = ""
+    index: int = 0
+
+
+class AllocKept(Value):
+    """An allocation whose end for being idle is put off, and how often that was done while others waited."""
+
+    kept_until: UnixNano = UnixNano(0)
+    keeps: int = 0
     index: int = 0
 
 

@@ -164,6 +164,28 @@ class TaskState(Value):
     """When something in the group's checkpoint directory changed last."""
 
 
+class IdleState(Value):
+    """Whether an allocation uses its devices, as its client measures, and what follows from that."""
+
+    idle_for: Duration = Duration(0)
+    """How long it had been idle without a break, by the client's monotonic clock, at its last report; 0: in use."""
+    since: UnixNano = UnixNano(0)
+    """When that began, by the servers' clock."""
+    text: str = ""
+    """What was measured."""
+    report_index: int = 0
+    """The index of the last report: who wants to end the allocation names it."""
+    ends_at: UnixNano = UnixNano(0)
+    """The announced end; 0: none is announced."""
+    reason: str = ""
+    """Why it ends."""
+    action: str = ""
+    """How it was ended: `requeue`, `stop` or `shrink`."""
+    kept_until: UnixNano = UnixNano(0)
+    keeps: int = 0
+    """How often its end was put off while others waited."""
+
+
 class Allocation(Value):
     """A task group placed on a node."""
 
@@ -197,6 +219,7 @@ class Allocation(Value):
     """What its devices did, as its client reported it: at the end, and at growing intervals before."""
     preempted_allocations: tuple[str, ...] = ()
     preempted_by_allocation: str = ""
+    idle: Annotated[IdleState | None, OWN] = None
     create_index: int = 0
     modify_index: int = 0
     alloc_modify_index: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from yurt.sdk.value import NANOSECONDS, WHEN_SET, Duration, UnixNano, Value, no_entries
+from yurt.structs.policies import IdlePolicy
 from yurt.structs.queueing.batch_queue import BatchQueue
 
 
@@ -43,6 +44,8 @@ class Namespace(Value):
     modify_index: int = 0
     required_extra_claims: Mapping[str, str] = no_entries()
     optional_extra_claims: Mapping[str, str] = no_entries()
+    idle: Annotated[IdlePolicy | None, WHEN_SET] = None
+    """What becomes of idle devices of its jobs that say nothing of it."""
 
 
 class NodePoolSchedulerConfiguration(Value):
@@ -66,6 +69,8 @@ class NodePool(Value):
     scheduler_configuration: NodePoolSchedulerConfiguration | None = None
     batch_queue: Annotated[BatchQueue | None, WHEN_SET] = None
     """How batch jobs wait for the pool; None: they do not queue."""
+    idle: Annotated[IdlePolicy | None, WHEN_SET] = None
+    """What becomes of idle devices of jobs that say nothing of it, nor does their namespace."""
     create_index: int = 0
     modify_index: int = 0
 

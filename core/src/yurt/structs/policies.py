@@ -101,6 +101,54 @@ class Checkpoint(Value):
     path: str = ""
 
 
+class InteractiveHours(Value):
+    """The hours in which people work with what a group runs, as those of a task's `schedule`.
+
+    `start` is a cron expression of a daily time, `end` the minute and the hour of the same day.
+    """
+
+    start: str = ""
+    end: str = ""
+    timezone: str = ""
+
+
+class InteractivePolicy(Value):
+    """How idleness is judged where people work interactively: in `hours`, or always when there are none.
+
+    `window` replaces the policy's own; 0: in these hours nothing is ended. `keep` is how often `alloc keep` may put the
+    end off while others wait.
+    """
+
+    window: Duration = Duration(0)
+    keep: int = 3
+    hours: InteractiveHours | None = None
+
+
+class IdlePolicy(Value):
+    """What becomes of allocations that do not use their devices.
+
+    A device is idle that is busy for less than `below` percent, whose memory use does not change by more than 1 % and
+    whose traffic with the host is at most 1 MB/s. An allocation is idle when `all` of its devices are, or `any`. Time
+    counts from `first` after the start of its tasks on. When it has been idle for `window`, the end is announced, and
+    comes after `grace`: with the action `requeue`, `stop` or `shrink`, always or while a waiting job would fit
+    (`contended`). `warn` are idle times at which a warning is given.
+    """
+
+    below: int = 2
+    gpus: str = "all"
+    window: Duration = Duration(0)
+    first: Duration = Duration(0)
+    warn: tuple[Duration, ...] = ()
+    action: str = "notify"
+    grace: Duration = Duration(0)
+    when: str = "contended"
+    interactive: InteractivePolicy | None = None
+    enforce: Annotated[bool, OWN] = False
+    """Of a namespace or a node pool: it replaces what jobs say."""
+    source: Annotated[str, OWN] = ""
+    """Whose default it is: `namespace "x"` or `node pool "y"`; "" for the job's own."""
+
+
 class DisconnectStrategy(Value):
     """What happens to allocations of a node that lost contact."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from yurt.sdk.value import OWN, Value, spelled
 from yurt.structs.constraint import Affinity, Constraint
 from yurt.structs.network import NetworkResource
+from yurt.structs.policies import IdlePolicy
 
 
 class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
@@ -37,6 +38,8 @@ class RequestedDevice(Value):
     compute: Annotated[int, OWN] = 0
     on_failure: Annotated[str, OWN] = ""
     """What happens when a device of it fails: `notify` or `move`; "" is `move` in groups with `requeue`."""
+    idle: Annotated[IdlePolicy | None, OWN] = None
+    """What becomes of the group's allocations while they do not use their devices."""
 
 
 class NUMAResource(Value):

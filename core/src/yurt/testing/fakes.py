@@ -65,13 +65,15 @@ class FakeEnv:
 
     def __init__(self, seed: int = 1) -> None:
         self._now_s = 0.0
+        self.wall_offset_s = 0.0
+        """By how much the wall clock was set forward, or, negative, back."""
         self._random = random.Random(seed)
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
 
     def now(self) -> UnixNano:
         """Wall-clock nanoseconds since 1970."""
-        return UnixNano(START_NS + round(self._now_s * NANOSECONDS))
+        return UnixNano(START_NS + round((self._now_s + self.wall_offset_s) * NANOSECONDS))
 
     def monotonic(self) -> float:
         """Seconds since the test began."""

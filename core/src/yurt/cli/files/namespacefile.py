@@ -6,7 +6,7 @@ A name that nobody knows is refused everywhere: a misspelled `enabled_task_drive
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from yurt_jobspec import JobspecError
 from yurt_jobspec.diagnostics import Near, OffsetDiagnostic, SourceText
@@ -20,6 +20,8 @@ from yurt.cli.json_object import Json
 
 _TEXTS: Final = {"name": "Name", "description": "Description", "quota": "Quota"}
 _META: Final = "meta"
+_IDLE: Final = "idle"
+"""The block on idle devices; servers know its keys, and say which are wrong."""
 _CAPABILITIES: Final = {
     "enabled_task_drivers": "EnabledTaskDrivers",
     "disabled_task_drivers": "DisabledTaskDrivers",
@@ -62,12 +64,15 @@ class _NamespaceReader:
                 self._set(space, _TEXTS[name.text], name, self._text(name, value))
             elif name.text == _META:
                 space.setdefault("Meta", {}).update(self._meta(name, value))
+            elif name.text == _IDLE:
+                for block in self._objects(name, value):
+                    self._set(space, "Idle", name, _plain(block))
             elif name.text in _BLOCKS:
                 key, names = _BLOCKS[name.text]
                 for block in self._objects(name, value):
                     self._read_block(space.setdefault(key, {}), block, names)
             else:
-                self._add_unknown(name, (*_TEXTS, _META, *_BLOCKS))
+                self._add_unknown(name, (*_TEXTS, _META, _IDLE, *_BLOCKS))
         if not space.get("Name") and not any(name.text == "name" for name, _ in root.members):
             self._add("Missing name", 'A namespace needs a name: name = "team".', Label("", 0, 0))
         return space
@@ -80,7 +85,7 @@ class _NamespaceReader:
             read = self._text if name.text in _IN_BLOCKS_TEXTS else self._list
             self._set(found, names[name.text], name, read(name, value))
 
-    def _set(self, found: Json, key: str, name: Label, value: str | list[str]) -> None:
+    def _set(self, found: Json, key: str, name: Label, value: Any) -> None:
         if key in found:
             self._add("Attribute redefined", f'"{name.text}" may be set once.', name)
         found[key] = value
@@ -126,3 +131,13 @@ class _NamespaceReader:
 
     def _add(self, summary: str, detail: str, at: Label | JsonNode, near: Near | None = None) -> None:
         self._findings.add(self._source, OffsetDiagnostic(summary, detail, at.start, at.end, near))
+
+
+def _plain(node: JsonNode) -> Any:
+    """The value that a node stands for."""
+    if isinstance(node, JsonObject):
+        return {name.text: _plain(value) for name, value in node.members}
+    if isinstance(node, JsonArray):
+        return [_plain(item) for item in node.items]
+    assert isinstance(node, JsonScalar)
+    return node.value

@@ -9,7 +9,7 @@ from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
-from yurt.cli.views.allocs import show_allocs
+from yurt.cli.views.allocs import show_allocs, show_idle
 from yurt.cli.views.deployments import summary_text
 from yurt.cli.views.failures import show_last_failures
 from yurt.cli.views.metrics import failure_lines
@@ -72,6 +72,7 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     show_last_failures(call, allocs)
     call.screen.title("Allocations")
     show_allocs(call, allocs)
+    show_idle(call, allocs)
 
 
 def _show_gpus(call: Invocation, job: Json, evaluations: list[Json], allocs: list[Json]) -> None:

@@ -213,6 +213,7 @@ class AllocRunner:
             task_states=states,
             deployment_status=self.hooked.health_status,
             network_status=self.alloc.network_status,
+            idle=self.hooked.idle_report,
             accounting=self.context.activity.told(self.id),
         )
         if status in CLIENT_TERMINAL:

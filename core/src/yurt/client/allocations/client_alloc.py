@@ -19,7 +19,9 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.hooks import AllocFacts
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation, AllocNetworkStatus, TaskEvent, TaskState
+from yurt.structs.commands import IdleReport
 from yurt.structs.job import TaskGroup
+from yurt.structs.queueing.idle import idle_policy_of
 from yurt.structs.status import TASK_RUNNING
 
 
@@ -55,6 +57,9 @@ class ClientAlloc:
         """The allocation that it replaces runs no more, so its data may be taken."""
         self.is_unsaved = False
         """The allocation itself, apart from the states of its tasks, is newer than what is on disk."""
+        # An agent that comes back knows nothing of what an earlier one measured, so nothing of that holds any more.
+        self.idle_report = None if idle_policy_of(alloc) is None else IdleReport()
+        """Whether its devices are used, as the servers are told."""
         self.failing: set[str] = set()
         """Hooks whose last `update` failed: what they raise is told once."""
         self._alloc_dir = context.config.alloc_dir

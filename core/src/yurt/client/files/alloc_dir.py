@@ -23,6 +23,8 @@ from yurt.sdk.dynamic_users import dynamic_uid
 from yurt.sdk.errors import Invalid
 
 SHARED = "alloc"
+NOTICE = "notice"
+"""The file of the shared directory that says what the tasks should know."""
 SHARED_PARTS = ("data", "logs", "tmp")
 OPEN_MODE = 0o777
 PRIVATE_MODE = 0o700
@@ -142,6 +144,23 @@ def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
             file.write(payload)
     finally:
         os.close(parent)
+
+
+def write_notice(folder: str, text: str) -> None:
+    """Write what the tasks of an allocation should know to `alloc/notice`, or remove the file; blocking.
+
+    The directory belongs to the tasks: whatever has that name is replaced, and links are not followed. Raises OSError.
+    """
+    shared = os.open(Path(folder) / SHARED, FOLDER_FLAGS)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(NOTICE, dir_fd=shared)
+        if text:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(NOTICE, flags, 0o644, dir_fd=shared), "w", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+    finally:
+        os.close(shared)
 
 
 def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
 from yurt.http.routes import NODE, QUERY, ROW
-from yurt.sdk.value import Value
+from yurt.sdk.value import Duration, Value
 from yurt.server.views import Listing, View
 from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.alloc import Allocation
@@ -35,6 +35,12 @@ class AllocSignalBody(Value):
 
     signal: str = ""
     task: str = ""
+
+
+class AllocKeepBody(Value):
+    """PUT /v1/allocation/:id/keep."""
+
+    duration: Duration = Duration(0)
 
 
 async def list_allocations(call: Call) -> web.Response:
@@ -67,6 +73,17 @@ async def stop(call: Call) -> web.Response:
     reschedule = flag(call.query, "reschedule")
     done = await call.operations.allocations.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
     return json_answer(call, {"EvalID": done.eval_id, "Index": done.index}, index=done.index)
+
+
+async def keep(call: Call) -> web.Response:
+    """PUT /v1/allocation/:id/keep."""
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    if alloc_id not in call.view().of(AllocationRows):
+        raise Refused(404, "allocation not found")
+    body = await call.body(AllocKeepBody)
+    done = await call.operations.allocations.keep(alloc_id, body.duration)
+    answer = {"KeptUntil": done.kept_until, "Keeps": done.keeps, "Index": done.index}
+    return json_answer(call, answer, index=done.index)
 
 
 async def stats(call: Call) -> web.Response:
@@ -129,6 +146,7 @@ ROUTES = (
     routes.get("/v1/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/allocation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
     routes.write("/v1/allocation/{id}/stop", stop, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
+    routes.write("/v1/allocation/{id}/keep", keep, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
     routes.get(
         "/v1/client/allocation/{id}/stats",
         stats,

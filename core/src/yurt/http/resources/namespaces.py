@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from yurt.access import needs
+from yurt.api.decode import decode_value
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import namespace_wire
 from yurt.http import routes
@@ -12,6 +15,7 @@ from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
+from yurt.http.resources.idle import space_problems, with_idle_block
 from yurt.http.routes import ROW
 from yurt.rules.namespaces import configuration_problems
 from yurt.rules.problems import multi_error
@@ -42,7 +46,10 @@ async def read(call: Call) -> web.Response:
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/namespace and /v1/namespace/:name."""
     need_authority(call)
-    namespace = await call.body(Namespace)
+    document = await call.document()
+    if isinstance(document, Mapping):
+        document = with_idle_block(document)
+    namespace, _ = decode_value(document, Namespace, name="Namespace")
     call.access.name_object("namespace", namespace.name)
     in_path = call.request.match_info.get("name", namespace.name)
     if not namespace.name:
@@ -53,7 +60,7 @@ async def upsert(call: Call) -> web.Response:
         raise Refused(500, f'invalid name "{namespace.name[:64]}". Must match regex ^[a-zA-Z0-9-]{{1,128}}$')
     if len(namespace.description) > DESCRIPTION_MAX:
         raise Refused(500, f"description longer than {DESCRIPTION_MAX}")
-    if problems := tuple(configuration_problems(namespace)):
+    if problems := (*configuration_problems(namespace), *space_problems(namespace.idle)):
         raise Refused(400, f'namespace "{namespace.name}" is invalid: {multi_error(problems)}')
     return empty_answer(index=await failed_call(call.operations.namespaces.upsert(namespace)))
 

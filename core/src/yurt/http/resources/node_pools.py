@@ -65,6 +65,7 @@ async def upsert(call: Call) -> web.Response:
 
 async def _pool_of_body(call: Call) -> NodePool:
     """The pool of a body; its queue in any of the published spellings."""
+    from yurt.http.resources.idle import space_problems, with_idle_block
     from yurt.rules.batch_queue import batch_queue_problems, normalised
 
     document = await call.document()
@@ -74,8 +75,9 @@ async def _pool_of_body(call: Call) -> NodePool:
     if key and document[key] is not None:
         rest = {name: value for name, value in document.items() if name != key}
         document = rest | {"BatchQueue": normalised(document[key], parse_duration)}
-    pool, _ = decode_value(document, NodePool, name="NodePool")
+    pool, _ = decode_value(with_idle_block(document), NodePool, name="NodePool")
     problems = [] if pool.batch_queue is None else batch_queue_problems(pool.batch_queue)
+    problems += space_problems(pool.idle)
     if problems:
         raise Refused(400, multi_error(problems))
     return pool

@@ -182,6 +182,10 @@ def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
         from yurt.rules.validation.preemption import preemption_problems
 
         yield from preemption_problems(job, group)
+    if any(device.idle or device.first_available for task in group.tasks for device in task.resources.devices):
+        from yurt.rules.validation.idle import idle_group_problems
+
+        yield from idle_group_problems(job, group)
     if "\0" in group.name:
         yield "Task group name contains null character"
     if group.count < 0:

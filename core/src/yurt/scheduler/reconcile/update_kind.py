@@ -10,6 +10,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource
 from yurt.structs.policies import Rendezvous
+from yurt.structs.resources import RequestedDevice
 from yurt.structs.task import Task
 
 
@@ -88,8 +89,13 @@ def _task_facts(task: Task) -> tuple[Any, ...]:
         task.lifecycle,
         task.restart_policy.render_templates,
         (resources.cpu, resources.cores, resources.memory_mb, resources.memory_max_mb, resources.secrets_mb),
-        (resources.devices, resources.numa, tuple(_network(network) for network in resources.networks)),
+        (_devices(resources.devices), resources.numa, tuple(_network(network) for network in resources.networks)),
     )
+
+
+def _devices(devices: tuple[RequestedDevice, ...]) -> tuple[RequestedDevice, ...]:
+    """What is asked for; what becomes of idle devices changes while they are used."""
+    return tuple(each if each.idle is None else replace(each, idle=None) for each in devices)
 
 
 def _network(network: NetworkResource) -> tuple[Any, ...]:

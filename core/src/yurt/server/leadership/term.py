@@ -15,6 +15,7 @@ from yurt.server.keys.keys import Keys
 from yurt.server.log.replica import Replica
 from yurt.server.resources.deployment_watcher import DeploymentWatcher
 from yurt.server.resources.drain import Drainer
+from yurt.server.resources.idle import IdleReclaimer
 from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.server.resources.resources import ServerResources
 from yurt.server.scheduling.eval_queue import EvalQueue
@@ -49,6 +50,7 @@ class Term:
         self.deployments = DeploymentWatcher(env=env, writer=writer)
         self.drainer = Drainer(env=env, writer=writer)
         self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=resources.jobs.launch)
+        self.idle = IdleReclaimer(env=env, writer=writer, metrics=scheduling.metrics, region=config.region)
         self._replica = replica
         self._node_service = node_service
         self._resources = resources
@@ -76,6 +78,7 @@ class Term:
         self.heartbeats.restore(state)
         self.deployments.restore(state)
         self.drainer.restore(state)
+        self.idle.restore(state)
         self.periodic.restore(state)
         self._resources.variables.restore(state)
         # Last: from here on clients' heartbeats count, and every timer must know its node by then.
@@ -86,6 +89,7 @@ class Term:
         self.scheduling.queue.observe(changes, index=index)
         self.deployments.observe(changes)
         self.drainer.observe(changes)
+        self.idle.observe(changes)
         self.periodic.observe(changes)
         self._resources.variables.observe(changes)
 
@@ -106,6 +110,7 @@ class Term:
             "client reports": self._node_service.run_reports,
             "deployment watcher": self.deployments.run,
             "drainer": self.drainer.run,
+            "idle allocations": self.idle.run,
             "periodic dispatcher": self.periodic.run,
             "locks of variables": resources.variables.run,
             "root keys": self._keys.root_keys.run,

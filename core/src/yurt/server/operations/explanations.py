@@ -15,7 +15,7 @@ from yurt.access import Access, Scope, needs
 from yurt.rules.child_jobs import instance_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
-from yurt.server.resources.admission import Admission, admitted, in_pool
+from yurt.server.resources.admission import Admission, admitted, with_defaults
 from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
@@ -76,7 +76,7 @@ class Explanations:
     async def admission(self, job: Job) -> Admission:
         """The problems of an unregistered job."""
         self._access.require(Scope(namespace=job.namespace))
-        ready, reads_nodes = in_pool(self._state, job), self._access.reads_nodes
+        ready, reads_nodes = with_defaults(self._state, job), self._access.reads_nodes
         return await admitted(self._state, ready, self._config, reads_nodes=reads_nodes)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
@@ -87,7 +87,7 @@ class Explanations:
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
-        instance = instance_of(in_pool(self._state, job))
+        instance = instance_of(with_defaults(self._state, job))
         work = partial(explain.why_not, self._state, instance, now=now, seed=seed, node_id=node_id)
         found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
         return await asyncio.to_thread(self._with_quota_notes, found)

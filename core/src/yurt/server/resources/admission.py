@@ -12,6 +12,7 @@ import msgspec
 
 from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.idle import with_idle_policy
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
@@ -170,9 +171,12 @@ def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
     return job
 
 
-def in_pool(state: Snapshot, job: Job) -> Job:
-    """The job in the default node pool of its namespace, where it names none."""
-    return job if job.node_pool else replace(job, node_pool=default_pool(state.namespaces.get(job.namespace)))
+def with_defaults(state: Snapshot, job: Job) -> Job:
+    """The job with what its namespace and its node pool say where it does not: the pool, what idle devices lead to."""
+    namespace = state.namespaces.get(job.namespace)
+    if not job.node_pool:
+        job = replace(job, node_pool=default_pool(namespace))
+    return with_idle_policy(job, namespace, state.node_pools.get(job.node_pool))
 
 
 def with_descent_of(job: Job, known: Job | None) -> Job:

@@ -22,7 +22,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
 from yurt.server.requests import NO_RIGHTS, NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept, SubmitterRights
-from yurt.server.resources.admission import admitted, in_pool, inherited, with_descent_of
+from yurt.server.resources.admission import admitted, inherited, with_defaults, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.scheduling.plan_annotations import annotated
 from yurt.server.scheduling.work_sources import attempt_size
@@ -89,7 +89,7 @@ class Jobs:
             known = state.jobs.get(job.key)
             _check_enabled(state, is_management=rights.is_management)
             _check_enforced_index(known, enforce_index)
-            ready = inherited(in_pool(state, job), known, keep)
+            ready = inherited(with_defaults(state, job), known, keep)
             advice = await self._admit(state, ready, rights)
             return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
@@ -125,7 +125,7 @@ class Jobs:
         """
         state = self._replica.state
         known = state.jobs.get(job.key)
-        job = with_descent_of(in_pool(state, job), known)
+        job = with_descent_of(with_defaults(state, job), known)
         warnings = await self._admit(state, job, rights)
         mint = self._replica.mint()
         job = replace(job, submit_time=mint.now)
@@ -331,7 +331,7 @@ class Jobs:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """All errors and warnings of the job."""
         state = self._replica.state
-        admission = await admitted(state, in_pool(state, job), self._config, reads_nodes=rights.reads_nodes)
+        admission = await admitted(state, with_defaults(state, job), self._config, reads_nodes=rights.reads_nodes)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:

@@ -66,6 +66,7 @@ def _labels(delivery: Delivery) -> Labels:
 
 
 PREEMPTED: Final = (("reason", "preempted"),)
+IDLE: Final = (("reason", "idle"),)
 
 
 def count_requeue(metrics: Metrics, state: Snapshot, change: Change) -> None:
@@ -77,8 +78,9 @@ def count_requeue(metrics: Metrics, state: Snapshot, change: Change) -> None:
     previous = state.allocs.get(placed.previous_allocation)
     if previous is None or requeues_of(previous) >= tracker.requeues:
         return
+    labels = IDLE if previous.idle is not None and previous.idle.action else PREEMPTED
     known = previous.reschedule_tracker
     lost_s = (tracker.lost - (known.lost if known is not None else 0)) / NANOSECONDS
-    metrics.count("queue.requeued", labels=PREEMPTED)
-    metrics.count("queue.lost_seconds", round(lost_s), labels=PREEMPTED)
-    metrics.count("queue.lost_device_seconds", round(lost_s * len(usage_of(previous).devices)), labels=PREEMPTED)
+    metrics.count("queue.requeued", labels=labels)
+    metrics.count("queue.lost_seconds", round(lost_s), labels=labels)
+    metrics.count("queue.lost_device_seconds", round(lost_s * len(usage_of(previous).devices)), labels=labels)

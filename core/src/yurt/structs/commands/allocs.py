@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.sdk.value import UnixNano, Value, no_entries
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
 from yurt.structs.commands.base import Command, EvalSeed, EventType
@@ -52,6 +52,16 @@ class ApplyPlan(Command, tag=True):
     """
 
 
+class IdleReport(Value):
+    """How long an allocation has not used its devices, by its client's monotonic clock, and what was measured.
+
+    Clients report when a time of the policy is reached, and, with 0, when the devices are used again.
+    """
+
+    idle_for: Duration = Duration(0)
+    text: str = ""
+
+
 class AllocUpdate(Value):
     """A client's report on one allocation."""
 
@@ -64,6 +74,8 @@ class AllocUpdate(Value):
     network_status: AllocNetworkStatus | None = None
     accounting: DeviceAccounting | None = None
     """What its devices did since its start."""
+    idle: IdleReport | None = None
+    """None: the allocation has no policy on idle devices, or no data."""
 
 
 class UpdateAllocsFromClient(Command, tag=True):
@@ -88,4 +100,55 @@ class SetDesiredTransitions(Command, tag=True):
     now: UnixNano = UnixNano(0)
 
 
-AllocCommand = StagePlan | DropStagedPlans | ApplyPlan | UpdateAllocsFromClient | SetDesiredTransitions
+class AnnounceIdleEnd(Command, tag=True):
+    """Announce the end of idle allocations, named with the index of their last report, or withdraw it (`ends_at` 0).
+
+    Rejected when one of them has been used, kept or ended since, or is not all of a gang.
+    """
+
+    event_type = EventType("AllocationUpdated")
+
+    reports: Mapping[str, int]
+    ends_at: UnixNano = UnixNano(0)
+    reason: str = ""
+    now: UnixNano = UnixNano(0)
+
+
+class EndIdleAllocs(Command, tag=True):
+    """End idle allocations whose end was announced, by the action of their policy.
+
+    Rejected when one of them has been used, kept or ended since, its end is not due, its policy is another one by now,
+    or the evaluation that waits for their devices (`waiting_eval`, where the policy needs one) waits no more.
+    """
+
+    event_type = EventType("AllocationUpdateDesiredStatus")
+
+    reports: Mapping[str, int]
+    action: str
+    reason: str
+    waiting_eval: str = ""
+    seed: EvalSeed | None = None
+    tracked_versions: int = 6
+    now: UnixNano = UnixNano(0)
+
+
+class KeepAlloc(Command, tag=True):
+    """Put off the end of an idle allocation; rejected beyond the policy's number of times while others wait."""
+
+    event_type = EventType("AllocationUpdated")
+
+    alloc_id: str
+    duration: Duration
+    now: UnixNano = UnixNano(0)
+
+
+AllocCommand = (
+    StagePlan
+    | DropStagedPlans
+    | ApplyPlan
+    | UpdateAllocsFromClient
+    | SetDesiredTransitions
+    | AnnounceIdleEnd
+    | EndIdleAllocs
+    | KeepAlloc
+)

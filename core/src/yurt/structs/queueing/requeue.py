@@ -14,11 +14,15 @@ from yurt.structs.alloc import Allocation, RescheduleTracker
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.policies import Requeue
 from yurt.structs.predicates import is_client_terminal
+from yurt.structs.queueing.idle import STOP
 from yurt.structs.status import CLIENT_COMPLETE, DESIRED_EVICT, JOB_BATCH
 
 EXPONENT_MAX: Final = 40
 """Doublings of a delay that are computed; any delay is beyond its maximum by then."""
 
+
+_FINAL: Final = Requeue(attempts=0)
+"""That of an allocation which was ended for good."""
 
 PREEMPTING: Final = "Preempting"
 """The type of the event of a task that ends because its allocation is preempted."""
@@ -43,6 +47,8 @@ def requeue_policy(alloc: Allocation) -> Requeue | None:
     job = alloc.job
     if alloc.desired_status != DESIRED_EVICT or job is None or job.type != JOB_BATCH:
         return None
+    if alloc.idle is not None and alloc.idle.action == STOP:
+        return _FINAL
     group = job.group(alloc.task_group)
     return group.requeue if group is not None else None
 

@@ -52,6 +52,7 @@ from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import PENDING, UNAVAILABLE, HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.rows import random_idle
 from yurt.testing.rows.random_acl import AclMaker
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class CommandMaker:
             self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume,
             self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
             lambda state: c.KeepAlive(), *(self._access_control,) * 4, self._quotas, self._delete_quotas,
+            *(lambda state: random_idle.idle_command(state, random, self._now),) * 4,
         )  # fmt: skip
         self._acl = AclMaker(random)
 
@@ -201,7 +203,8 @@ class CommandMaker:
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
         sticky = {"v": VolumeRequest(name="v", type="host", source=VOLUME_NAME, sticky=True)}
-        more: dict[str, Any] = self._pick(({}, {"volumes": sticky}, {"gang": GANG}))
+        more: dict[str, Any] = self._pick(({}, {"volumes": sticky}, {"gang": GANG}, {"gang": random_idle.GANG}, {}))
+        more |= self._pick(({}, {"tasks": (random_idle.idle_task(self._random),)}))
         groups = tuple(
             factories.group(name, count=self._random.randrange(4), **more) for name in GROUPS[: self._pick((1, 2))]
         )

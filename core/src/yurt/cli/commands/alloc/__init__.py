@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MODULES = {
     "control": (
+        "keep",
         "restart",
         "signal",
         "stop",

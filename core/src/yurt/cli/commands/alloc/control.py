@@ -1,4 +1,4 @@
-"""`yurt alloc restart`, `signal` and `stop`."""
+"""`yurt alloc restart`, `signal`, `stop` and `keep`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from yurt.cli.declaration import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.json_object import Json
+from yurt.cli.terminal.text import local_time, parse_duration
 
 
 def restart_tasks(call: Invocation) -> int:
@@ -50,7 +51,38 @@ def stop_alloc(call: Invocation) -> int:
     return follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
 
 
+def keep_alloc(call: Invocation) -> int:
+    """Put off its end for being idle."""
+    try:
+        duration = parse_duration(call.flags.text("for"))
+    except ValueError as error:
+        raise UsageError(f"-for: {error}") from None
+    if duration <= 0:
+        raise UsageError("-for needs a duration above 0, such as 2h")
+    alloc = find_alloc(call, call.args[0])
+    answer: Json = call.api.put(api_path("allocation", alloc["ID"], "keep"), {"Duration": duration}) or {}
+    if call.flags.is_on("json"):
+        call.screen.json(answer)
+        return 0
+    until = local_time(int(answer.get("KeptUntil") or 0))
+    call.screen.line(f'Allocation "{call.short(alloc["ID"])}" does not end for being idle before {until}')
+    if answer.get("Keeps"):
+        call.screen.line(f"Others wait for its node pool; it was kept {answer['Keeps']} times while that was so")
+    return 0
+
+
 COMMANDS = (
+    CliCommand(
+        "alloc keep",
+        "Put off the end of an allocation that does not use its devices",
+        keep_alloc,
+        (text("for", "For how long.", default="2h"), switch("json", "The answer as JSON."), VERBOSE),
+        (1, 1),
+        "<allocation>",
+        "one argument: <allocation>",
+        details="For allocations of groups with a policy on idle devices. While other jobs wait for the node pool, it "
+        "can be done as often as the policy's interactive block says, three times unless it says otherwise.",
+    ),
     CliCommand(
         "alloc restart",
         "Restart the running tasks of an allocation, or one of them",

@@ -23,6 +23,7 @@ from yurt.cli.terminal.text import (
     parse_time,
     two_units,
 )
+from yurt.cli.views.allocs import idle_facts
 
 _INDEX = re.compile(r"\[([0-9]+)\]$")
 _LIFECYCLE_ORDER = {"prestart": 0, "": 1, "poststart": 2, "poststop": 3}
@@ -203,6 +204,7 @@ def _facts(call: Invocation, alloc: Json) -> list[tuple[str, object]]:
         facts
         + _reschedule_facts(call, alloc)
         + _requeue_facts(alloc)
+        + idle_facts(alloc)
         + (_verbose_facts(alloc) if call.is_verbose else [])
     )
 

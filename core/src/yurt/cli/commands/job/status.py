@@ -46,7 +46,7 @@ def show_jobs_or_one(call: Invocation) -> int:
 
 def list_job_allocs(call: Invocation) -> int:
     """The allocations of a job."""
-    from yurt.cli.views.allocs import show_allocs
+    from yurt.cli.views.allocs import show_allocs, show_idle
 
     is_json = wants_data(call)
     job = find_job(call, call.args[0])
@@ -55,6 +55,7 @@ def list_job_allocs(call: Invocation) -> int:
     if is_json:
         return show_data(call, allocs)
     show_allocs(call, allocs)
+    show_idle(call, allocs)
     return 0
 
 

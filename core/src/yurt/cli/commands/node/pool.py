@@ -18,7 +18,7 @@ from yurt.cli.terminal.text import go_duration, parse_duration
 
 _KEYS = {
     "description": "Description", "meta": "Meta", "node_identity_ttl": "NodeIdentityTTL",
-    "scheduler_config": "SchedulerConfiguration", "batch_queue": "BatchQueue",
+    "scheduler_config": "SchedulerConfiguration", "batch_queue": "BatchQueue", "idle": "Idle",
 }  # fmt: skip
 _SCHEDULER = {
     "scheduler_algorithm": "SchedulerAlgorithm", "memory_oversubscription_enabled": "MemoryOversubscriptionEnabled",
@@ -42,6 +42,12 @@ node_pool "example" {
   #   fair_share {
   #     half_life = "7d"
   #   }
+  # }
+
+  # What becomes of jobs that hold devices and do not use them.
+  # idle {
+  #   window = "2h"
+  #   action = "requeue"
   # }
 
   # What this pool does otherwise than the cluster's scheduler configuration says.

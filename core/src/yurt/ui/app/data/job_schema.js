@@ -166,7 +166,29 @@ export const SCHEMA = {
   "share": "string",
   "memory": "size",
   "compute": "uint8",
-  "on_failure": "string"
+  "on_failure": "string",
+  "idle": "> IdlePolicy"
+ },
+ "IdlePolicy": {
+  "below": "uint8",
+  "gpus": "string",
+  "window": "duration",
+  "first": "duration",
+  "warn": "durations",
+  "action": "string",
+  "grace": "duration",
+  "when": "string",
+  "interactive": "> InteractivePolicy"
+ },
+ "InteractivePolicy": {
+  "window": "duration",
+  "keep": "uint8",
+  "hours": "> InteractiveHours"
+ },
+ "InteractiveHours": {
+  "start": "string",
+  "end": "string",
+  "timezone": "string"
  },
  "DeviceTopology": {
   "nvlink": "string",

@@ -75,6 +75,17 @@ function Checks({ alloc }) {
 
 const AllocLink = ({ id }) => html`<a href=${href(["allocations", id])}>${short(id)}</a>`;
 
+/** That the devices of the allocation are not used, and what follows from that. */
+function Idle({ idle }) {
+  if (!idle?.IdleFor && !idle?.Action) return null;
+  return html`<p class="dim">
+    ${idle.IdleFor ? html`Devices idle since <${When} at=${idle.Since} />: ${plain(idle.Text)}. ` : null}
+    ${idle.Action
+      ? html`Ended for that (${idle.Action}): ${plain(idle.Reason)}`
+      : idle.EndsAt && html`Ends <${When} at=${idle.EndsAt} />: ${plain(idle.Reason)}`}
+  </p>`;
+}
+
 /** What this allocation replaced, and what replaced or preempted it. */
 function Relations({ alloc }) {
   const attempts = alloc.RescheduleTracker?.Events ?? [];
@@ -117,6 +128,7 @@ export function AllocationSummary({ alloc, row }) {
   const health = alloc.DeploymentStatus;
   return html`
     ${row.Reason && html`<p class="dim">${plain(row.Reason)}</p>`}
+    <${Idle} idle=${alloc.Idle} />
     <${Tasks} alloc=${alloc} />
     <div class="grid">
       <${Section} title="Lifecycle"><${Lifecycle} group=${group} states=${alloc.TaskStates ?? {}} /><//>

@@ -1,0 +1,152 @@
+"""Decides which idle allocations end, and when. Pure.
+
+Clients say how long allocations have been idle, by their own monotonic clocks; only that counts, so the clock of a
+server makes nothing idle. What this server's clock decides is whether interactive hours hold and how long an end is put
+off. An end is announced first. It is withdrawn when it is not wanted any more: the devices are used again, somebody
+keeps the allocation, interactive hours begin, or nothing waits for the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from yurt.rules.task_schedule import window_at
+from yurt.rules.validation.idle import idle_schedule
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.policies import IdlePolicy
+from yurt.structs.predicates import alloc_index, is_terminal
+from yurt.structs.queueing.idle import SHRINK, idle_policy_of, is_idle
+
+NEVER: Final = 2**62
+WAITING_MAX: Final = 16
+"""Evaluations that are tried on the devices of an idle allocation in one look."""
+HOUR_S: Final = 3600.0
+
+
+class EndingTogether(NamedTuple):
+    """Idle allocations that end together: one, or the members of a gang."""
+
+    policy: IdlePolicy
+    allocs: tuple[Allocation, ...]
+
+    @property
+    def reports(self) -> dict[str, int]:
+        """The index of the last report of each."""
+        return {alloc.id: alloc.idle.report_index for alloc in self.allocs if alloc.idle is not None}
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether the end of all of them is announced."""
+        return all(alloc.idle is not None and alloc.idle.ends_at for alloc in self.allocs)
+
+    @property
+    def ends_at(self) -> int:
+        """The announced end."""
+        return max((alloc.idle.ends_at for alloc in self.allocs if alloc.idle is not None), default=0)
+
+
+def ending_together(state: Snapshot, alloc_ids: Iterable[str], now: UnixNano) -> list[EndingTogether]:
+    """The idle allocations whose window is over, in an order that does not depend on that of the ids."""
+    due = [
+        alloc for alloc in map(state.allocs.get, sorted(alloc_ids)) if alloc is not None and is_due(state, alloc, now)
+    ]
+    found: list[EndingTogether] = []
+    gangs: set[tuple[str, str, str]] = set()
+    for alloc in due:
+        policy = idle_policy_of(alloc)
+        assert policy is not None and alloc.job is not None, alloc.id
+        group, key = alloc.job.group(alloc.task_group), (alloc.namespace, alloc.job_id, alloc.task_group)
+        if group is None or group.gang is None:
+            found.append(EndingTogether(policy, (alloc,)))
+        elif key not in gangs:
+            gangs.add(key)
+            found += _members(state, key, policy, due)
+    return found
+
+
+def _members(
+    state: Snapshot, key: tuple[str, str, str], policy: IdlePolicy, due: list[Allocation]
+) -> Iterator[EndingTogether]:
+    """The members of a gang that end: all of them if all are due, or those above its minimum that are."""
+    idle = [alloc for alloc in due if (alloc.namespace, alloc.job_id, alloc.task_group) == key]
+    if policy.action != SHRINK:
+        live = [
+            alloc for alloc in state.allocs_of_job(*key[:2]) if alloc.task_group == key[2] and not is_terminal(alloc)
+        ]
+        if len(live) == len(idle):
+            yield EndingTogether(policy, tuple(idle))
+        return
+    job = state.jobs.get(key[:2])
+    group = job.group(key[2]) if job is not None else None
+    if group is None or group.gang is None:
+        return
+    spare = group.count - (group.gang.min or group.count)
+    # Ranks follow the indexes in names: the highest go, so that those of the others stay as they are.
+    last = sorted(idle, key=lambda alloc: (alloc_index(alloc.name), alloc.id), reverse=True)[: max(0, spare)]
+    if last:
+        yield EndingTogether(policy, tuple(last))
+
+
+def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
+    """Whether an idle allocation has been so for its window, on a node in contact, and nobody keeps it."""
+    idle, policy, node = alloc.idle, idle_policy_of(alloc), state.nodes.get(alloc.node_id)
+    if not is_idle(alloc) or idle is None or policy is None:
+        return False
+    if node is None or node.status in status.NODE_UNRESPONSIVE or idle.kept_until > now:
+        return False
+    return idle.idle_for >= window_of(policy, now)
+
+
+def window_of(policy: IdlePolicy, now: UnixNano) -> int:
+    """The idle time after which an allocation ends at this hour, in nanoseconds."""
+    block = policy.interactive
+    if block is None:
+        return policy.window
+    if block.hours is None:
+        return block.window or policy.window
+    try:
+        is_open = window_at(idle_schedule(block.hours), now, longest_s=HOUR_S).is_open
+    except Invalid:  # a time zone that this server's machine does not have
+        is_open = True
+    return (block.window or NEVER) if is_open else policy.window
+
+
+def waiting_for_devices(state: Snapshot, ending: EndingTogether) -> list[Evaluation]:
+    """Evaluations of other jobs that wait for the pool and ask for devices: the highest priority, then the oldest."""
+    first = ending.allocs[0]
+    assert first.job is not None, first.id
+    found: list[Evaluation] = []
+    for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
+        for evaluation in state.evals.where("status", name):
+            key = (evaluation.namespace, evaluation.job_id)
+            job = state.jobs.get(key)
+            if job is None or job.stop or job.node_pool != first.job.node_pool or key == first.job.key:
+                continue
+            if any(task.resources.devices for group in job.task_groups for task in group.tasks):
+                found.append(evaluation)
+    found.sort(key=lambda each: (-each.priority, each.create_index, each.id))
+    return found[:WAITING_MAX]
+
+
+def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:
+    """Why allocations end: since when they are idle, what was measured, who waits (as far as their owner may know)."""
+    first = ending.allocs[0]
+    idle = first.idle
+    assert idle is not None, first.id
+    since = datetime.fromtimestamp(idle.since / NANOSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    text = f"Idle since {since} ({idle.text})"
+    if len(ending.allocs) > 1:
+        text += f", as are {len(ending.allocs) - 1} other members of its gang"
+    if ending.policy.source:
+        text += f", by the policy of {ending.policy.source}"
+    if waiting is None:
+        return text
+    who = f'job "{waiting.job_id}"' if waiting.namespace == first.namespace else "a job of another namespace"
+    return f"{text}; {who} waits and fits on its devices"

@@ -1,0 +1,281 @@
+"""The leader ends allocations that do not use their devices, after an announcement, for a job that waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.sdk.errors import Conflict, Invalid, NotFound
+from yurt.sdk.value import Duration, replace, seconds
+from yurt.structs.commands import (
+    AllocUpdate,
+    AnnounceIdleEnd,
+    EndIdleAllocs,
+    IdleReport,
+    KeepAlloc,
+    RegisterJob,
+    UpsertNamespaces,
+)
+from yurt.structs.job import Job
+from yurt.structs.node import NodeDevice, NodeDeviceResource
+from yurt.structs.policies import Gang, IdlePolicy, InteractiveHours, InteractivePolicy, Rendezvous
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.testing import factories
+
+POLICY = IdlePolicy(
+    window=seconds(60), first=Duration(0), warn=(seconds(30),), action="requeue", grace=seconds(20), when="contended"
+)
+TEXT = "busy 0 % on 1 of 1 devices"
+
+
+def gpu_job(
+    name: str, policy: IdlePolicy | None = None, *, count: int = 1, job_type: str = "batch", **group: Any
+) -> Job:
+    device = RequestedDevice(name="nvidia/gpu", idle=policy)
+    task = factories.task(resources=Resources(cpu=100, memory_mb=100, devices=(device,)))
+    # The factory's group is one of a service.
+    fields = {"update": None, "reschedule_policy": None, "migrate": None, **group}
+    made = factories.group(count=count, tasks=(task,), **fields)
+    return factories.job(name, type=job_type, task_groups=(made,))
+
+
+class Idle:
+    """A node with one card, a job that has it and does not use it, and what happens to them."""
+
+    def __init__(self, bench: Any, node: Any) -> None:
+        self.bench, self.node = bench, node
+
+    @property
+    def state(self) -> Any:
+        return self.bench.server.state
+
+    async def run(self, job: Job) -> None:
+        await self.bench.server.resources.jobs.register(job)
+        await self.bench.idle()
+
+    async def tell(self, alloc: Any, idle_s: float, status: str = "running") -> None:
+        report = IdleReport(idle_for=seconds(idle_s), text=TEXT if idle_s else "")
+        update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=status, idle=report)
+        await self.bench.server.clients.calls.update_allocs(
+            UpdateAllocsRequest(node_id=self.node.id, updates=(update,))
+        )
+
+    def alloc(self, job_id: str = "idle") -> Any:
+        (found,) = self.bench.live(job_id)
+        return found
+
+    async def pass_time(self, duration_s: float) -> None:
+        await self.bench.pass_time(duration_s, self.node)
+
+
+@pytest.fixture
+async def idle(bench: Any) -> Idle:
+    return Idle(bench, await add_node(bench, 1))
+
+
+async def add_node(bench: Any, cards: int) -> Any:
+    group = NodeDeviceResource(
+        vendor="nvidia",
+        type="gpu",
+        name="H100",
+        instances=tuple(NodeDevice(id=f"GPU-{n}", healthy=True) for n in range(cards)),
+    )
+    resources = factories.node().node_resources
+    return await bench.add_node(node_resources=replace(resources, devices=(group,)))
+
+
+async def test_an_idle_job_is_announced_and_requeued_for_one_that_waits(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    alloc = idle.alloc()
+    assert alloc.job.task_groups[0].requeue is not None, "it is placed again"
+    await idle.tell(alloc, 0)
+    await idle.tell(alloc, 30)
+    await idle.tell(alloc, 60)
+    await idle.pass_time(12)
+    assert not idle.alloc().idle.ends_at, "nobody waits"
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(6)
+    known = idle.alloc().idle
+    assert known.ends_at and 'job "waiting" waits' in known.reason and TEXT in known.reason
+    assert idle.alloc().desired_status == "run"
+    await idle.pass_time(30)
+    ended = idle.state.allocs[alloc.id]
+    assert (ended.desired_status, ended.idle.action) == (
+        "evict",
+        "requeue",
+    ) and ended.desired_description == known.reason
+    await idle.tell(alloc, 60, "complete")
+    await idle.bench.idle()
+    assert idle.alloc("waiting").node_id == idle.node.id
+    assert not idle.bench.live("idle") and idle.bench.evals("idle")[-1][1] == "blocked"
+
+
+async def test_an_allocation_that_is_used_again_is_spared(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.tell(idle.alloc(), 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    before = idle.alloc()
+    assert before.idle.ends_at
+    await idle.tell(before, 0)
+    assert idle.alloc().idle.ends_at == 0 and idle.alloc().idle.idle_for == 0
+    stale = EndIdleAllocs(
+        reports={before.id: before.idle.report_index}, action="requeue", reason="late", now=before.idle.ends_at
+    )
+    with pytest.raises(Conflict, match="used since"):
+        await idle.bench.server.replica.propose(stale)
+    await idle.pass_time(60)
+    assert idle.alloc().desired_status == "run"
+
+
+async def test_the_end_is_withdrawn_when_nothing_waits_any_more(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.tell(idle.alloc(), 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    assert idle.alloc().idle.ends_at
+    await idle.bench.server.resources.jobs.deregister("default", "waiting")
+    await idle.pass_time(40)
+    assert idle.alloc().idle.ends_at == 0 and idle.alloc().idle.reason == ""
+
+
+async def test_stop_ends_a_batch_job_for_good_and_says_why(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, action="stop", when="always")))
+    alloc = idle.alloc()
+    await idle.tell(alloc, 60)
+    await idle.pass_time(40)
+    assert idle.state.allocs[alloc.id].desired_status == "evict"
+    assert "Idle since" in idle.state.allocs[alloc.id].desired_description
+    await idle.tell(alloc, 60, "complete")
+    await idle.bench.idle()
+    await idle.pass_time(5)
+    assert len(idle.state.allocs_of_job("default", "idle")) == 1, "nothing replaces it"
+    assert idle.state.jobs["default", "idle"].status == "dead"
+
+
+async def test_stop_lowers_the_count_of_a_service(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, action="stop", when="always"), job_type="service"))
+    alloc = idle.alloc()
+    await idle.tell(alloc, 60)
+    await idle.pass_time(40)
+    assert idle.state.allocs[alloc.id].desired_status == "stop"
+    await idle.tell(alloc, 60, "complete")
+    await idle.bench.idle()
+    assert idle.state.jobs["default", "idle"].task_groups[0].count == 0
+    assert len(idle.state.allocs_of_job("default", "idle")) == 1
+
+
+async def test_keeping_puts_the_end_off_and_is_bounded_while_others_wait(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, interactive=InteractivePolicy(keep=1))))
+    keep = idle.bench.server.resources.allocs.keep
+    first = await keep(idle.alloc().id, seconds(10))
+    assert first.keeps == 0, "nobody waits, so it costs nothing"
+    await idle.tell(idle.alloc(), 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(20)
+    assert idle.alloc().idle.ends_at
+    assert (await keep(idle.alloc().id, seconds(100))).keeps == 1
+    assert idle.alloc().idle.ends_at == 0
+    await idle.pass_time(50)
+    assert idle.alloc().idle.ends_at == 0 and idle.alloc().desired_status == "run"
+    with pytest.raises(Conflict, match=r"kept 1 times while others waited.*keep = 1"):
+        await keep(idle.alloc().id, seconds(1000))
+    with pytest.raises(Invalid, match="can be put off by"):
+        await keep(idle.alloc().id, seconds(8 * 24 * 3600))
+    with pytest.raises(NotFound):
+        await keep(factories.new_id(), seconds(10))
+    assert idle.bench.live("idle"), "it still runs"
+    with pytest.raises(Invalid, match="no policy on idle devices"):
+        await idle.run(gpu_job("plain"))
+        await idle.bench.server.replica.propose(KeepAlloc(alloc_id=await other(idle), duration=seconds(5)))
+
+
+async def other(idle: Idle) -> str:
+    """An allocation of a job without a policy."""
+    job = factories.job(
+        "other", type="batch", task_groups=(factories.group(update=None, reschedule_policy=None, migrate=None),)
+    )
+    await idle.run(job)
+    return str(idle.alloc("other").id)
+
+
+async def test_nothing_ends_that_was_not_announced(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, when="always", grace=seconds(1000))))
+    await idle.tell(idle.alloc(), 60)
+    alloc = idle.alloc()
+    command = EndIdleAllocs(
+        reports={alloc.id: alloc.idle.report_index}, action="requeue", reason="now", now=idle.bench.env.now()
+    )
+    with pytest.raises(Conflict, match="not due"):
+        await idle.bench.server.replica.propose(command)
+
+
+async def test_a_clock_that_jumps_ends_nothing_early(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, when="always")))
+    await idle.tell(idle.alloc(), 30)
+    idle.bench.env.wall_offset_s = 1e6
+    await idle.pass_time(10)
+    assert idle.alloc().idle.ends_at == 0, "the client has not measured the window"
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(1)
+    assert idle.alloc().idle.ends_at
+    idle.bench.env.wall_offset_s = 2e6
+    await idle.pass_time(15)
+    assert idle.alloc().desired_status == "run", "the notice has not been up for its time"
+    idle.bench.env.wall_offset_s = -1e6
+    await idle.pass_time(60)
+    assert not idle.bench.live("idle"), "a notice far in the future is replaced"
+
+
+async def test_in_interactive_hours_nothing_ends(idle: Idle) -> None:
+    all_day = InteractiveHours(start="0 0 * * * *", end="59 23", timezone="UTC")
+    policy = replace(POLICY, when="always", interactive=InteractivePolicy(hours=all_day))
+    await idle.run(gpu_job("idle", policy))
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(40)
+    assert idle.alloc().idle.ends_at == 0
+
+
+async def test_a_gang_ends_as_a_whole(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 2))
+    await idle.run(gpu_job("idle", replace(POLICY, when="always"), count=2, gang=Gang(min=2)))
+    one, two = sorted(bench.live("idle"), key=lambda alloc: alloc.name)
+    await idle.tell(one, 60)
+    await idle.pass_time(10)
+    assert bench.server.state.allocs[one.id].idle.ends_at == 0, "the other one works"
+    known = bench.server.state.allocs[one.id].idle
+    command = AnnounceIdleEnd(reports={one.id: known.report_index}, ends_at=bench.env.now() + 1, now=bench.env.now())
+    with pytest.raises(Conflict, match="same gang"):
+        await bench.server.replica.propose(command)
+    await idle.tell(two, 60)
+    await idle.pass_time(40)
+    assert {bench.server.state.allocs[each.id].desired_status for each in (one, two)} == {"evict"}
+
+
+async def test_an_elastic_gang_shrinks_to_its_minimum(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 3))
+    gang = Gang(min=2, elastic=True, rendezvous=Rendezvous(framework="none", port="meet"))
+    job = gpu_job("idle", replace(POLICY, when="always", action="shrink"), count=3, gang=gang)
+    await bench.server.replica.propose(RegisterJob(job=job, evaluation=factories.evaluation(job)))
+    await bench.idle()
+    allocs = sorted(bench.live("idle"), key=lambda alloc: alloc.name)
+    for alloc in allocs:
+        await idle.tell(alloc, 60)
+    await idle.pass_time(40)
+    await bench.idle()
+    assert [bench.server.state.allocs[each.id].desired_status for each in allocs] == ["run", "run", "stop"]
+    assert bench.server.state.jobs["default", "idle"].task_groups[0].count == 2
+    await idle.pass_time(40)
+    assert len(bench.live("idle")) == 2
+
+
+async def test_an_enforced_policy_of_the_namespace_replaces_that_of_the_job(idle: Idle) -> None:
+    space = replace(idle.state.namespaces["default"], idle=replace(POLICY, enforce=True, when="always"))
+    await idle.bench.server.replica.propose(UpsertNamespaces(namespaces=(space,)))
+    await idle.run(gpu_job("idle", IdlePolicy(window=seconds(9999), action="notify")))
+    device = idle.alloc().job.task_groups[0].tasks[0].resources.devices[0]
+    assert device.idle.source == 'namespace "default"' and device.idle.window == POLICY.window
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(10)
+    assert 'by the policy of namespace "default"' in idle.alloc().idle.reason
