@@ -64,9 +64,10 @@ class IdleWatch:
             for runner in tuple(self._allocs.live.values())
             if runner.is_live and (policy := idle_policy_of(runner.alloc)) is not None
         }
-        for known in (self._known, self._states):
-            for alloc_id in known.keys() - watched.keys():
-                del known[alloc_id]
+        for alloc_id in self._known.keys() - watched.keys():
+            await self._forget(alloc_id)
+        for alloc_id in self._states.keys() - watched.keys():
+            del self._states[alloc_id]
         if not watched:
             return INTERVAL_MAX_S / SAMPLES_OF_TIME
         interval_s = min(interval_of(policy) for _, policy in watched.values())
@@ -77,6 +78,17 @@ class IdleWatch:
                 await self._judge(runner, policy, uses, gap_s)
                 await self._tell_news(runner)
         return interval_s
+
+    async def _forget(self, alloc_id: str) -> None:
+        """Nothing is measured of an allocation any more; what was reported of a live one does not stand."""
+        del self._known[alloc_id]
+        runner = self._allocs.live.get(alloc_id)
+        told = runner.hooked.idle_report if runner is not None else None
+        if runner is None or not runner.is_live or told is None or not told.idle_for:
+            return
+        runner.hooked.idle_report = IdleReport()
+        runner.on_change()
+        await self._tell(runner, "Its job has no policy on idle devices any more", last=True)
 
     async def _uses(self, limit_s: float) -> Mapping[str, DeviceUse]:
         """The present figures; none when a driver hangs, which shall not pass for idleness."""
@@ -93,7 +105,9 @@ class IdleWatch:
         starts, samples = _observed(runner, uses)
         now = advance(known, starts, samples, policy=policy, now_s=self._env.monotonic(), gap_s=gap_s)
         self._known[runner.id] = now
-        if now.reached == (known.reached if known is not None else Duration(0)):
+        # By what the servers know: the count of an allocation that was not watched for a while begins anew.
+        told = runner.hooked.idle_report
+        if now.reached == (told.idle_for if told is not None else Duration(0)):
             return
         runner.hooked.idle_report = IdleReport(idle_for=now.reached, text=now.text)
         runner.on_change()

@@ -82,7 +82,7 @@ function Idle({ idle }) {
     ${idle.IdleFor ? html`Devices idle since <${When} at=${idle.Since} />: ${plain(idle.Text)}. ` : null}
     ${idle.Action
       ? html`Ended for that (${idle.Action}): ${plain(idle.Reason)}`
-      : idle.EndsAt && html`Ends <${When} at=${idle.EndsAt} />: ${plain(idle.Reason)}`}
+      : idle.EndsAt ? html`Ends <${When} at=${idle.EndsAt} />: ${plain(idle.Reason)}` : null}
   </p>`;
 }
 
