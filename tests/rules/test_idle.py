@@ -73,7 +73,7 @@ def test_a_default_gets_an_action_that_the_group_can_have() -> None:
     }
     assert list(actions.values()) == ["requeue", "shrink", "notify", "shrink", "notify", "notify"]
     made = with_idle_policy(job(None), Namespace(name="team", idle=POLICY), None)
-    assert made.task_groups[0].requeue is not None and made.task_groups[0].requeue.attempts == -1
+    assert made.task_groups[0].requeue is None, "how it waits again follows from how it ended"
 
 
 def test_whoever_claims_that_a_policy_is_a_default_is_not_believed() -> None:

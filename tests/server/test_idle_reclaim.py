@@ -58,7 +58,7 @@ class Idle:
         report = IdleReport(idle_for=seconds(idle_s), text=TEXT if idle_s else "")
         update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=status, idle=report)
         await self.bench.server.clients.calls.update_allocs(
-            UpdateAllocsRequest(node_id=self.node.id, updates=(update,))
+            UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,))
         )
 
     def alloc(self, job_id: str = "idle") -> Any:
@@ -88,7 +88,7 @@ async def add_node(bench: Any, cards: int) -> Any:
 async def test_an_idle_job_is_announced_and_requeued_for_one_that_waits(idle: Idle) -> None:
     await idle.run(gpu_job("idle", POLICY))
     alloc = idle.alloc()
-    assert alloc.job.task_groups[0].requeue is not None, "it is placed again"
+    assert alloc.job.task_groups[0].requeue is None, "the job is as it was given"
     await idle.tell(alloc, 0)
     await idle.tell(alloc, 30)
     await idle.tell(alloc, 60)
@@ -106,8 +106,10 @@ async def test_an_idle_job_is_announced_and_requeued_for_one_that_waits(idle: Id
         "requeue",
     ) and ended.desired_description == known.reason
     await idle.tell(alloc, 60, "complete")
-    await idle.bench.idle()
+    await idle.bench.until(lambda: idle.bench.live("waiting"))
     assert idle.alloc("waiting").node_id == idle.node.id
+    await idle.pass_time(12)
+    await idle.bench.idle()
     assert not idle.bench.live("idle") and idle.bench.evals("idle")[-1][1] == "blocked"
 
 
@@ -279,3 +281,137 @@ async def test_an_enforced_policy_of_the_namespace_replaces_that_of_the_job(idle
     await idle.tell(idle.alloc(), 60)
     await idle.pass_time(10)
     assert 'by the policy of namespace "default"' in idle.alloc().idle.reason
+
+
+async def test_one_that_waits_ends_one_of_two_idle_jobs(bench: Any) -> None:
+    one, two = await add_node(bench, 1), await add_node(bench, 1)
+    idle = Idle(bench, one)
+    for name in ("a", "b"):
+        await idle.run(gpu_job(name, POLICY))
+        await idle.tell(idle.alloc(name), 60)
+    assert idle.alloc("a").node_id != idle.alloc("b").node_id
+    allocs = [idle.alloc(name) for name in ("a", "b")]
+    await idle.run(gpu_job("waiting"))
+    # The one that ends saves its work, for as long as it likes.
+    await bench.pass_time(60, one, two)
+    ended, spared = sorted((idle.state.allocs[each.id] for each in allocs), key=lambda each: each.desired_status)
+    assert (ended.desired_status, spared.desired_status) == ("evict", "run")
+    assert spared.idle.ends_at == 0 and ended.idle.waiting_eval
+    command = AnnounceIdleEnd(
+        reports={spared.id: spared.idle.report_index}, ends_at=bench.env.now(), reason="x", now=bench.env.now()
+    )
+    await bench.server.replica.propose(command)
+    second = EndIdleAllocs(
+        reports=command.reports,
+        action="requeue",
+        reason="x",
+        waiting_eval=ended.idle.waiting_eval,
+        now=bench.env.now(),
+    )
+    with pytest.raises(Conflict, match="is ending for the same job"):
+        await bench.server.replica.propose(second)
+    await idle.tell(ended, 0, "complete")
+    await bench.until(lambda: bench.live("waiting"))
+    await bench.pass_time(6, one, two)
+    assert idle.state.allocs[spared.id].desired_status == "run"
+
+
+async def test_what_needs_no_devices_is_no_reason(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.tell(idle.alloc(), 60)
+    plain = factories.group("plain", update=None, reschedule_policy=None, migrate=None)
+    cpu = replace(plain.tasks[0], resources=Resources(cpu=3900, memory_mb=100))
+    cards = RequestedDevice(name="nvidia/gpu", count=2)
+    gpu = replace(plain.tasks[0], resources=Resources(cpu=10, memory_mb=10, devices=(cards,)))
+    groups = (replace(plain, tasks=(cpu,)), replace(plain, name="gpus", tasks=(gpu,)))
+    await idle.run(factories.job("waiting", type="batch", task_groups=groups))
+    assert idle.bench.evals("waiting")[-1][1] == "blocked"
+    await idle.pass_time(12)
+    assert idle.alloc().idle.ends_at == 0
+
+
+async def test_the_end_of_a_gang_is_withdrawn_and_announced_anew(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 2))
+    await idle.run(gpu_job("idle", POLICY, count=2, gang=Gang(min=2)))
+    allocs = bench.live("idle")
+    for alloc in allocs:
+        await idle.tell(alloc, 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    assert all(idle.state.allocs[each.id].idle.ends_at for each in allocs)
+    await bench.server.resources.jobs.deregister("default", "waiting")
+    await idle.pass_time(40)
+    assert not any(idle.state.allocs[each.id].idle.ends_at for each in allocs)
+    await idle.run(gpu_job("another"))
+    await idle.pass_time(8)
+    announced = [idle.state.allocs[each.id].idle.ends_at for each in allocs]
+    assert min(announced) > bench.env.now() + seconds(10)
+    await idle.pass_time(9)
+    assert {idle.state.allocs[each.id].desired_status for each in allocs} == {"run"}, "it has its grace again"
+    await idle.pass_time(16)
+    assert {idle.state.allocs[each.id].desired_status for each in allocs} == {"evict"}
+
+
+async def test_a_report_after_the_end_changes_nothing(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, action="stop", when="always")))
+    alloc = idle.alloc()
+    await idle.tell(alloc, 60)
+    await idle.pass_time(40)
+    await idle.tell(alloc, 0)
+    await idle.tell(alloc, 0, "complete")
+    assert idle.state.allocs[alloc.id].idle.action == "stop"
+    await idle.pass_time(20)
+    assert len(idle.state.allocs_of_job("default", "idle")) == 1, "nothing replaces it"
+
+
+async def test_a_client_that_measures_no_more_is_believed(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, when="always")))
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(6)
+    assert idle.alloc().idle.ends_at
+    await idle.bench.report("running", "idle")
+    assert idle.alloc().idle.idle_for == 0 and idle.alloc().idle.ends_at == 0
+
+
+async def test_a_gang_below_its_count_shrinks_to_its_minimum(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 3))
+    gang = Gang(min=2, elastic=True, rendezvous=Rendezvous(framework="none", port="meet"))
+    job = gpu_job("idle", replace(POLICY, when="always", action="shrink"), count=5, gang=gang)
+    await bench.server.replica.propose(RegisterJob(job=job, evaluation=factories.evaluation(job)))
+    await bench.idle()
+    allocs = bench.live("idle")
+    assert len(allocs) == 3
+    for alloc in allocs:
+        await idle.tell(alloc, 60)
+    await idle.pass_time(80)
+    assert len(bench.live("idle")) == 2
+    assert bench.server.state.jobs["default", "idle"].task_groups[0].count == 2
+
+
+async def test_a_job_of_a_higher_priority_does_not_take_its_idle_devices_back(idle: Idle) -> None:
+    await idle.run(replace(gpu_job("idle", POLICY), priority=90))
+    alloc = idle.alloc()
+    await idle.tell(alloc, 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(40)
+    assert idle.state.allocs[alloc.id].desired_status == "evict"
+    await idle.tell(alloc, 0, "complete")
+    await idle.bench.until(lambda: idle.bench.live("waiting"))
+    await idle.pass_time(20)
+    await idle.bench.idle()
+    assert idle.bench.live("waiting") and not idle.bench.live("idle")
+
+
+async def test_what_was_kept_for_nothing_does_not_hold_for_one_that_waits(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", replace(POLICY, interactive=InteractivePolicy(keep=1))))
+    await idle.tell(idle.alloc(), 60)
+    keep = idle.bench.server.resources.allocs.keep
+    assert (await keep(idle.alloc().id, seconds(7 * 24 * 3600))).keeps == 0
+    await idle.pass_time(12)
+    assert idle.alloc().idle.ends_at == 0
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    assert idle.alloc().idle.ends_at
+    assert (await keep(idle.alloc().id, seconds(100))).keeps == 1, "a shorter time, and one that holds"
+    await idle.pass_time(40)
+    assert idle.alloc().idle.ends_at == 0 and idle.alloc().desired_status == "run"

@@ -8,7 +8,7 @@ keeps the allocation, interactive hours begin, or nothing waits for the devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -21,12 +21,12 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.policies import IdlePolicy
-from yurt.structs.predicates import alloc_index, is_terminal
-from yurt.structs.queueing.idle import SHRINK, idle_policy_of, is_idle
+from yurt.structs.predicates import alloc_index, asks_devices, is_terminal
+from yurt.structs.queueing.idle import SHRINK, STOP, idle_policy_of, is_idle, is_kept, least_of
 
 NEVER: Final = 2**62
-WAITING_MAX: Final = 16
-"""Evaluations that are tried on the devices of an idle allocation in one look."""
+WAITED_MIN: Final = 3 * NANOSECONDS
+"""The age of a pending evaluation from which on it waits for more than its turn, in nanoseconds."""
 HOUR_S: Final = 3600.0
 
 
@@ -35,6 +35,16 @@ class EndingTogether(NamedTuple):
 
     policy: IdlePolicy
     allocs: tuple[Allocation, ...]
+
+    @property
+    def first(self) -> str:
+        """The id of the first, by which they are known."""
+        return self.allocs[0].id
+
+    @property
+    def waiting_eval(self) -> str:
+        """The evaluation for which their end is announced."""
+        return next((alloc.idle.waiting_eval for alloc in self.allocs if alloc.idle is not None), "")
 
     @property
     def reports(self) -> dict[str, int]:
@@ -63,6 +73,8 @@ def ending_together(state: Snapshot, alloc_ids: Iterable[str], now: UnixNano) ->
         policy = idle_policy_of(alloc)
         assert policy is not None and alloc.job is not None, alloc.id
         group, key = alloc.job.group(alloc.task_group), (alloc.namespace, alloc.job_id, alloc.task_group)
+        if policy.action == STOP and alloc.job.type != status.JOB_BATCH and not _may_stop(state, alloc):
+            continue
         if group is None or group.gang is None:
             found.append(EndingTogether(policy, (alloc,)))
         elif key not in gangs:
@@ -87,11 +99,20 @@ def _members(
     group = job.group(key[2]) if job is not None else None
     if group is None or group.gang is None:
         return
-    spare = group.count - (group.gang.min or group.count)
+    # It may run with less than its count, which is what it may grow to.
+    present = sum(1 for alloc in state.allocs.each_where("live", key[:2]) if alloc.task_group == key[2])
+    spare = min(group.count, present) - least_of(group, SHRINK)
     # Ranks follow the indexes in names: the highest go, so that those of the others stay as they are.
     last = sorted(idle, key=lambda alloc: (alloc_index(alloc.name), alloc.id), reverse=True)[: max(0, spare)]
     if last:
         yield EndingTogether(policy, tuple(last))
+
+
+def _may_stop(state: Snapshot, alloc: Allocation) -> bool:
+    """Whether the group of a service may lose one more."""
+    job = state.jobs.get((alloc.namespace, alloc.job_id))
+    group = job.group(alloc.task_group) if job is not None else None
+    return group is not None and group.count > least_of(group, STOP)
 
 
 def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
@@ -99,7 +120,7 @@ def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
     idle, policy, node = alloc.idle, idle_policy_of(alloc), state.nodes.get(alloc.node_id)
     if not is_idle(alloc) or idle is None or policy is None:
         return False
-    if node is None or node.status in status.NODE_UNRESPONSIVE or idle.kept_until > now:
+    if node is None or node.status in status.NODE_UNRESPONSIVE or is_kept(idle, policy, now):
         return False
     return idle.idle_for >= window_of(policy, now)
 
@@ -118,21 +139,33 @@ def window_of(policy: IdlePolicy, now: UnixNano) -> int:
     return (block.window or NEVER) if is_open else policy.window
 
 
-def waiting_for_devices(state: Snapshot, ending: EndingTogether) -> list[Evaluation]:
-    """Evaluations of other jobs that wait for the pool and ask for devices: the highest priority, then the oldest."""
-    first = ending.allocs[0]
-    assert first.job is not None, first.id
+def ending_now(state: Snapshot) -> list[Allocation]:
+    """Allocations that have been ended for being idle, whose clients have not told their end yet."""
+    stopping = (
+        alloc for name in sorted(state.namespaces.keys()) for alloc in state.allocs.each_where("stopping", name)
+    )
+    return [alloc for alloc in stopping if alloc.idle is not None and alloc.idle.action]
+
+
+def waiting_for_devices(state: Snapshot, pool: str, named: Collection[str], now: UnixNano) -> list[Evaluation]:
+    """Evaluations that wait for the pool and ask for devices: `named` ones, the highest priority, the oldest.
+
+    One that has just come, or is to come later, does not wait. Those that an announcement names wait while they are
+    looked at, too.
+    """
     found: list[Evaluation] = []
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
         for evaluation in state.evals.where("status", name):
-            key = (evaluation.namespace, evaluation.job_id)
-            job = state.jobs.get(key)
-            if job is None or job.stop or job.node_pool != first.job.node_pool or key == first.job.key:
+            is_new = evaluation.wait_until > now or evaluation.create_time + WAITED_MIN > now
+            if name == status.EVAL_PENDING and is_new and evaluation.id not in named:
                 continue
-            if any(task.resources.devices for group in job.task_groups for task in group.tasks):
+            job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+            if job is None or job.stop or job.node_pool != pool:
+                continue
+            if asks_devices(job):
                 found.append(evaluation)
-    found.sort(key=lambda each: (-each.priority, each.create_index, each.id))
-    return found[:WAITING_MAX]
+    found.sort(key=lambda each: (each.id not in named, -each.priority, each.create_index, each.id))
+    return found
 
 
 def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:

@@ -33,6 +33,7 @@ from yurt.structs.commands import (
     ApplyPlan,
     DropStagedPlans,
     EndIdleAllocs,
+    IdleReport,
     KeepAlloc,
     Rejected,
     SetDesiredTransitions,
@@ -41,7 +42,7 @@ from yurt.structs.commands import (
 )
 from yurt.structs.commands.base import DEVICE_RULES
 from yurt.structs.node import Node
-from yurt.structs.predicates import is_client_terminal
+from yurt.structs.predicates import is_client_terminal, is_terminal
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 
@@ -137,16 +138,20 @@ def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Alloca
 def with_idle_report(alloc: Allocation, update: AllocUpdate, index: int, now: int) -> Allocation:
     """The allocation with what its client says of its devices; whether that is new is seen by its content."""
     told, known = update.idle, alloc.idle
-    if told is None or is_client_terminal(alloc):
+    if told is None and known is not None and known.idle_for > 0:
+        # Its client measures no more, as one of an earlier release: what nobody measures is not idle.
+        told = IdleReport()
+    if told is None or is_terminal(alloc) or (known is not None and known.action):
         return alloc
-    known = known or IdleState()
-    if (told.idle_for, told.text) == (known.idle_for, known.text):
+    known, text = known or IdleState(), told.text[:IDLE_TEXT_MAX]
+    if (told.idle_for, text) == (known.idle_for, known.text):
         return alloc
     if told.idle_for <= 0:
         # It is used again: the announced end is void, and only what was put off stays counted.
-        return replace(alloc, idle=IdleState(report_index=index, kept_until=known.kept_until, keeps=known.keeps))
+        kept = IdleState(kept_until=known.kept_until, keeps=known.keeps, kept_free=known.kept_free)
+        return replace(alloc, idle=replace(kept, report_index=index))
     since = known.since or UnixNano(max(now - told.idle_for, alloc.create_time, 1))
-    idle = replace(known, idle_for=told.idle_for, text=told.text[:IDLE_TEXT_MAX], since=since, report_index=index)
+    idle = replace(known, idle_for=told.idle_for, text=text, since=since, report_index=index)
     return replace(alloc, idle=idle)
 
 

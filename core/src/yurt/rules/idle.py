@@ -13,11 +13,11 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import NANOSECONDS, Duration, replace
+from yurt.sdk.value import NANOSECONDS, replace
 from yurt.structs import status
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.policies import IdlePolicy, Requeue
+from yurt.structs.policies import IdlePolicy
 from yurt.structs.queueing.idle import NOTIFY, REQUEUE, SHRINK, idle_policy
 
 Data = dict[str, Any]
@@ -25,8 +25,6 @@ ParseDuration = Callable[[str], int]
 """Nanoseconds of a text such as "1h30m"; raises ValueError."""
 
 MINUTE: Final = 60 * NANOSECONDS
-HOUR: Final = 60 * MINUTE
-REQUEUE_DEFAULT: Final = Requeue(max_delay=Duration(HOUR))
 _DEFAULTS: Final[Data] = {
     "Below": 2, "Gpus": "all", "Window": 60 * MINUTE, "First": 90 * MINUTE, "Action": NOTIFY, "Grace": 5 * MINUTE,
     "When": "contended",
@@ -143,9 +141,7 @@ def _with_policy(job: Job, group: TaskGroup, spaces: Mapping[str, IdlePolicy]) -
         tasks.append(task)
     if not is_set:
         return group
-    is_requeued = chosen is not None and chosen.action == REQUEUE and job.type == status.JOB_BATCH
-    requeue = group.requeue or (REQUEUE_DEFAULT if is_requeued else None)
-    return replace(group, tasks=tuple(tasks), requeue=requeue)
+    return replace(group, tasks=tuple(tasks))
 
 
 def _chosen(own: IdlePolicy | None, spaces: Mapping[str, IdlePolicy]) -> IdlePolicy | None:

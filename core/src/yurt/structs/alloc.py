@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from yurt.sdk.value import OWN, TRUE_OR_NULL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.sdk.value import INTERNAL, OWN, TRUE_OR_NULL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
@@ -181,9 +181,13 @@ class IdleState(Value):
     """Why it ends."""
     action: str = ""
     """How it was ended: `requeue`, `stop` or `shrink`."""
+    waiting_eval: Annotated[str, INTERNAL] = ""
+    """The evaluation for which it ends or has ended, where its policy needs one that waits."""
     kept_until: UnixNano = UnixNano(0)
     keeps: int = 0
     """How often its end was put off while others waited."""
+    kept_free: Annotated[bool, INTERNAL] = False
+    """Whether it was put off while nobody waited: that holds until somebody does."""
 
 
 class Allocation(Value):

@@ -58,6 +58,11 @@ def asks_csi(job: Job) -> bool:
     return any(request.type == CSI for group in job.task_groups for request in group.volumes.values())
 
 
+def asks_devices(job: Job) -> bool:
+    """Whether a task of the job asks for devices."""
+    return any(task.resources.devices for group in job.task_groups for task in group.tasks)
+
+
 def runs_csi_plugin(job: Job) -> bool:
     """Whether a task of the job is a CSI plugin."""
     return any(task.csi_plugin_config is not None for group in job.task_groups for task in group.tasks)

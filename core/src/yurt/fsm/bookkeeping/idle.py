@@ -22,8 +22,8 @@ from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.commands import AnnounceIdleEnd, EndIdleAllocs, KeepAlloc, Rejected
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import IdlePolicy
-from yurt.structs.predicates import is_deployment_active, is_terminal
-from yurt.structs.queueing.idle import CONTENDED, NOTIFY, SHRINK, STOP, idle_policy_of
+from yurt.structs.predicates import asks_devices, is_deployment_active, is_terminal
+from yurt.structs.queueing.idle import CONTENDED, NOTIFY, SHRINK, STOP, idle_policy_of, is_kept, least_of
 
 KEEP_MAX_S: Final = 7 * 24 * 3600
 """The longest time for which one call may put an end off."""
@@ -49,8 +49,10 @@ def _announce(edit: Edit, command: AnnounceIdleEnd) -> Rejected | None:
     found = _idle_allocs(edit, command.reports, now=command.now if command.ends_at else None)
     if isinstance(found, Rejected):
         return found
+    is_announced = command.ends_at > 0
+    reason, waiting = (command.reason, command.waiting_eval) if is_announced else ("", "")
     for alloc, idle in found:
-        changed = replace(idle, ends_at=command.ends_at, reason=command.reason if command.ends_at else "")
+        changed = replace(idle, ends_at=command.ends_at, reason=reason, waiting_eval=waiting)
         _put(edit, alloc, changed, now=command.now)
     return None
 
@@ -65,15 +67,48 @@ def _end(edit: Edit, command: EndIdleAllocs) -> Rejected | None:
         return conflict(f"the policy on idle devices of job {first.job_id} is another one by now")
     if not all(0 < idle.ends_at <= command.now for _, idle in found):
         return conflict(f"the end of allocation {first.id} is not due")
-    if policy.when == CONTENDED and not _waits(edit, command.waiting_eval):
-        return conflict("nothing waits for the devices any more")
+    if (unfit := _unfit(edit, policy, found)) is not None:
+        return unfit
+    if policy.when == CONTENDED:
+        if not _waits(edit, command.waiting_eval):
+            return conflict("nothing waits for the devices any more")
+        if other := _ending_for(edit, command.waiting_eval):
+            return conflict(f"allocation {other} is ending for the same job")
     assert first.job is not None, first.id
     if command.action == SHRINK or (command.action == STOP and first.job.type != status.JOB_BATCH):
         return _reduce(edit, command, found)
     for alloc, idle in found:
-        ended = replace(idle, action=command.action)
+        ended = replace(idle, action=command.action, waiting_eval=command.waiting_eval)
         _put(edit, alloc, ended, now=command.now, desired=(status.DESIRED_EVICT, command.reason))
     return None
+
+
+def _unfit(edit: Edit, policy: IdlePolicy, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
+    """Why one of the allocations does not end: it is not idle for long enough, or nobody can say what it does."""
+    for alloc, idle in found:
+        node = edit.tx.get(Tables.nodes, alloc.node_id)
+        if node is None or node.status in status.NODE_UNRESPONSIVE:
+            return conflict(f"the node of allocation {alloc.id} is out of contact")
+        if alloc.client_status != status.CLIENT_RUNNING:
+            return conflict(f"allocation {alloc.id} does not run")
+        if idle.idle_for < policy.window:
+            return conflict(f"allocation {alloc.id} has not been idle for the window of its policy")
+    return None
+
+
+def _ending_for(edit: Edit, eval_id: str) -> str:
+    """An allocation that is ending for an evaluation and whose client has not told its end yet; "" for none."""
+    for namespace in sorted(edit.tx.base.namespaces.keys()):
+        for alloc_id in edit.tx.keys_where(Tables.allocs, "stopping", namespace):
+            alloc = edit.alloc(alloc_id)
+            if (
+                alloc is not None
+                and alloc.idle is not None
+                and alloc.idle.action
+                and alloc.idle.waiting_eval == eval_id
+            ):
+                return alloc_id
+    return ""
 
 
 def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
@@ -84,15 +119,16 @@ def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, Id
     group = job.group(first.task_group) if job is not None else None
     if job is None or group is None or job.stop:
         return conflict(f"job {first.job_id} has changed")
-    count = group.count - len(found)
-    least = (group.gang.min or group.count) if command.action == SHRINK and group.gang is not None else 0
+    # A gang may run with less than its count, which is what it may grow to.
+    live = _live_count(edit, first) if command.action == SHRINK else group.count
+    count, least = min(group.count, live) - len(found), least_of(group, command.action)
     if count < least:
         return conflict(f"group {group.name} cannot shrink below {least}")
     latest = edit.tx.base.latest_deployment(*key)
     if latest is not None and is_deployment_active(latest):
         return conflict(f"job {first.job_id} has an active deployment")
     for alloc, idle in found:
-        ended = replace(idle, action=command.action)
+        ended = replace(idle, action=command.action, waiting_eval=command.waiting_eval)
         _put(edit, alloc, ended, now=command.now, desired=(status.DESIRED_STOP, command.reason))
     rejected = store_job(edit, replace(_with_count(job, group, count), submit_time=command.now))
     prune_versions(edit, key, keep=max(1, command.tracked_versions))
@@ -119,16 +155,21 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
     if not 0 < command.duration <= KEEP_MAX_S * 10**9:
         return invalid(f"an end can be put off by 1 s to {KEEP_MAX_S // 3600} h")
     idle, most = alloc.idle or IdleState(), _keeps_max(policy)
-    others = _others_wait(edit, alloc)
-    if others and idle.keeps >= most:
+    # An end that needs nobody who waits is put off so often in any case.
+    is_counted = policy.when != CONTENDED or _others_wait(edit, alloc)
+    if is_counted and idle.keeps >= most:
         return conflict(
             f"allocation {alloc.id} was kept {idle.keeps} times while others waited, which is all that its job allows "
             f'(idle {{ interactive {{ keep = {most} }} }}), and others wait for node pool "{_pool(alloc)}"'
+            if policy.when == CONTENDED
+            else f"allocation {alloc.id} was kept {idle.keeps} times, which is all that its job allows "
+            f"(idle {{ interactive {{ keep = {most} }} }})"
         )
     until = UnixNano(command.now + command.duration)
-    if until <= idle.kept_until:
+    if until <= idle.kept_until and not (is_counted and idle.kept_free):
         return conflict(f"allocation {alloc.id} is kept longer than that already")
-    kept = replace(idle, kept_until=until, keeps=idle.keeps + (1 if others else 0), ends_at=UnixNano(0), reason="")
+    kept = replace(idle, kept_until=until, keeps=idle.keeps + (1 if is_counted else 0), ends_at=UnixNano(0), reason="")
+    kept = replace(kept, waiting_eval="", kept_free=not is_counted)
     _put(edit, alloc, kept, now=command.now)
     return None
 
@@ -150,7 +191,7 @@ def _others_wait(edit: Edit, alloc: Allocation) -> bool:
             if key is None or key == (alloc.namespace, alloc.job_id):
                 continue
             job = edit.job(key)
-            if job is not None and not job.stop and job.node_pool == _pool(alloc):
+            if job is not None and not job.stop and job.node_pool == _pool(alloc) and asks_devices(job):
                 return True
     return False
 
@@ -174,7 +215,8 @@ def _idle_allocs(
         idle = alloc.idle
         if idle is None or idle.idle_for <= 0 or idle.report_index != index:
             return conflict(f"allocation {alloc_id} has been used since, or has reported again")
-        if now is not None and idle.kept_until > now:
+        policy = idle_policy_of(alloc)
+        if now is not None and policy is not None and is_kept(idle, policy, now):
             return conflict(f"allocation {alloc_id} is kept")
         found.append((alloc, idle))
     if not found:
@@ -184,9 +226,17 @@ def _idle_allocs(
     if len(groups) > 1:
         return invalid("the allocations are of several groups")
     policy = idle_policy_of(first)
-    if policy is not None and policy.action != SHRINK and (missing := _missing_member(edit, first, reports)):
+    # Without `now` an announcement is withdrawn, which takes nothing from those that are not named.
+    is_whole = now is not None and policy is not None and policy.action != SHRINK
+    if is_whole and (missing := _missing_member(edit, first, reports)):
         return conflict(f"allocation {missing} of the same gang is not idle")
     return found
+
+
+def _live_count(edit: Edit, first: Allocation) -> int:
+    """How many allocations of the group of one run or are to run."""
+    found = map(edit.alloc, edit.tx.keys_where(Tables.allocs, "live", (first.namespace, first.job_id)))
+    return sum(1 for alloc in found if alloc is not None and alloc.task_group == first.task_group)
 
 
 def _missing_member(edit: Edit, first: Allocation, reports: Mapping[str, int]) -> str:

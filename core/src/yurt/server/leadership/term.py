@@ -50,7 +50,7 @@ class Term:
         self.deployments = DeploymentWatcher(env=env, writer=writer)
         self.drainer = Drainer(env=env, writer=writer)
         self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=resources.jobs.launch)
-        self.idle = IdleReclaimer(env=env, writer=writer, metrics=scheduling.metrics, region=config.region)
+        self.idle = IdleReclaimer(env=env, writer=writer, metrics=scheduling.metrics, config=config)
         self._replica = replica
         self._node_service = node_service
         self._resources = resources

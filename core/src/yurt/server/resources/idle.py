@@ -6,21 +6,23 @@ import asyncio
 
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics
+from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.state_waits import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
+from yurt.structs.predicates import is_terminal
 from yurt.structs.queueing.idle import is_idle
 
 
 class IdleReclaimer:
     """The idle allocations of a term."""
 
-    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics, region: str) -> None:
+    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics, config: ServerConfig) -> None:
         self._env = env
         self._writer = writer
         self._metrics = metrics
-        self._region = region
+        self._config = config
         self._idle: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -36,8 +38,9 @@ class IdleReclaimer:
                 continue
             after: Allocation | None = change.after
             if after is not None and after.idle is not None and is_idle(after):
+                if after.id not in self._idle or _has_news(change.before, after):
+                    self._changed.set()
                 self._idle.add(after.id)
-                self._changed.set()
             elif change.before is not None and change.before.id in self._idle:
                 # The next look withdraws what was announced of it, or of its gang.
                 self._changed.set()
@@ -47,11 +50,28 @@ class IdleReclaimer:
         while not self._idle:
             self._changed.clear()
             await wait_for(self._env, self._changed, None)
-        from yurt.server.resources.idle_steps import IdleSteps
+        from yurt.server.resources.idle_steps import LOOK_MIN_S, IdleSteps
 
-        steps = IdleSteps(env=self._env, writer=self._writer, metrics=self._metrics, region=self._region)
+        steps = IdleSteps(
+            env=self._env,
+            writer=self._writer,
+            metrics=self._metrics,
+            region=self._config.region,
+            tracked_versions=self._config.job_tracked_versions,
+        )
         while True:
             self._changed.clear()
             gone = steps.gone(self._idle)
             self._idle -= gone
-            await wait_for(self._env, self._changed, await steps.look(self._idle) if self._idle else None)
+            next_s = await steps.look(tuple(self._idle)) if self._idle else None
+            await self._env.sleep(LOOK_MIN_S)
+            await wait_for(self._env, self._changed, None if next_s is None else next_s - LOOK_MIN_S)
+
+
+def _has_news(before: Allocation | None, after: Allocation) -> bool:
+    """Whether something was told of an idle allocation that a look has to know; its own steps are none."""
+    was, now = before.idle if before is not None else None, after.idle
+    if was is None or now is None or before is None:
+        return True
+    was_kept, is_kept = was.kept_until, now.kept_until
+    return (was.report_index, was_kept) != (now.report_index, is_kept) or is_terminal(before) != is_terminal(after)

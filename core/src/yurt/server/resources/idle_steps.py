@@ -8,29 +8,32 @@ grace once more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from yurt.duties.idle import EndingTogether, ending_together, reason_of, waiting_for_devices
+from yurt.duties.idle import EndingTogether, ending_together, is_due, reason_of
 from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Labels, Metrics
 from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.server.log.log_writer import LogWriter
-from yurt.state import Snapshot, Tables
-from yurt.structs import status
+from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnnounceIdleEnd, AnyCommand, EndIdleAllocs
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.queueing.idle import CONTENDED, idle_policy_of, is_idle
+from yurt.structs.predicates import is_terminal
+from yurt.structs.queueing.idle import ALWAYS, idle_policy_of, is_idle
+
+if TYPE_CHECKING:
+    from yurt.server.resources.idle_fit import Turn
 
 LOOK_S: Final = 5.0
 """The interval at which idle allocations are looked at while there are any: others may wait for them since."""
-LOOK_MIN_S: Final = 0.05
-SEED: Final = 1
+LOOK_MIN_S: Final = 1.0
+"""The shortest time between two looks, whatever happens."""
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +41,13 @@ log = logging.getLogger(__name__)
 class IdleSteps:
     """What one term does about idle allocations."""
 
-    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics, region: str) -> None:
+    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics, region: str, tracked_versions: int) -> None:
         self._env = env
         self._writer = writer
         self._metrics = metrics
         self._region = region
+        self._tracked_versions = tracked_versions
+        self._turns: Mapping[str, Turn] = {}
         self._seen_s: dict[str, tuple[int, float]] = {}
         """The announced end of allocations, by the first of those that end together, and when this term saw it."""
 
@@ -59,34 +64,61 @@ class IdleSteps:
         """Take the next step for everything that is idle; returns the seconds to the next look at the latest."""
         state, now = self._writer.state, self._env.now()
         due = ending_together(state, alloc_ids, now)
-        ending = {alloc.id for each in due for alloc in each.allocs}
-        for alloc_id in sorted(set(alloc_ids) - ending):
-            await self._withdraw(state.allocs.get(alloc_id))
-        waits = [await self._step(state, each, now) for each in due]
+        waiting, untried = await self._needs(state, due, now)
+        wanted = [each for each in due if each.policy.when == ALWAYS or each.first in waiting]
+        spared = {alloc.id for each in due if each in wanted or each.first in untried for alloc in each.allocs}
+        await self._withdraw(set(alloc_ids) - spared)
+        waits = [await self._step(each, waiting.get(each.first)) for each in wanted]
         return min([LOOK_S, *waits])
 
-    async def _withdraw(self, alloc: Allocation | None) -> None:
-        if alloc is None or alloc.idle is None or not alloc.idle.ends_at:
-            return
-        command = AnnounceIdleEnd(reports={alloc.id: alloc.idle.report_index}, now=self._env.now())
-        if await self._propose(command):
-            self._metrics.count("idle.withdrawn", labels=_labels(alloc))
-            log.info("announced end of an idle allocation withdrawn: alloc_id=%s job_id=%s", alloc.id, alloc.job_id)
+    async def _needs(
+        self, state: Snapshot, due: Sequence[EndingTogether], now: UnixNano
+    ) -> tuple[Mapping[str, Evaluation], Collection[str]]:
+        """The evaluations that need the devices of allocations, and the allocations for which there was no time."""
+        if all(each.policy.when == ALWAYS for each in due):
+            return {}, ()
+        from yurt.server.resources.idle_fit import needs
 
-    async def _step(self, state: Snapshot, ending: EndingTogether, now: UnixNano) -> float:
-        """Announce, withdraw or carry out the end of allocations; returns the seconds until it may be due."""
-        waiting = None
-        if ending.policy.when == CONTENDED:
-            tried = waiting_for_devices(state, ending)
-            waiting = await self._env.in_thread(partial(fitting, state, ending, tried, now, self._region))
-            if waiting is None:
-                for alloc in ending.allocs:
-                    await self._withdraw(alloc)
-                return LOOK_S
+        work = partial(needs, state, due, self._turns, now=now, region=self._region)
+        found = await self._env.in_thread(work)
+        self._turns = found.turns
+        return found.waiting, found.untried
+
+    async def _withdraw(self, alloc_ids: Collection[str]) -> None:
+        """Withdraw the announced ends of allocations, those of a gang together."""
+        state = self._writer.state
+        announced: dict[tuple[str, ...], list[Allocation]] = {}
+        for alloc in map(state.allocs.get, sorted(alloc_ids)):
+            if alloc is None or alloc.idle is None or not alloc.idle.ends_at or is_terminal(alloc):
+                continue
+            group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+            is_gang = group is not None and group.gang is not None
+            key = (alloc.namespace, alloc.job_id, alloc.task_group) if is_gang else (alloc.id,)
+            announced.setdefault(key, []).append(alloc)
+        for allocs in announced.values():
+            for alloc in allocs:
+                self._seen_s.pop(alloc.id, None)
+            reports = {alloc.id: alloc.idle.report_index for alloc in allocs if alloc.idle is not None}
+            if await self._propose(AnnounceIdleEnd(reports=reports, now=self._env.now())):
+                ids, job_id = ",".join(reports), allocs[0].job_id
+                self._metrics.count("idle.withdrawn", len(allocs), labels=_labels(allocs[0]))
+                log.info("announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s", ids, job_id)
+
+    async def _step(self, found: EndingTogether, waiting: Evaluation | None) -> float:
+        """Announce or carry out the end of allocations; returns the seconds until it may be due."""
+        state, now = self._writer.state, self._env.now()
+        ending = _newest(state, found, now)
+        if ending is None:
+            return LOOK_S
         reason, first = reason_of(ending, waiting), ending.allocs[0]
         if not ending.is_announced or ending.ends_at > now + ending.policy.grace:
-            ends_at = UnixNano(now + ending.policy.grace)
-            command = AnnounceIdleEnd(reports=ending.reports, ends_at=ends_at, reason=reason, now=now)
+            command = AnnounceIdleEnd(
+                reports=ending.reports,
+                ends_at=UnixNano(now + ending.policy.grace),
+                reason=reason,
+                waiting_eval=waiting.id if waiting is not None else "",
+                now=now,
+            )
             if not await self._propose(command):
                 return LOOK_S
             self._metrics.count("idle.announced", len(ending.allocs), labels=_labels(first))
@@ -116,6 +148,7 @@ class IdleSteps:
             reason=reason,
             waiting_eval=waiting.id if waiting is not None else "",
             seed=mint.seed(),
+            tracked_versions=self._tracked_versions,
             now=mint.now,
         )
         if await self._propose(command):
@@ -142,23 +175,8 @@ def _ids(ending: EndingTogether) -> str:
     return ",".join(alloc.id for alloc in ending.allocs)
 
 
-def fitting(
-    state: Snapshot, ending: EndingTogether, tried: Sequence[Evaluation], now: UnixNano, region: str
-) -> Evaluation | None:
-    """The first evaluation that the scheduler would place on the nodes of allocations that had ended."""
-    if not tried:
-        return None
-    from yurt.scheduler.attempts import attempt
-    from yurt.scheduler.capacity.quotas import QuotaLimits
-
-    edit = state.edit(state.index + 1)
-    for alloc in ending.allocs:
-        ended = replace(alloc, desired_status=status.DESIRED_EVICT, client_status=status.CLIENT_FAILED)
-        edit.put(Tables.allocs, alloc.id, ended)
-    freed, limits = edit.commit(), QuotaLimits(region)
-    nodes = {alloc.node_id for alloc in ending.allocs}
-    for evaluation in tried:
-        made = attempt(freed, evaluation, now=now, seed=SEED, limits=limits)
-        if any(placement.node_id in nodes for placement in made.plan.placements):
-            return evaluation
-    return None
+def _newest(state: Snapshot, found: EndingTogether, now: UnixNano) -> EndingTogether | None:
+    """Allocations as they are by now; None when one of them is not due any more."""
+    allocs = [state.allocs.get(alloc.id) for alloc in found.allocs]
+    newest = tuple(alloc for alloc in allocs if alloc is not None and is_due(state, alloc, now))
+    return found._replace(allocs=newest) if len(newest) == len(allocs) else None

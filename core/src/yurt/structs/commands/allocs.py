@@ -111,6 +111,7 @@ class AnnounceIdleEnd(Command, tag=True):
     reports: Mapping[str, int]
     ends_at: UnixNano = UnixNano(0)
     reason: str = ""
+    waiting_eval: str = ""
     now: UnixNano = UnixNano(0)
 
 
@@ -118,7 +119,8 @@ class EndIdleAllocs(Command, tag=True):
     """End idle allocations whose end was announced, by the action of their policy.
 
     Rejected when one of them has been used, kept or ended since, its end is not due, its policy is another one by now,
-    or the evaluation that waits for their devices (`waiting_eval`, where the policy needs one) waits no more.
+    or the evaluation that waits for their devices (`waiting_eval`, where the policy needs one) waits no more, or others
+    are ending for it already.
     """
 
     event_type = EventType("AllocationUpdateDesiredStatus")

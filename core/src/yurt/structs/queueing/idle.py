@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.job import TaskGroup
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.predicates import is_terminal
@@ -37,6 +37,18 @@ def idle_policy(group: TaskGroup | None) -> IdlePolicy | None:
 def idle_policy_of(alloc: Allocation) -> IdlePolicy | None:
     """The policy of an allocation, by the version of the job that it runs."""
     return idle_policy(alloc.job.group(alloc.task_group)) if alloc.job is not None else None
+
+
+def is_kept(idle: IdleState, policy: IdlePolicy, now: int) -> bool:
+    """Whether its end is put off; where it needs somebody who waits, what was put off before that holds no more."""
+    return idle.kept_until > now and not (idle.kept_free and policy.when == CONTENDED)
+
+
+def least_of(group: TaskGroup, action: str) -> int:
+    """The count below which the action does not bring a group."""
+    if action == SHRINK and group.gang is not None:
+        return group.gang.min or group.count
+    return group.scaling.min if group.scaling is not None else 0
 
 
 def is_idle(alloc: Allocation) -> bool:

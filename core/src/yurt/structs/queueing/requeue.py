@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.sdk.value import Duration, replace
+from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation, RescheduleTracker
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.policies import Requeue
@@ -21,6 +21,8 @@ EXPONENT_MAX: Final = 40
 """Doublings of a delay that are computed; any delay is beyond its maximum by then."""
 
 
+IDLE_DELAY: Final = seconds(10)
+IDLE_DELAY_MAX: Final = seconds(3600)
 _FINAL: Final = Requeue(attempts=0)
 """That of an allocation which was ended for good."""
 
@@ -50,7 +52,20 @@ def requeue_policy(alloc: Allocation) -> Requeue | None:
     if alloc.idle is not None and alloc.idle.action == STOP:
         return _FINAL
     group = job.group(alloc.task_group)
-    return group.requeue if group is not None else None
+    policy = group.requeue if group is not None else None
+    if alloc.idle is not None and alloc.idle.action:
+        return after_idleness(policy or Requeue())
+    return policy
+
+
+def after_idleness(policy: Requeue) -> Requeue:
+    """That of an allocation which was ended for being idle: who waited for its devices gets them first.
+
+    Its priority, or its older place in the queue, would give them back to it at once.
+    """
+    delay = max(policy.delay, IDLE_DELAY)
+    longest = max(policy.max_delay, delay) if policy.max_delay > 0 else IDLE_DELAY_MAX
+    return replace(policy, delay=delay, max_delay=longest)
 
 
 def requeues_of(alloc: Allocation) -> int:
