@@ -41,7 +41,7 @@ class Turn(NamedTuple):
     """After the allocations that are known by this id."""
 
 
-class Needs(NamedTuple):
+class DeviceNeeds(NamedTuple):
     """What a look found."""
 
     waiting: Mapping[str, Evaluation]
@@ -54,7 +54,7 @@ class Needs(NamedTuple):
 
 def needs(
     state: Snapshot, due: Iterable[EndingTogether], turns: Mapping[str, Turn], *, now: UnixNano, region: str
-) -> Needs:
+) -> DeviceNeeds:
     """What is needed of the idle allocations whose time is over."""
     pools: dict[str, list[EndingTogether]] = {}
     for each in due:
@@ -72,7 +72,7 @@ def needs(
         found, left, after[pool] = _needs_of_pool(model, pool, endings, turns.get(pool, Turn()))
         waiting |= found
         untried |= left
-    return Needs(waiting, frozenset(untried), after)
+    return DeviceNeeds(waiting, frozenset(untried), after)
 
 
 def _needs_of_pool(
