@@ -7,7 +7,6 @@ nothing to say any more.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -136,7 +135,7 @@ class IdleWatch:
         log.info("idle devices: alloc_id=%s job_id=%s notice=%r", runner.id, runner.alloc.job_id, text)
         runner.note(events.idle(text))
         try:
-            await asyncio.to_thread(write_notice, runner.hooked.folder, "" if last else text)
+            await self._env.in_thread(write_notice, runner.hooked.folder, "" if last else text)
         except OSError as error:  # what tasks have made of the directory is theirs
             log.warning("the notice could not be written: alloc_id=%s error=%s", runner.id, error)
 
