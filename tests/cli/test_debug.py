@@ -68,7 +68,7 @@ def test_servers_and_nodes_are_chosen(run: Any, tmp_path: Path, flags: tuple[str
 
 def test_what_cannot_be_gathered_is_refused(run: Any, tmp_path: Path) -> None:
     assert "-duration must be a duration such as 30s" in run("operator", "debug", "-duration=soon")[2]
-    assert "No server of c is there" in run("operator", "debug", "-server-id=c")[2]
+    assert "None of these servers is alive: c" in run("operator", "debug", "-server-id=c")[2]
     file = tmp_path / "file"
     file.write_text("")
     assert "cannot be written" in run("operator", "debug", "-duration=1ms", "-output", str(file))[2]
