@@ -75,8 +75,8 @@ class Cluster:
         return (await self.api.server.clients.calls.sign_identity(query)).token
 
     async def node_token(self) -> str:
-        handed = self.api.server.clients.local_calls._registrations._node_identities.handed
-        reply = await handed(NodeReply(heartbeat_ttl_s=1.0, index=1), NODE_ID, HeldIdentity(must_renew=True))
+        with_identity = self.api.server.clients.local_calls._registrations._node_identities.with_identity
+        reply = await with_identity(NodeReply(heartbeat_ttl_s=1.0, index=1), NODE_ID, HeldIdentity(must_renew=True))
         return reply.identity
 
     async def signed(self, **claims: Any) -> str:
