@@ -89,7 +89,7 @@ async def test_another_server_completes_a_request_and_nobody_completes_it_twice(
     site.provider.keeps_codes = True
     query = await site.begin()
     code = site.provider.authorize(query)
-    logins = site.api.server.http.targets.logins
+    logins = site.api.server.http.operation_dependencies.logins
     logins.cache_clear()  # type: ignore[attr-defined]
     made = await site.complete(query, code)
     assert made.status == 200, made.text
