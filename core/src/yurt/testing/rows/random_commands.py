@@ -553,10 +553,8 @@ class CommandMaker:
         return c.DeleteDeployments(deployment_ids=(self._any(state, "deployments"),))
 
     def _namespaces(self, state: Snapshot) -> c.AnyCommand:
-        quota = self._pick(("", "team", "odd"))
-        return c.UpsertNamespaces(
-            namespaces=(Namespace(name=self._pick(("ops", "default", "spare", "")), quota=quota),)
-        )
+        quota, name = self._pick(("", "team", "odd")), self._pick(("ops", "default", "spare", ""))
+        return c.UpsertNamespaces(namespaces=(Namespace(name=name, quota=quota),))
 
     def _quotas(self, state: Snapshot) -> c.AnyCommand:
         resources = QuotaResources(cpu=self._pick((-1, 0, 4000)), storage=QuotaStorageResources(variables_mb=1))
@@ -597,6 +595,5 @@ class CommandMaker:
         return c.StageRestore(restore_id=restore_id, number=0, data=data)
 
     def _schema(self, state: Snapshot) -> c.AnyCommand:
-        return c.StoreSchema(
-            driver="mock_driver", digest=self._pick(("a", "b")), schema={"run_for": {"type": "string"}}
-        )
+        schema = {"run_for": {"type": "string"}}
+        return c.StoreSchema(driver="mock_driver", digest=self._pick(("a", "b")), schema=schema)
