@@ -192,6 +192,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "string": STRINGS,
     "bool": st.booleans(),
     "duration": st.integers(-(2**63) + 1, 2**63 - 1),
+    "durations": st.lists(st.integers(-(2**63) + 1, 2**63 - 1), max_size=3),
     "strings": st.lists(STRINGS, max_size=3),
     "ints": st.lists(st.integers(0, 65535), max_size=3),
     "int": st.integers(-(2**63), 2**63 - 1),
