@@ -118,6 +118,12 @@ def test_a_group_has_one_block_with_an_action_for_its_kind() -> None:
     assert not list(idle_group_problems(job(POLICY), job(POLICY).task_groups[0]))
 
 
+def test_a_policy_of_the_namespace_does_not_hide_that_a_group_has_two_blocks() -> None:
+    given = job(POLICY, POLICY)
+    found = with_idle_policy(given, Namespace(name="default", idle=replace(POLICY, enforce=True)), None)
+    assert any("there are 2 idle blocks" in each for each in idle_group_problems(found, found.task_groups[0]))
+
+
 def test_files_and_the_api_spell_the_block_of_a_namespace() -> None:
     file = {"min_gpu": 5, "window": "30m", "warn": ["10m"], "interactive": [{"window": "2h", "hours": {"start": "x"}}]}
     found = normalised_idle([file], parse_duration)

@@ -312,7 +312,10 @@ async def test_one_that_waits_ends_one_of_two_idle_jobs(bench: Any) -> None:
         await bench.server.replica.propose(second)
     await idle.tell(ended, 0, "complete")
     await bench.until(lambda: bench.live("waiting"))
-    await bench.pass_time(6, one, two)
+    # The job that was put back waits now, and is no reason to end the other one: they would take turns.
+    await bench.pass_time(60, one, two)
+    put_back = "a" if ended.job_id == "a" else "b"
+    assert idle.bench.evals(put_back)[-1][1] == "blocked" and not idle.bench.live(put_back)
     assert idle.state.allocs[spared.id].desired_status == "run"
 
 

@@ -20,6 +20,7 @@ from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.predicates import alloc_index, asks_devices, is_terminal
 from yurt.structs.queueing.idle import SHRINK, STOP, idle_policy_of, is_idle, is_kept, least_of
@@ -151,7 +152,7 @@ def waiting_for_devices(state: Snapshot, pool: str, named: Collection[str], now:
     """Evaluations that wait for the pool and ask for devices: `named` ones, the highest priority, the oldest.
 
     One that has just come, or is to come later, does not wait. Those that an announcement names wait while they are
-    looked at, too.
+    looked at, too. A job that was itself put back because it was idle is no reason: two such jobs would take turns.
     """
     found: list[Evaluation] = []
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
@@ -162,10 +163,18 @@ def waiting_for_devices(state: Snapshot, pool: str, named: Collection[str], now:
             job = state.jobs.get((evaluation.namespace, evaluation.job_id))
             if job is None or job.stop or job.node_pool != pool:
                 continue
-            if asks_devices(job):
+            if asks_devices(job) and not _was_put_back(state, job):
                 found.append(evaluation)
     found.sort(key=lambda each: (each.id not in named, -each.priority, each.create_index, each.id))
     return found
+
+
+def _was_put_back(state: Snapshot, job: Job) -> bool:
+    """Whether an allocation of the job ended because it was idle, and has not been replaced yet."""
+    return any(
+        alloc.idle is not None and alloc.idle.action and not alloc.next_allocation
+        for alloc in state.allocs_of_job(*job.key)
+    )
 
 
 def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:

@@ -125,6 +125,8 @@ def with_idle_policy(job: Job, namespace: Namespace | None, pool: NodePool | Non
 
 
 def _with_policy(job: Job, group: TaskGroup, spaces: Mapping[str, IdlePolicy]) -> TaskGroup:
+    if sum(not policy.source for policy in idle_blocks(group)) > 1:
+        return group  # which is refused; one block would hide the others
     known = idle_policy(group)
     chosen = _chosen(known if known is not None and not known.source else None, spaces)
     if chosen is not None:
