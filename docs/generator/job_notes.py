@@ -205,7 +205,7 @@ hours             When these rules hold; without it always.
     "InteractiveHours": """
 start             A daily time as a cron expression: `"0 8 * * MON-FRI *"`.
 end               Minute and hour of the same day: `"0 18"`.
-timezone          A time zone such as `"Europe/Berlin"`; that of the leading server without one.
+timezone          A time zone such as `"Europe/Berlin"`; UTC without one.
 """,
     "DeviceTopology": """
 nvlink            `prefer` (the default), `require` or `ignore` devices that NVLink joins, each with each.

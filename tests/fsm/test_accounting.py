@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yurt.fsm.bookkeeping import accounting
+from yurt.fsm.bookkeeping.accounting import forget_namespace, record_ends
 from yurt.queue.account import AllocAccount, account_of, added, with_account
 from yurt.sdk.value import UnixNano, replace
+from yurt.state import Tables
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import (
@@ -169,11 +173,39 @@ def test_what_an_earlier_version_stored_adds_nothing() -> None:
     assert not len(replica.state.usage_days)
 
 
-def test_old_days_go_with_the_first_end_of_a_later_one() -> None:
+def test_the_oldest_days_go_by_their_number_not_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "DAYS_MAX", 2)
     replica = replica_of()
-    replica.apply(ended(placed(replica, 0), now=3 * DAY), ended(placed(replica, 1), now=500 * DAY))
+    for number, day in enumerate((3, 4, 500)):
+        replica.apply(ended(placed(replica, number), now=day * DAY))
 
-    assert [row.day for row in replica.state.usage_days.values()] == [500]
+    assert sorted(row.day for row in replica.state.usage_days.values()) == [4, 500]
+
+
+def test_a_deleted_namespace_leaves_no_sums_and_later_ends_make_none() -> None:
+    replica = replica_of()
+    replica.apply(ended(placed(replica, 0), now=3 * DAY))
+    (row,) = replica.state.usage_days.values()
+    edit = replica.state.edit(replica.state.index + 1)
+    forget_namespace(edit, "another")
+    assert len(edit.commit().usage_days) == 1
+    edit = replica.state.edit(replica.state.index + 1)
+    forget_namespace(edit, row.namespace)
+    edit.delete(Tables.namespaces, row.namespace)
+    record_ends(edit, [gpu_alloc(modify_time=UnixNano(4 * DAY))], index=edit.base.index + 1)
+
+    assert not len(edit.commit().usage_days)
+
+
+@pytest.mark.parametrize("figures", [{"card_ms": 2**64 - 1, "wall_ms": 1}, {"energy_mj": -1}, {"pcie_bytes": 2**60}])
+def test_figures_that_cannot_be_count_for_nothing(figures: dict[str, int]) -> None:
+    alloc = gpu_alloc(accounting=DeviceAccounting(**figures))
+    total = UsageDay(namespace="default", day=1)
+    for _ in range(3):
+        total = with_account(total, alloc, account(alloc))
+
+    assert 0 <= total.energy_mj <= 2**50 and total.pcie_bytes == 0
+    msgspec.msgpack.encode(total)
 
 
 def test_sums_add_up() -> None:

@@ -155,7 +155,7 @@ async def test_an_etcd_with_another_history_than_this_server_knew_is_refused(
     await log.close()
     value, _ = encode_entry(5, [command(50)], (await mark_of(client, region, 4)).digest)
     await client.put(KeyLayout(region).entry(5), value)
-    with pytest.raises(Conflict, match="they differ at index 5"):
+    with pytest.raises(Conflict, match="differs from the record of this server at index 5"):
         await log.open()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from yurt.fsm.bookkeeping.accounting import forget_namespace
 from yurt.fsm.edit import Edit
 from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
@@ -94,6 +95,7 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
         if any(namespace == name for namespace, _ in edit.tx.base.csi_volumes.keys()):  # noqa: SIM118
             return conflict(f'namespace "{name}" holds CSI volumes; deregister them first')
         edit.tx.delete(Tables.namespaces, name)
+        forget_namespace(edit.tx, name)
     return None
 
 

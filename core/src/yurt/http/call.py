@@ -257,14 +257,15 @@ async def identified(context: Context, request: web.Request) -> Actor:
         return actor_of(request)
     token = token_text(request)
     protocol = request.protocol
-    last = protocol.last_secret if isinstance(protocol, ApiProtocol) else None
+    connection = protocol if isinstance(protocol, ApiProtocol) else None
+    last = None if connection is None else connection.last_secret
     if last is not None and callers.is_shown_again(last, token):
         return Actor(caller=last.caller, origin=origin_of(request))
     caller = callers.secret(token)
     if caller is None:
         caller = await callers.shown(token)
-    elif isinstance(protocol, ApiProtocol):
-        protocol.last_secret = callers.last_secret(token, caller)
+    elif connection is not None:
+        connection.last_secret = callers.last_secret(token, caller)
     return Actor(caller=caller, origin=origin_of(request))
 
 

@@ -26,6 +26,13 @@ from yurt.structs.status import CLIENT_FAILED, CLIENT_LOST, DESIRED_EVICT
 
 NS_OF_MS: Final = 1_000_000
 PRICE_ONE: Final = 1000
+CARDS_MAX: Final = 1_000_000
+"""In thousandths of a card, where nothing is booked that counts as one: a thousand cards."""
+FIGURE_MAX: Final = 2**50
+"""No figure of an allocation is larger: 35,000 years of card time in milliseconds, a pebibyte."""
+SUM_MAX: Final = 2**62
+"""Sums stay at this: a row with a larger number could not be stored."""
+REASONS_MAX: Final = 16
 PREEMPTED, REQUEUED, NODE_LOST, FAILED = "preempted", "requeued", "node_lost", "failed"
 """Why work was lost: another job took the cards; a rule (idleness, a failed card) put it back; its node went down; it
 failed."""
@@ -62,11 +69,12 @@ def account_of(
     alloc: Allocation, evaluation: Evaluation | None, prices: Mapping[str, float], *, now: int
 ) -> AllocAccount | None:
     """The account of an allocation; None for one that holds no GPU, or nothing that its client measures."""
-    used = alloc.accounting or DeviceAccounting()
+    used = _possible(alloc.accounting)
     gpus = [each for each in counted(usage_of(alloc)).devices if is_gpu(each[0])]
     if not gpus and alloc.accounting is None:
         return None
-    cards = used.card_ms * MILLI // used.wall_ms if used.wall_ms else sum(amount for _, amount in gpus)
+    booked = sum(amount for _, amount in gpus)
+    cards = min(used.card_ms * MILLI // used.wall_ms, booked or CARDS_MAX) if used.wall_ms else booked
     reason = lost_reason(alloc)
     end = ended_at(alloc) if is_client_terminal(alloc) else max(now, alloc.create_time)
     lost = min(lost_work(alloc, end), _held(alloc, end)) if reason else 0
@@ -79,6 +87,15 @@ def account_of(
         price=_mean_price(gpus, prices),
         used=used,
     )
+
+
+def _possible(told: DeviceAccounting | None) -> DeviceAccounting:
+    """What a client reported, or nothing where a number cannot be: it comes from a plugin, and is added up for ever."""
+    if told is None:
+        return DeviceAccounting()
+    numbers = (getattr(told, name) for name in DeviceAccounting.__struct_fields__ if name != "throttle_reasons")
+    is_possible = all(0 <= each <= FIGURE_MAX for each in (*numbers, *told.throttle_reasons.values()))
+    return told if is_possible and len(told.throttle_reasons) <= REASONS_MAX else DeviceAccounting()
 
 
 def _held(alloc: Allocation, end: int) -> int:
@@ -118,8 +135,8 @@ def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> Usa
     """The sums with one more allocation."""
     used, lost = account.used, dict(row.lost_ms)
     if account.lost_ms:
-        lost[account.lost_reason] = lost.get(account.lost_reason, 0) + account.lost_ms
-    return replace(
+        lost[account.lost_reason] = min(lost.get(account.lost_reason, 0) + account.lost_ms, SUM_MAX)
+    return _bounded(
         row,
         allocs=row.allocs + 1,
         failed=row.failed + (alloc.client_status == CLIENT_FAILED),
@@ -139,6 +156,10 @@ def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> Usa
         wait_max_ms=max(row.wait_max_ms, account.wait_ms or 0),
         priced_ms=row.priced_ms + account.priced_ms,
     )
+
+
+def _bounded(row: UsageDay, *, lost_ms: Mapping[str, int], **sums: int) -> UsageDay:
+    return replace(row, lost_ms=lost_ms, **{name: min(value, SUM_MAX) for name, value in sums.items()})
 
 
 def added(one: UsageDay, other: UsageDay) -> UsageDay:

@@ -1,8 +1,8 @@
 """Adds up what allocations used, by namespace and day, as they end.
 
 Each allocation that holds a GPU ends once (invariant E7), so it is added once, to the day of its end by the command's
-time. Rows older than `DAYS_MAX` are dropped with the first end of a later day. Allocations without GPUs cost one look
-at their resources.
+time. Of each namespace the newest `DAYS_MAX` days with an end are kept, and none once the namespace is deleted: the
+next one of that name has another owner. Allocations without GPUs cost one look at their resources.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from yurt.structs.cluster import NodePool
 
 DAY_NS: Final = 24 * 3600 * NANOSECONDS
 DAYS_MAX: Final = 400
-"""Days that are kept: a year and a month, so that the same month of two years can be compared."""
+"""Days with an end that are kept of a namespace: at least a year and a month, so that the same month of two years can
+be compared."""
 
 
 def record_ends(tx: Transaction, ended: Iterable[Allocation], *, index: int) -> None:
@@ -28,7 +29,7 @@ def record_ends(tx: Transaction, ended: Iterable[Allocation], *, index: int) -> 
     for alloc in ended:
         evaluation = tx.get(Tables.evals, alloc.eval_id)
         account = account_of(alloc, evaluation, prices_of(tx, alloc), now=alloc.modify_time)
-        if account is not None and alloc.modify_time > 0:
+        if account is not None and alloc.modify_time > 0 and tx.get(Tables.namespaces, alloc.namespace) is not None:
             _add(tx, alloc, account, index=index)
 
 
@@ -43,13 +44,19 @@ def _add(tx: Transaction, alloc: Allocation, account: AllocAccount, *, index: in
     day = alloc.modify_time // DAY_NS
     key = (alloc.namespace, day)
     known: UsageDay | None = tx.get(Tables.usage_days, key)
-    if known is None:
-        _drop_old(tx, alloc.namespace, day)
     row = known or UsageDay(namespace=alloc.namespace, day=day, create_index=index)
     tx.put(Tables.usage_days, key, replace(with_account(row, alloc, account), modify_index=index))
+    if known is None:
+        _drop_oldest(tx, alloc.namespace)
 
 
-def _drop_old(tx: Transaction, namespace: str, day: int) -> None:
-    for key in sorted(tx.keys_where(Tables.usage_days, "namespace", namespace)):
-        if key[1] < day - DAYS_MAX:
-            tx.delete(Tables.usage_days, key)
+def _drop_oldest(tx: Transaction, namespace: str) -> None:
+    """Keep so many days, by their number and not by the clock: one that is years ahead would drop them all."""
+    for key in sorted(tx.keys_where(Tables.usage_days, "namespace", namespace))[:-DAYS_MAX]:
+        tx.delete(Tables.usage_days, key)
+
+
+def forget_namespace(tx: Transaction, namespace: str) -> None:
+    """Drop the sums of a namespace that is deleted."""
+    for key in tx.keys_where(Tables.usage_days, "namespace", namespace):
+        tx.delete(Tables.usage_days, key)

@@ -155,6 +155,9 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
     if not 0 < command.duration <= KEEP_MAX_S * 10**9:
         return invalid(f"an end can be put off by 1 s to {KEEP_MAX_S // 3600} h")
     idle, most = alloc.idle or IdleState(), _keeps_max(policy)
+    until = UnixNano(command.now + command.duration)
+    if until <= idle.kept_until and not idle.kept_free:
+        return conflict(f"allocation {alloc.id} is kept longer than that already")
     # An end that needs nobody who waits is put off so often in any case.
     is_counted = policy.when != CONTENDED or _others_wait(edit, alloc)
     if is_counted and idle.keeps >= most:
@@ -165,8 +168,7 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
             else f"allocation {alloc.id} was kept {idle.keeps} times, which is all that its job allows "
             f"(idle {{ interactive {{ keep = {most} }} }})"
         )
-    until = UnixNano(command.now + command.duration)
-    if until <= idle.kept_until and not (is_counted and idle.kept_free):
+    if until <= idle.kept_until and not is_counted:
         return conflict(f"allocation {alloc.id} is kept longer than that already")
     kept = replace(idle, kept_until=until, keeps=idle.keeps + (1 if is_counted else 0), ends_at=UnixNano(0), reason="")
     kept = replace(kept, waiting_eval="", kept_free=not is_counted)

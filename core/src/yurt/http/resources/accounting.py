@@ -52,8 +52,8 @@ async def of_job(call: Call) -> web.Response:
     from yurt.server.views.accounting import Accounts
 
     view, index = await changed_view(call, Accounts.watched(), lambda view: view.of(Accounts).index)
-    key = job_key(call)
-    found = view.of(Accounts).of_job(key, call.context.env.now())
+    key, now = job_key(call), call.context.env.now()
+    found = await call.context.env.in_thread(lambda: view.of(Accounts).of_job(key, now))
     if found is None and view.of(JobRows).get(key) is None:
         return object_missing(call, "job not found", index)
     account = None if found is None else sum_document(found)

@@ -24,8 +24,12 @@ KEEPS_MAX: Final = 100
 
 
 def idle_schedule(hours: InteractiveHours) -> TaskSchedule:
-    """The hours as the schedule of a task, which is read in the same way."""
-    return TaskSchedule(cron=TaskScheduleCron(start=hours.start, end=hours.end, timezone=hours.timezone))
+    """The hours as the schedule of a task, which is read in the same way; without a zone they are in UTC.
+
+    A leader reads them, and the next one may run in another zone: "Local" would change with each election.
+    """
+    zone = "UTC" if hours.timezone in ("", "Local") else hours.timezone
+    return TaskSchedule(cron=TaskScheduleCron(start=hours.start, end=hours.end, timezone=zone))
 
 
 def idle_group_problems(job: Job, group: TaskGroup) -> Iterator[str]:

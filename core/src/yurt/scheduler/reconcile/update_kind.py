@@ -94,8 +94,11 @@ def _task_facts(task: Task) -> tuple[Any, ...]:
 
 
 def _devices(devices: tuple[RequestedDevice, ...]) -> tuple[RequestedDevice, ...]:
-    """What is asked for; what becomes of idle devices changes while they are used."""
-    return tuple(each if each.idle is None else replace(each, idle=None) for each in devices)
+    """What is asked for; what becomes of idle or failed devices changes while they are used."""
+    return tuple(
+        replace(each, idle=None, on_failure="") if each.idle is not None or each.on_failure else each
+        for each in devices
+    )
 
 
 def _network(network: NetworkResource) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Metrics
@@ -14,6 +15,8 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
 from yurt.structs.queueing.idle import is_idle
 
+ROWS_A_SLICE: Final = 2_000
+
 
 class IdleReclaimer:
     """The idle allocations of a term."""
@@ -24,12 +27,13 @@ class IdleReclaimer:
         self._metrics = metrics
         self._config = config
         self._idle: set[str] = set()
+        self._restored: Snapshot | None = None
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
-        """Find what is idle in the state."""
-        self._idle = {alloc.id for alloc in state.allocs.values() if alloc.idle is not None and is_idle(alloc)}
-        self._changed.set()
+        """Begin with the state; what is idle in it is found by `run`, since a million allocations take a second."""
+        self._idle = set()
+        self._restored = state
 
     def observe(self, changes: Changes) -> None:
         """Follow the reports of clients, and what users do about them."""
@@ -45,8 +49,20 @@ class IdleReclaimer:
                 # The next look withdraws what was announced of it, or of its gang.
                 self._changed.set()
 
+    async def _find(self) -> None:
+        """Find what was idle when the term began, in slices; what became so meanwhile was observed."""
+        state, self._restored = self._restored, None
+        if state is None:
+            return
+        for number, alloc in enumerate(state.allocs.values(), 1):
+            if alloc.idle is not None and is_idle(alloc):
+                self._idle.add(alloc.id)
+            if number % ROWS_A_SLICE == 0:
+                await self._env.sleep(0)
+
     async def run(self) -> None:
         """Look until cancelled; what it takes is imported when something is idle."""
+        await self._find()
         while not self._idle:
             self._changed.clear()
             await wait_for(self._env, self._changed, None)
@@ -62,6 +78,7 @@ class IdleReclaimer:
         while True:
             self._changed.clear()
             gone = steps.gone(self._idle)
+            await steps.withdraw(gone)
             self._idle -= gone
             next_s = await steps.look(tuple(self._idle)) if self._idle else None
             await self._env.sleep(LOOK_MIN_S)

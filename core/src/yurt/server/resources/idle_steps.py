@@ -67,7 +67,7 @@ class IdleSteps:
         waiting, untried = await self._needs(state, due, now)
         wanted = [each for each in due if each.policy.when == ALWAYS or each.first in waiting]
         spared = {alloc.id for each in due if each in wanted or each.first in untried for alloc in each.allocs}
-        await self._withdraw(set(alloc_ids) - spared)
+        await self.withdraw(set(alloc_ids) - spared)
         waits = [await self._step(each, waiting.get(each.first)) for each in wanted]
         return min([LOOK_S, *waits])
 
@@ -84,7 +84,7 @@ class IdleSteps:
         self._turns = found.turns
         return found.waiting, found.untried
 
-    async def _withdraw(self, alloc_ids: Collection[str]) -> None:
+    async def withdraw(self, alloc_ids: Collection[str]) -> None:
         """Withdraw the announced ends of allocations, those of a gang together."""
         state = self._writer.state
         announced: dict[tuple[str, ...], list[Allocation]] = {}

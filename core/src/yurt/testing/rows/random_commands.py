@@ -54,6 +54,7 @@ from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.rows import random_idle
 from yurt.testing.rows.random_acl import AclMaker
+from yurt.testing.rows.random_devices import DEVICE_ID, with_devices
 
 T = TypeVar("T")
 
@@ -323,6 +324,7 @@ class CommandMaker:
             meta={"rack": self._pick("ab")},
             host_volumes=self._pick(({}, {VOLUME_NAME: HostVolumeInfo(path="/v", id=self._pick(VOLUME_IDS))})),
         )
+        node = with_devices(node, f"{node.id} {self._now}")
         return c.RegisterNode(
             node=replace(node, status=self._pick((status.NODE_INIT, status.NODE_READY, status.NODE_DOWN))),
             create_node_pool=self._maybe(),
@@ -352,7 +354,7 @@ class CommandMaker:
         return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=requested, seed=self._seed())
 
     def _device(self, state: Snapshot) -> c.AnyCommand:
-        return c.SetDeviceEligibility(node_id=self._any(state, "nodes"), device="gpu-0", is_eligible=self._maybe())
+        return c.SetDeviceEligibility(node_id=self._any(state, "nodes"), device=DEVICE_ID, is_eligible=self._maybe())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None
@@ -595,5 +597,4 @@ class CommandMaker:
         return c.StageRestore(restore_id=restore_id, number=0, data=data)
 
     def _schema(self, state: Snapshot) -> c.AnyCommand:
-        schema = {"run_for": {"type": "string"}}
-        return c.StoreSchema(driver="mock_driver", digest=self._pick(("a", "b")), schema=schema)
+        return c.StoreSchema(driver="mock_driver", digest=self._pick("ab"), schema={"run_for": {"type": "string"}})

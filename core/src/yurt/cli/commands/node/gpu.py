@@ -22,6 +22,7 @@ def show_or_set(call: Invocation) -> int:
         raise UsageError("Only one of -enable and -disable can be given")
     if call.flags.text("reason") and not disable:
         raise UsageError("-reason goes with -disable")
+    wants_data(call)  # refuses -json with -t before a node is asked for
     node = chosen_node(call)
     if enable or disable:
         return _set(call, node, enable or disable, "eligible" if enable else "ineligible")
