@@ -7,7 +7,7 @@ leaves. So as many allocations end as are needed, not all on which somebody woul
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.duties.idle import EndingTogether, ending_now, waiting_for_devices
@@ -53,9 +53,15 @@ class DeviceNeeds(NamedTuple):
 
 
 def needs(
-    state: Snapshot, due: Iterable[EndingTogether], turns: Mapping[str, Turn], *, now: UnixNano, region: str
+    state: Snapshot,
+    due: Iterable[EndingTogether],
+    turns: Mapping[str, Turn],
+    *,
+    now: UnixNano,
+    region: str,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> DeviceNeeds:
-    """What is needed of the idle allocations whose time is over."""
+    """What is needed of the idle allocations whose time is over; once `is_late`, the rest is left untried."""
     pools: dict[str, list[EndingTogether]] = {}
     for each in due:
         job = each.allocs[0].job
@@ -67,7 +73,7 @@ def needs(
     after: dict[str, Turn] = {}
     for pool, endings in sorted(pools.items()):
         # Each pool is looked at for itself, so only what ends there makes room.
-        model = _Model(state, now, QuotaLimits(region))
+        model = _Model(state, now, QuotaLimits(region), is_late)
         model.end([alloc for alloc in ending if alloc.job is not None and alloc.job.node_pool == pool])
         found, left, after[pool] = _needs_of_pool(model, pool, endings, turns.get(pool, Turn()))
         waiting |= found
@@ -94,7 +100,7 @@ def _needs_of_pool(
     untried: set[str] = set()
     last = turn.allocs
     for each in _in_turn(contended, turn.allocs):
-        if model.attempts >= ATTEMPTS_MAX:
+        if model.attempts >= ATTEMPTS_MAX or model.is_late():
             untried.add(each.first)
             continue
         last = each.first
@@ -114,9 +120,10 @@ def _in_turn(endings: Sequence[EndingTogether], after: str) -> list[EndingTogeth
 class _Model:
     """The state as it will be when allocations have ended and evaluations are placed."""
 
-    def __init__(self, state: Snapshot, now: UnixNano, limits: QuotaLimits) -> None:
+    def __init__(self, state: Snapshot, now: UnixNano, limits: QuotaLimits, is_late: Callable[[], bool]) -> None:
         self.state = state
         self.now = now
+        self.is_late = is_late
         self.attempts = 0
         self.ended: list[Allocation] = []
         self._limits = limits
@@ -135,8 +142,8 @@ class _Model:
         before, done = self._placed, set(served)
         self._placed = {}
         for evaluation in tried:
-            if before and evaluation.id not in before:
-                continue
+            if (before and evaluation.id not in before) or self.is_late():
+                continue  # It is no reason for an end in this look.
             made = self._attempt(evaluation)
             if made is None:
                 continue

@@ -34,6 +34,10 @@ LOOK_S: Final = 5.0
 """The interval at which idle allocations are looked at while there are any: others may wait for them since."""
 LOOK_MIN_S: Final = 1.0
 """The shortest time between two looks, whatever happens."""
+ASK_LIMIT_S: Final = 0.5
+"""How long the scheduler is asked in one look; it shares the interpreter with all else that the leader does."""
+PAUSES_PER_ASKING: Final = 10.0
+"""The pause after it, in multiples of the time that it took."""
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class IdleSteps:
         self._region = region
         self._tracked_versions = tracked_versions
         self._turns: Mapping[str, Turn] = {}
+        self._pause_s = LOOK_S
         self._seen_s: dict[str, tuple[int, float]] = {}
         """The announced end of allocations, by the first of those that end together, and when this term saw it."""
 
@@ -69,7 +74,7 @@ class IdleSteps:
         spared = {alloc.id for each in due if each in wanted or each.first in untried for alloc in each.allocs}
         await self.withdraw(set(alloc_ids) - spared)
         waits = [await self._step(each, waiting.get(each.first)) for each in wanted]
-        return min([LOOK_S, *waits])
+        return min([self._pause_s, *waits])
 
     async def _needs(
         self, state: Snapshot, due: Sequence[EndingTogether], now: UnixNano
@@ -79,8 +84,14 @@ class IdleSteps:
             return {}, ()
         from yurt.server.resources.idle_fit import needs
 
-        work = partial(needs, state, due, self._turns, now=now, region=self._region)
+        monotonic, began_s = self._env.monotonic, self._env.monotonic()
+
+        def is_late() -> bool:
+            return monotonic() - began_s > ASK_LIMIT_S
+
+        work = partial(needs, state, due, self._turns, now=now, region=self._region, is_late=is_late)
         found = await self._env.in_thread(work)
+        self._pause_s = max(LOOK_S, PAUSES_PER_ASKING * (monotonic() - began_s))
         self._turns = found.turns
         return found.waiting, found.untried
 
