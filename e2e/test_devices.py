@@ -34,8 +34,12 @@ def gpu(number: int) -> str:
 def settings(machine: Path, **options: Any) -> dict[str, Any]:
     """The agent's configuration for GPUs of that file."""
     quick = {"health_period": "100ms", "fingerprint_period": "200ms"}
-    health = {"device_health": {"probation": "200ms"}}
-    return {"plugin": {"nvidia": {"config": {"library": f"fake:{machine}", **quick, **options}}}, "client": health}
+    client = {
+        "enabled": True,
+        "options": {"driver.raw_exec.enable": "1"},
+        "device_health": {"probation": "200ms"},
+    }
+    return {"plugin": {"nvidia": {"config": {"library": f"fake:{machine}", **quick, **options}}}, "client": client}
 
 
 class Gpus:
