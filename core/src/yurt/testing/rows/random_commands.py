@@ -76,12 +76,8 @@ EVAL_STATUSES: tuple[EvalStatus, ...] = (
     status.EVAL_BLOCKED, status.EVAL_PENDING,
 )  # fmt: skip
 NODE_STATUSES: tuple[NodeStatus, ...] = (
-    status.NODE_READY,
-    status.NODE_READY,
-    status.NODE_DOWN,
-    status.NODE_DISCONNECTED,
-    status.NODE_INIT,
-)
+    status.NODE_READY, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED, status.NODE_INIT,
+)  # fmt: skip
 DEPLOYMENT_STATUSES: tuple[DeploymentStatus, ...] = (
     status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_PAUSED, status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL,
     status.DEPLOYMENT_CANCELLED, status.DEPLOYMENT_BLOCKED,
