@@ -92,7 +92,11 @@ def totals(rows: Sequence[UsageRow]) -> str:
     known = sum(count for _, count in busy)
     cpu = sum(row.cpu_mhz or 0.0 for row in rows)
     memory = sum(row.memory_mb or 0.0 for row in rows)
-    parts = [f"{len(rows)} rows", f"CPU {cpu:.0f} MHz", f"memory {mebibytes(round(memory))}"]
+    parts = [
+        f"{len(rows)} row{'s' if len(rows) != 1 else ''}",
+        f"CPU {cpu:.0f} MHz",
+        f"memory {mebibytes(round(memory))}",
+    ]
     if gpus:
         percent = f"{sum(percent * count for percent, count in busy) / known:.0f}%" if known else "unknown"
         parts.append(f"{gpus:g} GPUs, utilisation {percent}")
