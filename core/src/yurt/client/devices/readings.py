@@ -62,8 +62,7 @@ class Reading(Value):
     @property
     def traffic(self) -> float | None:
         """Bytes a second between the card and anything else."""
-        known = [each for each in (self.pcie, self.nvlink) if each is not None]
-        return sum(known) if known else None
+        return traffic(self.pcie, self.nvlink)
 
     @property
     def is_known(self) -> bool:
@@ -119,8 +118,13 @@ class CardMinute(Value):
     @property
     def traffic(self) -> float | None:
         """Bytes a second between the card and anything else; None when nobody knows."""
-        known = [each for each in (self.pcie, self.nvlink) if each is not None]
-        return sum(known) if known else None
+        return traffic(self.pcie, self.nvlink)
+
+
+def traffic(pcie: float | None, nvlink: float | None) -> float | None:
+    """The sum of the known figures; None when none is known."""
+    known = [each for each in (pcie, nvlink) if each is not None]
+    return sum(known) if known else None
 
 
 def active_percent(sm: float | None, busy: float | None, memory: float | None) -> float | None:
