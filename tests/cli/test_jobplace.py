@@ -341,3 +341,11 @@ def test_what_repeats_a_name_is_shown_at_its_own_name() -> None:
 
     assert [(found.line, found.column) for found in told] == [(4, 10), (6, 9)]
     assert all(found.hint == "Rename one of the two." for found in told)
+
+
+def test_a_mistake_in_the_block_on_idle_devices_is_shown_at_its_field() -> None:
+    devices = [{"Name": "nvidia/gpu"}, {"Name": "amd/gpu", "Idle": {"Action": "requeu"}}]
+    job = {"TaskGroups": [{"Name": "g", "Tasks": [{"Name": "t", "Resources": {"Devices": devices}}]}]}
+    found = follow(job, 'Task group g validation failed: idle action "requeu" is not valid')
+
+    assert found == ("TaskGroups", 0, "Tasks", 0, "Resources", "Devices", 1, "Idle", "Action")

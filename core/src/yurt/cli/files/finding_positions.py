@@ -221,6 +221,15 @@ def _device(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.step("Resources").named("Devices", match["name"])
 
 
+def _idle(place: PathStep, match: re.Match[str]) -> PathStep | None:
+    """A field of the group's block on idle devices, which lies at one of its devices."""
+    for task, each in enumerate(_list(_member(place.value, "Tasks"))):
+        for device, request in enumerate(_list(_member(_member(each, "Resources"), "Devices"))):
+            if _member(request, "Idle"):
+                return place.step("Tasks", task, "Resources", "Devices", device, "Idle", match["field"].capitalize())
+    return None
+
+
 def _variable(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.step("Env", match["name"])
 
@@ -247,6 +256,7 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (r"Job task group (?P<number>\d{1,6}) (?=redefines)", _repeated_group),
         (r"Task name '(?P<name>[^']*)' (?=is used more than once)", _repeated_task),
         (r'device "(?P<name>[^"]*)" ', _device),
+        (r"idle (?P<field>[a-z]+)(?=[ :])", _idle),
         (r"env\.(?P<name>\S+?): ", _variable),
         (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),
         (rf"Constraint (?P<number>\d{{1,6}}){_END}", _numbered("Constraints")),

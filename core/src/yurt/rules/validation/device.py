@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Final
 
 from yurt.rules.problems import nested
@@ -30,7 +31,9 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
     if device.on_failure and is_alternative:
         yield f'device "{name}" has on_failure within first_available; write it in the device block itself'
     if device.on_failure not in FAILURE_POLICIES:
-        yield f'device "{name}" has on_failure = "{device.on_failure[:64]}", which is not one of notify, move'
+        near = get_close_matches(device.on_failure[:64], FAILURE_POLICIES, n=1)
+        hint = f' (did you mean "{near[0]}"?)' if near else ""
+        yield f'device "{name}" has on_failure = "{device.on_failure[:64]}", which is not one of notify, move{hint}'
     topology = device.topology
     for key, value in (("nvlink", topology.nvlink), ("numa", topology.numa)) if topology is not None else ():
         if value not in STANCES:
