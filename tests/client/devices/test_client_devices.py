@@ -53,7 +53,7 @@ def shown(server: FakeServerPort) -> dict[str, NodeDevice]:
 
 
 def task_events(server: FakeServerPort, alloc: Allocation) -> list[str]:
-    """What the servers were told of the allocation's task."""
+    """The messages of the task's events as reported to the servers."""
     (state,) = server.last_update(alloc.id).task_states.values()
     return [event.display_message for event in state.events]
 
@@ -81,8 +81,8 @@ async def test_a_task_gets_the_variables_of_its_devices_and_cannot_change_them(
 
         assert started.request is not None
         assert (started.request.env["FPGA_IDS"], started.request.env["MINE"]) == ("f2,f0", "f2,f0")
-        await eventually(lambda: plugin.told and plugin.told[-1])
-        assert plugin.told[-1][0].ids == ("f2", "f0")
+        await eventually(lambda: plugin.reported_claims and plugin.reported_claims[-1])
+        assert plugin.reported_claims[-1][0].ids == ("f2", "f0")
 
 
 async def test_holders_are_told_until_they_have_ended_also_by_the_next_agent(
@@ -94,10 +94,10 @@ async def test_holders_are_told_until_they_have_ended_also_by_the_next_agent(
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
     plugin = FakeDevices("f0")
     async with run_client(devices={"fake": plugin}):
-        await eventually(lambda: plugin.told)
-        assert [claim.alloc_id for claim in plugin.told[0]] == [alloc.id]
+        await eventually(lambda: plugin.reported_claims)
+        assert [claim.alloc_id for claim in plugin.reported_claims[0]] == [alloc.id]
         server.put_alloc(replace(alloc, desired_status="stop"))
-        await eventually(lambda: plugin.told[-1] == ())
+        await eventually(lambda: plugin.reported_claims[-1] == ())
 
     assert plugin.claims == [], "a task that goes on is not started again"
 
@@ -161,7 +161,7 @@ async def test_a_device_that_is_not_there_fails_the_task_with_its_id(
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
 
-        assert any("acme/fpga/A1/f7 is not on this node" in event for event in task_events(server, alloc))
+        assert any("acme/fpga/A1/f7 is no longer on this node" in event for event in task_events(server, alloc))
 
 
 async def test_a_reservation_that_may_work_later_is_tried_again(

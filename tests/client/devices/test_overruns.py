@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.client.devices.overruns import GIB, amount, find_overruns, has_slices
-from yurt.client.devices.owners import LiveTask, Owners, read_process
+from yurt.client.devices.process_owners import LiveTask, ProcessOwners, read_process
 from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim, DeviceProcess, DeviceUse, Stat
 from yurt.sdk.value import UnixNano
 
@@ -95,7 +95,7 @@ TASKS = (
 
 
 def owner(proc: Path, pid: int) -> str:
-    found = Owners(TASKS, proc=proc).task_of(pid)
+    found = ProcessOwners(TASKS, proc=proc).task_of(pid)
     return found.alloc_id if found else ""
 
 
@@ -135,7 +135,7 @@ def test_a_real_child_belongs_to_the_task_that_started_it() -> None:
         assert main.stdout is not None
         child = int(main.stdout.readline())
         task = LiveTask(alloc_id="a", task_name="t", task_id="a/t/0", pid=main.pid)
-        found, stranger = Owners((task,)).task_of(child), Owners((task,)).task_of(os.getpid())
+        found, stranger = ProcessOwners((task,)).task_of(child), ProcessOwners((task,)).task_of(os.getpid())
         os.killpg(main.pid, 9)
 
     assert (found, stranger) == (task, None)

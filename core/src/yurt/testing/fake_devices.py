@@ -34,7 +34,7 @@ class FakeDevices:
         self.reasons: dict[str, str] = {}
         self.severities: dict[str, Severity] = {}
         self.claims: list[DeviceClaim] = []
-        self.told: list[tuple[DeviceClaim, ...]] = []
+        self.reported_claims: list[tuple[DeviceClaim, ...]] = []
         self.uses: dict[str, DeviceUse] = {}
         self.mounts: tuple[Mount, ...] = ()
         self.reserve_errors: list[YurtError] = []
@@ -107,7 +107,7 @@ class FakeDevices:
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Record the current claims."""
-        self.told.append(tuple(claims))
+        self.reported_claims.append(tuple(claims))
 
     async def stats(self) -> Mapping[str, DeviceUse]:
         """The usage that the test set."""

@@ -214,7 +214,7 @@ class AllocRunner:
             deployment_status=self.hooked.health_status,
             network_status=self.alloc.network_status,
             idle=self.hooked.idle_report,
-            accounting=self.context.activity.told(self.id),
+            accounting=self.context.activity.reported(self.id),
         )
         if status in CLIENT_TERMINAL:
             known = self._final.accounting if self._final is not None else self.context.activity.totals(self.id)

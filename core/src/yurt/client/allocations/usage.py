@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import EndedAlloc
 from yurt.client.devices.manager import DeviceManager
-from yurt.client.devices.usage import task_device_stats
+from yurt.client.devices.task_stats import task_device_stats
 from yurt.client.host_usage import core_mhz
 from yurt.client.node.local_node import LocalNode
 from yurt.client.tasks.task_runner import TaskRunner

@@ -1,15 +1,15 @@
-"""Keeps what the cards of each running allocation did: aggregates of a minute for a day, and sums since its start.
+"""Records the use of each running allocation's cards: one-minute aggregates for a day, and sums since its start.
 
-Every interval (`usage_history.device_interval`, 10 s unless configured) one round takes a sample of each device plugin.
+Once an interval (`usage_history.device_interval`, 10 s unless configured) each device plugin is sampled.
 Samples fall into buckets of six intervals, so a bucket is a minute; a ring keeps the last `BUCKETS_MAX` of each card
 of each allocation, in 57 KB when it is full. Buckets are numbered by the monotonic clock: a wall clock that jumps
 neither fills nor ages one.
 
-A plugin that hangs, fails or vanishes gives no sample. Then there is no bucket, and the time until its next sample is
-in no sum, unless it is shorter than `GAP` intervals: a gap is unknown time, not idle time. An agent that starts again
-begins new rings and goes on with the sums (`restore`).
+A plugin that hangs, fails or vanishes gives no sample, so there is no bucket. The time until its next sample enters the
+sums only if it is at most `GAP` intervals: a longer gap is unknown time, not idle time. A restarted agent begins new
+rings and continues the sums (`restore`).
 
-Readers (idle reclaim, reports) ask `minutes` and `totals`; both are values.
+Readers (idle reclaim, reports) call `minutes` and `totals`; both return values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from yurt.client.devices.holders import DeviceHolders, HoldingTask
 from yurt.client.devices.manager import DeviceManager
-from yurt.client.devices.owners import LiveTask
+from yurt.client.devices.process_owners import LiveTask
 from yurt.client.devices.readings import (
     MS,
     CardMinute,
@@ -31,7 +31,7 @@ from yurt.client.devices.readings import (
     with_memory,
     with_sample,
 )
-from yurt.client.devices.usage import booked_mb, own_uses
+from yurt.client.devices.task_stats import booked_mb, own_uses
 from yurt.client.sample_ring import SampleRing
 from yurt.lifecycle.task import RUNNING, STOPPING
 from yurt.runtime.env import Env
@@ -46,29 +46,29 @@ INTERVAL_MIN_S: Final = 0.1
 SAMPLES_OF_BUCKET: Final = 6
 BUCKETS_MAX: Final = 24 * 60
 GAP: Final = 3
-"""Intervals without a sample after which the time between is unknown."""
+"""The longest time between two samples, in intervals, that still counts; beyond it the use is unknown."""
 COLUMNS: Final = 11
 GROWTH: Final = 5
-TELL_MAX_S: Final = 3600.0
-"""The servers learn of sums that have grown by this part, or after this time."""
+REPORT_INTERVAL_MAX_S: Final = 3600.0
+"""Sums are reported when the time they cover has grown by 1/`GROWTH`, and at least once in this time."""
 WHOLE_PERCENT: Final = 100.0
 
 
 def interval_of(options: Mapping[str, str]) -> float:
-    """The time between samples in seconds; raises DriverError for an option that is no duration."""
+    """The time between samples in seconds; raises DriverError when the option is not a valid duration."""
     text = options.get(OPTION)
     return INTERVAL_S if text is None else max(INTERVAL_MIN_S, parse_duration(text, option=OPTION))
 
 
 class _Last(NamedTuple):
-    """The last sample of a card, and when it was taken in monotonic seconds."""
+    """The last sample of a card and its time in monotonic seconds."""
 
     at_s: float
     reading: Reading
 
 
 class _Mean:
-    """The mean of the figures that were known."""
+    """The mean of the figures that a plugin reported; None is left out."""
 
     __slots__ = ("count", "sum")
 
@@ -87,7 +87,7 @@ class _Mean:
 
 
 class _Bucket:
-    """The samples of a card in the present bucket of time."""
+    """The samples of a card in the current bucket."""
 
     def __init__(self, number: int, at: UnixNano, clock_s: float) -> None:
         self.number = number
@@ -119,7 +119,10 @@ class _Bucket:
             self.energy_j = (self.energy_j or 0.0) + energy_j
 
     def row(self, clock_begin_s: float) -> tuple[float | None, ...]:
-        """The aggregates in the order of the ring's columns; times count from `clock_begin_s`, to fit 4 bytes."""
+        """The aggregates in the order of the ring's columns.
+
+        The time is relative to `clock_begin_s`, because the ring's 4-byte floats lose seconds of an absolute one.
+        """
         busy, sm, memory, memory_mb, throttled, pcie, nvlink = (mean.value for mean in self._means)
         clock = self.clock_s - clock_begin_s
         memory_max = self.memory_max_mb
@@ -137,7 +140,7 @@ class CardHistory:
         self._bucket: _Bucket | None = None
 
     def add(self, number: int, at: UnixNano, clock_s: float, sample: tuple[Reading, float | None]) -> None:
-        """Add a sample, a reading and the energy since the one before, to the bucket with this number."""
+        """Add a sample to the bucket `number`: a reading, and the energy in joules since the previous one."""
         if self._bucket is None or self._bucket.number != number:
             self._close()
             self._bucket = _Bucket(number, at, clock_s)
@@ -148,7 +151,7 @@ class CardHistory:
             self._ring.add(self._bucket.at, *self._bucket.row(self._begin_s))
 
     def minutes(self) -> tuple[CardMinute, ...]:
-        """All buckets, oldest first; missing ones are those without a sample."""
+        """All buckets with samples, oldest first."""
         rows = [(UnixNano(at), self._ring.row(position)) for position, at in enumerate(self._ring.at)]
         if self._bucket is not None:
             rows.append((self._bucket.at, self._bucket.row(self._begin_s)))
@@ -173,12 +176,12 @@ class CardHistory:
 
 
 class AllocActivity:
-    """The cards of one allocation."""
+    """The recorded use of one allocation's cards."""
 
     def __init__(self, totals: DeviceAccounting) -> None:
         self.totals = totals
-        self.told = totals if totals.wall_ms else None
-        """The sums that the servers are told while the allocation runs."""
+        self.reported = totals if totals.wall_ms else None
+        """The sums that the client reports to the servers while the allocation runs."""
         self.cards: dict[str, CardHistory] = {}
         self.last: dict[str, _Last] = {}
 
@@ -195,7 +198,7 @@ class DeviceActivity:
         interval_s: float = INTERVAL_S,
         on_bucket: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
-        """`on_bucket` is called once a bucket with the allocations whose sums have grown, so that they are kept."""
+        """`on_bucket` is called once a bucket with the ids of allocations whose sums have grown, to save them."""
         self.interval_s = interval_s
         self._env = env
         self._devices = devices
@@ -206,58 +209,58 @@ class DeviceActivity:
 
     @property
     def bucket_s(self) -> float:
-        """The length of a bucket: a minute unless the interval is configured."""
+        """The length of a bucket in seconds: 60 unless the interval is configured."""
         return self.interval_s * SAMPLES_OF_BUCKET
 
     async def run(self) -> None:
-        """Take samples until cancelled; a client without device plugins has nothing to do."""
+        """Take samples until cancelled; return at once when the client has no device plugins."""
         while self._devices.plugins:
             await self.sample()
             await self._env.sleep(self.interval_s)
 
-    # What readers ask.
+    # Queries.
 
     def minutes(self, alloc_id: str) -> Mapping[str, tuple[CardMinute, ...]]:
         """The buckets of each card that an allocation's running tasks hold, oldest first, by device id.
 
-        Empty for one without devices, or before its first sample. A bucket that is missing had no sample.
+        Empty for an allocation without devices, or before its first sample. Buckets without a sample are missing.
         """
         found = self._allocs.get(alloc_id)
         return {} if found is None else {device: card.minutes() for device, card in found.cards.items()}
 
     def totals(self, alloc_id: str) -> DeviceAccounting | None:
-        """The sums of an allocation since its start; None when there was never a sample."""
+        """The sums of an allocation since its start; None before its first sample."""
         found = self._allocs.get(alloc_id)
         return None if found is None else found.totals
 
-    def told(self, alloc_id: str) -> DeviceAccounting | None:
-        """The sums for the reports of a running allocation: those of a moment ago, so that few reports differ."""
+    def reported(self, alloc_id: str) -> DeviceAccounting | None:
+        """The sums for the reports of a running allocation: renewed rarely, so that few reports differ."""
         found = self._allocs.get(alloc_id)
-        return None if found is None else found.told
+        return None if found is None else found.reported
 
-    def _tell(self, known: AllocActivity) -> None:
-        """Renew the sums for reports once they have grown by a fifth, at least once an hour and at most each bucket.
+    def _renew_reported(self, activity: AllocActivity) -> None:
+        """Renew the reported sums once they have grown by a fifth: at most once a bucket, at least once an hour.
 
-        So a node that is lost takes little knowledge with it, and a report is no stream: an allocation sends about
-        twenty in its first hour, then one an hour.
+        A lost node then loses little accounting, and reports stay few: about twenty in an allocation's first hour,
+        then one an hour.
         """
-        before = known.told.wall_ms if known.told is not None else 0
-        due_ms = min(max(self.bucket_s, before / MS / GROWTH), TELL_MAX_S) * MS
-        if known.totals.wall_ms - before >= due_ms:
-            known.told = known.totals
+        before = activity.reported.wall_ms if activity.reported is not None else 0
+        due_ms = min(max(self.bucket_s, before / MS / GROWTH), REPORT_INTERVAL_MAX_S) * MS
+        if activity.totals.wall_ms - before >= due_ms:
+            activity.reported = activity.totals
 
     def restore(self, alloc_id: str, totals: DeviceAccounting) -> None:
-        """Go on from the sums that an earlier run of the agent had."""
+        """Continue the sums of an earlier run of the agent."""
         self._allocs[alloc_id] = AllocActivity(totals)
 
     def forget(self, alloc_id: str) -> None:
-        """Free what is kept of an ended allocation."""
+        """Free the records of an ended allocation."""
         self._allocs.pop(alloc_id, None)
 
     # Samples.
 
     async def sample(self) -> None:
-        """One sample of every card that a running task holds."""
+        """Take one sample of every card that a running task holds."""
         running = {
             (task.alloc.id, task.name): (task, claim)
             for task, claim in tuple(self._holders.each())
@@ -272,24 +275,24 @@ class DeviceActivity:
         live = {task.alloc.id for task, _ in running.values() if task.machine.phase in (RUNNING, STOPPING)}
         for alloc_id, cards in parts.items():
             if alloc_id not in live:
-                continue  # it ended while figures were awaited, and what was kept of it is gone
-            known = self._allocs.setdefault(alloc_id, AllocActivity(DeviceAccounting()))
+                continue  # it ended while the plugins were asked, and `forget` has removed its record
+            activity = self._allocs.setdefault(alloc_id, AllocActivity(DeviceAccounting()))
             mine = {
                 card.device: (card, own_reading(readings[card.device], own.get((alloc_id, card.device))))
                 for card in cards
                 if card.device in readings
             }
-            self._add(known, mine, now_s, now)
+            self._add(activity, mine, now_s, now)
         bucket, self._bucket = self._bucket, int(now_s // self.bucket_s)
         if bucket != self._bucket and live:
             for alloc_id in live & self._allocs.keys():
-                self._tell(self._allocs[alloc_id])
+                self._renew_reported(self._allocs[alloc_id])
             self._on_bucket(live)
 
     async def _own_memory(
         self, running: Iterable[tuple[HoldingTask, DeviceClaim]], uses: Mapping[str, DeviceUse]
     ) -> dict[tuple[str, str], float]:
-        """MiB that an allocation's processes take of each card that it shares; reads /proc in a thread."""
+        """Memory in MiB that each allocation's processes use on each card it shares; reads /proc in a thread."""
         found: dict[tuple[str, str], float] = {}
         for task, claim in running:
             booked, handle = booked_mb(claim), task.handle
@@ -302,46 +305,46 @@ class DeviceActivity:
         return found
 
     def _add(
-        self, known: AllocActivity, mine: Mapping[str, tuple[CardPart, Reading]], now_s: float, now: UnixNano
+        self, activity: AllocActivity, mine: Mapping[str, tuple[CardPart, Reading]], now_s: float, now: UnixNano
     ) -> None:
         """Add the samples of one allocation's cards."""
         seconds_max = 0.0
         for device, (card, reading) in mine.items():
-            interval = self._interval(known.last.get(device), reading, now_s)
-            known.last[device] = _Last(now_s, reading)
+            interval = self._interval(activity.last.get(device), reading, now_s)
+            activity.last[device] = _Last(now_s, reading)
             if reading.is_known:
-                known.totals = with_sample(known.totals, card, reading, interval)
+                activity.totals = with_sample(activity.totals, card, reading, interval)
                 seconds_max = max(seconds_max, interval.seconds)
-            history = known.cards.setdefault(device, CardHistory(now_s))
+            history = activity.cards.setdefault(device, CardHistory(now_s))
             energy = None if interval.energy_j is None else interval.energy_j * card.energy_part
             history.add(int(now_s // self.bucket_s), now, now_s, (reading, energy))
         measured = [pair for pair in mine.values() if pair[1].is_known]
         if measured:
             used = sum(reading.memory_mb or 0.0 for _, reading in measured)
             booked = sum(booked_of(card, reading) for card, reading in measured)
-            known.totals = with_memory(known.totals, used_mb=used, booked_mb=booked, seconds=seconds_max)
+            activity.totals = with_memory(activity.totals, used_mb=used, booked_mb=booked, seconds=seconds_max)
 
     def _interval(self, last: _Last | None, reading: Reading, now_s: float) -> Interval:
-        """The time that a sample speaks of: none after a gap."""
+        """The time since the last sample; 0 s after a gap, whose use is unknown."""
         if last is None or now_s - last.at_s > GAP * self.interval_s:
             return Interval(seconds=0.0)
         return elapsed(last.reading, reading, now_s - last.at_s)
 
 
 def own_reading(reading: Reading, memory_mb: float | None) -> Reading:
-    """The reading of a card with the holder's own memory where it shares the card."""
+    """A reading with the allocation's own memory in place of the card's, where it shares the card."""
     return reading if memory_mb is None else replace(reading, memory_mb=memory_mb)
 
 
 def booked_of(card: CardPart, reading: Reading) -> int:
-    """MiB that a holder may use of a card."""
+    """Memory in MiB that an allocation may use on a card."""
     return round(reading.memory_total_mb or 0.0) if card.memory_booked_mb is None else card.memory_booked_mb
 
 
 def card_parts(
     claims: Iterable[DeviceClaim], totals_mb: Mapping[str, float] | None = None
 ) -> dict[str, list[CardPart]]:
-    """What each allocation holds of which card; `totals_mb` is the memory of each card where that is known.
+    """The parts of cards that each allocation holds; `totals_mb` is the memory of each card where that is known.
 
     A share is the larger part of the card's compute and of its memory that it booked. The parts of a card's energy
     never add up to more than the card's, also where shares booked more than there is.
@@ -372,18 +375,21 @@ def card_parts(
 
 
 class _Share(NamedTuple):
-    """What an allocation booked of a card."""
+    """The booking of one allocation on one card."""
 
     compute: int
     memory_mb: int
     is_whole: bool
 
     def plus(self, other: _Share) -> _Share:
-        """What two tasks of an allocation booked."""
+        """The sum of the bookings of two tasks of an allocation."""
         return _Share(self.compute + other.compute, self.memory_mb + other.memory_mb, self.is_whole or other.is_whole)
 
     def part(self, total_mb: float | None) -> float:
-        """The part of the card, 0 to 1; of one whose memory is unknown a share without compute counts as all."""
+        """The part of the card, 0 to 1.
+
+        A share without compute on a card of unknown memory counts as the whole card.
+        """
         if self.is_whole:
             return 1.0
         of_memory = self.memory_mb / total_mb if total_mb else 0.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from yurt.client.devices.holders import DeviceHolders
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.overruns import find_overruns, has_slices
-from yurt.client.devices.owners import LiveTask, Owners
+from yurt.client.devices.process_owners import LiveTask, ProcessOwners
 from yurt.lifecycle import events
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 
 class ClaimWatch:
-    """Compares the claims of tasks with the plugins' knowledge and with the use of the devices."""
+    """Compares the tasks' claims with the claims last reported to the plugins, and with the use of the devices."""
 
     def __init__(self, manager: DeviceManager, holders: DeviceHolders, env: Env, *, group: asyncio.TaskGroup) -> None:
         self._manager = manager
         self._holders = holders
         self._env = env
         self._group = group
-        self._told: tuple[tuple[DeviceClaim, ...], int] | None = None
+        self._reported: tuple[tuple[DeviceClaim, ...], int] | None = None
 
     async def run(self) -> None:
         """Compare every second until cancelled.
@@ -45,12 +45,12 @@ class ClaimWatch:
     async def _look(self) -> None:
         claims = tuple(claim for _, claim in self._holders.each())
         now = (claims, self._manager.reservations)
-        if now != self._told:
+        if now != self._reported:
             try:
                 await self._manager.report_claims(claims)
-                self._told = now
+                self._reported = now
             except YurtError as error:
-                log.warning("telling device plugins their holders failed, trying again: %s", error)
+                log.warning("reporting claims to device plugins failed, trying again: error=%s", error)
         if has_slices(claims):
             await self._stop_overruns(claims)
 
@@ -67,7 +67,7 @@ def overruns_of(
     claims: tuple[DeviceClaim, ...], uses: Mapping[str, DeviceUse], live: Iterable[LiveTask]
 ) -> dict[tuple[str, str], str]:
     """Descriptions of overruns by allocation and task; reads /proc."""
-    owners = Owners(live)
+    owners = ProcessOwners(live)
 
     def owner_of(pid: int) -> tuple[str, str] | None:
         task = owners.task_of(pid)

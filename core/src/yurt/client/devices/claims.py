@@ -1,4 +1,4 @@
-"""The devices of a task, and how its driver can provide them. Pure."""
+"""A task's claim on devices, and the part of a reservation that its driver can provide. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def claim_of(alloc: Allocation, task_name: str) -> DeviceClaim:
 def reachable(reservation: Reservation, driver: Driver) -> Reservation:
     """The part of a reservation that the driver can provide; raises DriverError when devices would be missing.
 
-    A task without isolation sees the machine as it is: variables tell it what is meant, and a folder of the machine is
-    there already.
+    A task without isolation sees the machine's files: environment variables name its devices, and mounts are not needed
+    as long as they keep the host's path.
     """
     able = driver.capabilities
     mounts = reservation.mounts

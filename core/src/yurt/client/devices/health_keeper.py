@@ -1,9 +1,9 @@
 """Keeps the health of this node's devices: feeds the life cycle (`lifecycle.device_health`) and makes self-tests.
 
-Records outlive the agent. A device that an earlier agent had out is out at once when the plugin offers it again, and
-returns as if the agent had not been away. Tests begin when no task has the device, one at a time for each device, and
-never before an older one of the device has come back. What marks, time and tests change is stored before it is
-published: a mark that was acknowledged is forgotten by the servers. A plugin's report is published at once.
+Records survive a restart of the agent: a device that was out of use is out of use again as soon as its plugin offers
+it, and returns as if the agent had not restarted. A self-test begins when no task holds the device; at most one runs
+for each device. Changes by marks, time and tests are stored before they are published, because the servers delete a
+mark once it is acknowledged. Changes by a plugin's report are published at once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from yurt.sdk.value import Value, replace
 from yurt.structs.node import PLACEABLE_STATES, DeviceHealth, DeviceMark, DeviceState, unhealthy_reason
 
 LOOK_S: Final = 1.0
-"""The interval at which devices that are not healthy are looked at."""
+"""The interval at which unhealthy devices are examined."""
 RECORDS_MAX: Final = 1024
-"""Stored records; those of devices that changed last are kept."""
+"""The largest number of stored records; the devices that changed last are kept."""
 SAVE_AGAIN_S: Final = 2.0
 SAVE_AGAIN_MAX_S: Final = 60.0
-"""The pauses after a failed save grow from one to the other."""
+"""The pause after a failed save doubles from `SAVE_AGAIN_S` to this."""
 NO_TEST: Final = "its plugin has no self-test"
 WORDS: Final[Mapping[DeviceState, str]] = {
     "healthy": "is healthy again",
@@ -74,7 +74,7 @@ class HealthChange(Value):
 
 
 class HealthStore(Protocol):
-    """Keeps records over the agent's end."""
+    """Stores device health across restarts of the agent."""
 
     async def device_health(self) -> Mapping[str, DeviceRecord]:
         """The records by device."""
@@ -126,27 +126,27 @@ class DeviceHealthKeeper:
         self._offered: dict[str, _Device] = {}
         self._stored: Mapping[str, DeviceRecord] = {}
         self._tests: dict[str, asyncio.Task[None]] = {}
-        """The self-tests that have not come back, by device."""
+        """The self-tests that have not returned, by device."""
         self._changes: list[HealthChange] = []
         self._is_unpublished = False
         self._save_again_s = 0.0
-        """The pause before the next save; 0 when the last one did not fail."""
+        """The pause before the next save in seconds; 0 when the last save succeeded."""
         self._save_at_s = 0.0
         self._wake = asyncio.Event()
 
     async def load(self) -> None:
-        """Read the records of the last agent."""
+        """Read the records of the agent's last run."""
         if self._plugins:
             self._stored = await self._store.device_health()
             self._records = {key: restored(record) for key, record in self._stored.items()}
 
     def of(self, key: str) -> DeviceHealth:
-        """A device's present health."""
+        """The current health of a device."""
         record = self._records.get(key)
         return record.health if record is not None else DeviceHealth()
 
     def effective(self, group: DeviceGroup) -> DeviceGroup:
-        """A group whose instances are healthy where something may be placed on them."""
+        """The group with each instance's health by its record: healthy where work may be placed on it."""
         key = key_of(group)
         reasons = [(each, unhealthy_reason(self.of(device_key(key, each.id)))) for each in group.instances]
         instances = (replace(each, is_healthy=not reason, reason=reason or each.reason) for each, reason in reasons)
@@ -155,7 +155,7 @@ class DeviceHealthKeeper:
     # Events.
 
     def report(self, plugin: str, groups: Iterable[DeviceGroup]) -> None:
-        """Take what a plugin reports of its devices; those that it does not offer any more are left alone."""
+        """Take a plugin's report; devices that it no longer offers keep their records, and their self-tests end."""
         reported = {
             device_key(key_of(group), each.id): (_Device(group=key_of(group), id=each.id, plugin=plugin), each)
             for group in groups
@@ -168,10 +168,10 @@ class DeviceHealthKeeper:
         for key, (device, each) in reported.items():
             self._offered[key] = device
             self._step(key, Reported(severity=each.reported, reason=each.reason))
-        self._tell()
+        self._report_changes()
 
     def take_marks(self, marks: Mapping[str, DeviceMark]) -> None:
-        """Take the marks of the servers; those that are known change nothing."""
+        """Take the servers' marks; one that was taken before changes nothing."""
         for key, mark in marks.items():
             if key not in self._offered:
                 continue
@@ -179,7 +179,7 @@ class DeviceHealthKeeper:
                 self._step(key, Suspected(mark=mark.key, reason=mark.reason))
             elif mark.kind == "enabled":
                 self._step(key, Enabled(mark=mark.key))
-        self._tell()
+        self._report_changes()
 
     def _step(self, key: str, event: DeviceEvent) -> None:
         before = self._records.get(key, DeviceRecord())
@@ -191,11 +191,11 @@ class DeviceHealthKeeper:
             self._cancel_test(key)
         if after.health == before.health:
             return
-        # What a report changes is published by its caller; once more is no change.
+        # The caller of `report` publishes its changes itself; publishing them once more has no effect.
         self._is_unpublished = True
-        # A step may pass through a state at once: each change of the history is told.
-        known = before.health.history[-1:]
-        new = after.health.history[_position(after.health, known[0]) :] if known else after.health.history
+        # One step may pass through several states: report every new entry of the history, not only the last.
+        last = before.health.history[-1:]
+        new = after.health.history[_position(after.health, last[0]) :] if last else after.health.history
         device = self._offered[key]
         for each in new:
             change = HealthChange(group=device.group, id=device.id, state=each.state, reason=each.reason)
@@ -206,7 +206,7 @@ class DeviceHealthKeeper:
             )
             self._changes.append(change)
 
-    def _tell(self) -> None:
+    def _report_changes(self) -> None:
         changes, self._changes = self._changes, []
         if changes:
             self._watch.report(changes)
@@ -214,7 +214,7 @@ class DeviceHealthKeeper:
     # Time and tests.
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Look after devices that are not healthy, and store changes, until cancelled."""
+        """Examine unhealthy devices and store changes, until cancelled."""
         while self._plugins:
             self._wake.clear()
             self._look(group)
@@ -235,7 +235,7 @@ class DeviceHealthKeeper:
             self._step(key, TimePassed(is_free=is_free))
             if self._records[key].is_testing and not before.is_testing:
                 self._begin_test(key, device, group)
-        self._tell()
+        self._report_changes()
 
     def _begin_test(self, key: str, device: _Device, group: asyncio.TaskGroup) -> None:
         def broke(error: Exception) -> None:
@@ -262,7 +262,7 @@ class DeviceHealthKeeper:
         self._end_test(key, Tested(problem=result.problem, detail=result.detail))
 
     async def _limit(self, key: str, test: asyncio.Task[None], ended: asyncio.Event) -> None:
-        """End a test at its time limit, in the record also where the plugin does not come back."""
+        """End a test at its time limit: the record fails even where the plugin's call never returns."""
         limit_s = self._settings.self_test_s
         if not await wait_or_sleep(self._env, ended, limit_s) and self._tests.get(key) is test:
             self._end_test(key, Tested(problem=f"it did not end within {limit_s:g} s"))
@@ -271,10 +271,10 @@ class DeviceHealthKeeper:
         """Take a result; one that comes after the test was ended changes nothing."""
         if key in self._offered:
             self._step(key, result)
-            self._tell()
+            self._report_changes()
 
     def _cancel_test(self, key: str) -> None:
-        """End the test of a device, unless it is the one that has just answered."""
+        """Cancel the test of a device, unless that test is the caller."""
         test = self._tests.get(key)
         if test is not None and test is not asyncio.current_task():
             test.cancel()
@@ -286,7 +286,7 @@ class DeviceHealthKeeper:
         return await plugin.self_test(device.id)
 
     async def _save(self) -> None:
-        """Store changed records; a failure is logged once, and what follows is stored after a pause."""
+        """Store changed records; a failure is logged once, and the next attempts wait for a growing pause."""
         changed = {key: record for key, record in self._records.items() if record.health != DeviceHealth()}
         if len(changed) > RECORDS_MAX:
             newest = sorted(changed, key=lambda key: changed[key].health.since)[-RECORDS_MAX:]
@@ -304,5 +304,5 @@ class DeviceHealthKeeper:
 
 
 def _position(health: DeviceHealth, change: object) -> int:
-    """Behind a change in a history; the start where the history has lost it."""
+    """The position after `change` in a history; 0 where the history no longer has it."""
     return next((at + 1 for at in reversed(range(len(health.history))) if health.history[at] == change), 0)

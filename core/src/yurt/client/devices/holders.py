@@ -1,4 +1,4 @@
-"""The tasks that hold devices, and their notification of health changes."""
+"""Finds the tasks that hold devices, and notifies them of changes of device health."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from yurt.client.devices.claims import claim_of
 from yurt.client.devices.health_keeper import HealthChange
-from yurt.client.devices.owners import LiveTask
+from yurt.client.devices.process_owners import LiveTask
 from yurt.client.devices.wire import GroupKey, group_name, key_of
 from yurt.client.node.node_events import NodeEvents
 from yurt.lifecycle import events
@@ -33,7 +33,7 @@ class HoldingTask(Protocol):
 
     @property
     def machine(self) -> TaskMachine:
-        """Its present state."""
+        """Its current state."""
         ...
 
     @property
@@ -57,16 +57,16 @@ class DeviceHolders:
         self._tasks = tasks
 
     def each(self) -> Iterator[tuple[HoldingTask, DeviceClaim]]:
-        """Every task that may still run and was given devices."""
+        """Every task with devices that may still run, and its claim."""
         for task in self._tasks():
             claim = claim_of(task.alloc, task.name)
             if claim.devices:
                 yield task, claim
 
     def using(self, claim: DeviceClaim) -> tuple[HoldingTask, str] | None:
-        """Another task that is being stopped, and the device of a claim that it still has; None without one.
+        """Another task that is being stopped and still holds a device of the claim, with that device; None without one.
 
-        A plan gives the devices of what it stops to what it places: for the time of a stop both have them.
+        A plan assigns the devices of the tasks it stops to those it places: during the stop both hold them.
         """
         for task, held in self.each():
             is_own = (task.alloc.id, task.name) == (claim.alloc_id, claim.task_name)
@@ -78,13 +78,13 @@ class DeviceHolders:
         return None
 
     def is_free(self, group: GroupKey, device: str) -> bool:
-        """Whether no task that may still run has a device or a share of it."""
+        """Whether no task that may still run holds the device or a share of it."""
         return not any(
             key_of(devices) == group and device in devices.ids for _, claim in self.each() for devices in claim.devices
         )
 
     def live(self) -> Iterator[LiveTask]:
-        """The running tasks, with or without devices, to look up the owner of a process."""
+        """The running tasks, with or without devices, among which the owner of a process is looked up."""
         for task in self._tasks():
             if task.handle is not None and task.machine.phase == RUNNING:
                 yield LiveTask(
@@ -93,16 +93,16 @@ class DeviceHolders:
 
 
 class HealthNotices:
-    """Tells the servers and the holders of a device of each change of its state, and the servers of silent plugins."""
+    """Emits events for changes of device health, on the node and on each holder, and for plugins without devices."""
 
     def __init__(self, holders: DeviceHolders, node_events: NodeEvents) -> None:
         self._holders = holders
         self._node_events = node_events
 
     def report(self, changes: Sequence[HealthChange]) -> None:
-        """Send an event of the node, and one of the task to each holder.
+        """Emit node events for the changes, and a task event on each holder of a changed device.
 
-        Devices of a group that change alike are one event of the node, which keeps its last ten only.
+        Devices of a group with the same change share one node event, because a node keeps its last ten events only.
         """
         alike: dict[tuple[GroupKey, str, str], list[HealthChange]] = {}
         for change in changes:
@@ -117,16 +117,16 @@ class HealthNotices:
                     task.note(events.device(change.text))
 
     def is_free(self, group: GroupKey, device: str) -> bool:
-        """Whether no task that may still run has a device or a share of it."""
+        """Whether no task that may still run holds the device or a share of it."""
         return self._holders.is_free(group, device)
 
     def report_plugin(self, name: str, reason: str) -> None:
-        """Send an event of the node about a plugin whose devices cannot be used."""
+        """Emit a node event about a plugin whose devices cannot be used."""
         self._node_events.emit("Device", f"Device plugin {name}: {reason}", plugin=name)
 
 
 def _common(one: DeviceClaim, other: DeviceClaim) -> str:
-    """A device of both claims of which at least one has the whole; "" without one."""
+    """A device in both claims that at least one of them holds as a whole; "" without one."""
     for mine in one.devices:
         for theirs in other.devices:
             is_whole = WHOLE in (mine.share, theirs.share)

@@ -1,9 +1,9 @@
 """Judges whether an allocation uses its devices. Pure.
 
-A card is idle as long as each sample shows that it is busy for less than the policy's percentage, moves at most
-`TRAFFIC_MAX` bytes a second, and that its memory in use stays within 1 % of what it was when that began. Missing
-figures are no idleness: a sample without them, or a gap between samples, begins the count anew, and so does a start of
-the tasks. All times are those of the monotonic clock, so a wall clock that jumps makes nothing idle.
+A card is idle as long as each sample shows that it is busy for less than the policy's percentage, that it moves at most
+`TRAFFIC_MAX` bytes a second, and that its memory in use stays within 1 % of the amount at the begin of the idle time.
+Missing figures do not count as idle: a sample without them restarts the count, and so do a gap between samples and a
+start of the tasks. All times are of the monotonic clock, so that a jump of the wall clock makes nothing idle.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIB_OF_GIB: Final = 1024
 
 
 class CardSample(NamedTuple):
-    """What a card does: percent of its time, MiB in use, bytes a second; None where nobody knows."""
+    """A card's load: percent of its time, MiB in use, bytes a second; None where the plugin does not say."""
 
     busy: float
     memory_mib: float | None = None
@@ -33,7 +33,7 @@ class CardSample(NamedTuple):
 
 
 class CardIdleness(NamedTuple):
-    """Since when a card has been idle, and what of its memory was in use then."""
+    """The begin of a card's idle time in monotonic seconds, and its memory in use then."""
 
     since_s: float
     memory_mib: float | None
@@ -43,27 +43,28 @@ class Idleness(NamedTuple):
     """An allocation's cards over time."""
 
     starts: tuple[int, ...]
-    """When its tasks were started: with other starts the count begins anew."""
+    """The start times of its tasks; other start times restart the count."""
     began_s: float
-    """When it was first seen with these."""
+    """The time of the first sample with these start times."""
     last_s: float
+    """The time of the last sample."""
     cards: Mapping[str, CardIdleness]
     """Idle cards."""
     reached: Duration = Duration(0)
-    """The longest time of the policy for which it has been idle; 0: none yet, or it is in use."""
+    """The longest time of the policy for which it has been idle; 0 when none is reached or it is in use."""
     text: str = ""
-    """What was measured when that was reached."""
+    """The measurements when `reached` was reached."""
 
 
 def sample_of(use: DeviceUse) -> CardSample | None:
-    """The figures of a plugin; None when it says nothing of how busy the card is."""
+    """A plugin's figures as a sample; None when they do not tell how busy the card is."""
     reading = reading_of(use)
     busy = reading.active_percent
     return None if busy is None else CardSample(busy, reading.memory_mb, reading.traffic)
 
 
 def advance(
-    known: Idleness | None,
+    last: Idleness | None,
     starts: tuple[int, ...],
     samples: Mapping[str, CardSample | None],
     *,
@@ -71,21 +72,24 @@ def advance(
     now_s: float,
     gap_s: float,
 ) -> Idleness:
-    """The idleness after samples of all cards of an allocation; `gap_s` is the longest time between two of them."""
-    if known is None or known.starts != starts:
-        known = Idleness(starts, now_s, now_s, {})
-    is_judged = bool(starts and samples) and now_s - known.began_s >= policy.first / NANOSECONDS
-    before = known.cards if now_s - known.last_s <= gap_s else {}
+    """The idleness after samples of all cards of an allocation.
+
+    After more than `gap_s` seconds without a sample the count restarts.
+    """
+    if last is None or last.starts != starts:
+        last = Idleness(starts, now_s, now_s, {})
+    is_judged = bool(starts and samples) and now_s - last.began_s >= policy.first / NANOSECONDS
+    before = last.cards if now_s - last.last_s <= gap_s else {}
     cards = {
         device: idle
         for device, sample in samples.items()
         if is_judged and (idle := _after(before.get(device), sample, policy, now_s)) is not None
     }
     reached = _reached(policy, _idle_s(cards, samples, policy, now_s))
-    if reached == known.reached:
-        return known._replace(last_s=now_s, cards=cards)
+    if reached == last.reached:
+        return last._replace(last_s=now_s, cards=cards)
     text = description(cards, samples) if reached else ""
-    return known._replace(last_s=now_s, cards=cards, reached=reached, text=text)
+    return last._replace(last_s=now_s, cards=cards, reached=reached, text=text)
 
 
 def _after(
@@ -107,7 +111,7 @@ def _has_changed(before: float | None, after: float | None) -> bool:
 def _idle_s(
     cards: Mapping[str, CardIdleness], samples: Mapping[str, CardSample | None], policy: IdlePolicy, now_s: float
 ) -> float:
-    """How long all cards have been idle, or the one that has been idle longest, where `any` counts."""
+    """The seconds for which all cards have been idle; with the policy `any`, those of the card idle longest."""
     since = [card.since_s for card in cards.values()]
     if not since or (policy.gpus != ANY and len(since) < len(samples)):
         return 0.0
@@ -115,7 +119,7 @@ def _idle_s(
 
 
 def times_of(policy: IdlePolicy) -> list[Duration]:
-    """The idle times at which the servers are told, ascending."""
+    """The idle times at which the client reports to the servers, ascending."""
     longer = policy.interactive.window if policy.interactive is not None else Duration(0)
     return sorted({*policy.warn, policy.window, *([longer] if longer > 0 else [])})
 
@@ -125,9 +129,9 @@ def _reached(policy: IdlePolicy, idle_s: float) -> Duration:
 
 
 def description(cards: Mapping[str, CardIdleness], samples: Mapping[str, CardSample | None]) -> str:
-    """What was measured: `busy 0 % on 8 of 8 devices, memory 41.0 GiB unchanged`."""
+    """The measurements as text: `busy 0 % on 8 of 8 devices, memory 41.0 GiB unchanged`."""
     found = [sample for device, sample in samples.items() if sample is not None and device in cards]
     busy = max((sample.busy for sample in found), default=0.0)
     text = f"busy {busy:.0f} % on {len(found)} of {len(samples)} devices"
-    known = [sample.memory_mib for sample in found if sample.memory_mib is not None]
-    return f"{text}, memory {sum(known) / MIB_OF_GIB:.1f} GiB unchanged" if known else text
+    memory = [sample.memory_mib for sample in found if sample.memory_mib is not None]
+    return f"{text}, memory {sum(memory) / MIB_OF_GIB:.1f} GiB unchanged" if memory else text

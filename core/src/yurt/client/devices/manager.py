@@ -1,9 +1,9 @@
 """Follows the device plugins of this client and reserves devices for tasks.
 
-The manager follows every plugin apart: one that fails leaves its devices as they were, degraded, and is asked again.
-Which instances a task gets is the servers' choice; here it is only checked that they are still there and well. An
-unhealthy device is given to no further start: the task fails with the reason, and its group's policy moves it. What
-the plugins report becomes each device's state in `health_keeper`.
+Each plugin is followed by a task of its own: when it fails, its devices become degraded, and it is followed again after
+a pause. The scheduler chooses the instances of a task; the manager only checks that they still exist and are healthy. A
+task whose device is unhealthy fails with the reason, and the policy of its group moves it to another node.
+`health_keeper` derives each device's state from the plugins' reports.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from yurt.structs.node import Node, unhealthy_reason
 from yurt.structs.rpc import DeviceGroupStats
 
 FIRST_FINGERPRINT_S = 10.0
-"""How long a start waits for the first answers of plugins: a GPU driver may take seconds to initialize."""
+"""How long the start of a client waits for the plugins' first answers: a GPU driver may take seconds to initialize."""
 ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
 RETRY_MAX_S = 600.0
-"""A plugin that fails is followed again after pauses that grow from `RETRY_S` to this."""
+"""The pause before a failed plugin is followed again doubles from `RETRY_S` to this."""
 STATS_AGE_MAX_S = 1.0
 STATS_WAIT_S = 5.0
 ATTRIBUTE = "device."
@@ -57,14 +57,14 @@ T = TypeVar("T")
 
 
 class _Uses(NamedTuple):
-    """The last usage figures, and their time in monotonic seconds."""
+    """The last usage figures of a plugin and their time in monotonic seconds."""
 
     at_s: float
     by_id: Mapping[str, DeviceUse]
 
 
 class DeviceManager:
-    """The devices of one client; `on_plugin` is called with a plugin and why it offers no devices, once it changes."""
+    """The devices of one client; `on_plugin` is called with a plugin and the problem to fix, when that changes."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class DeviceManager:
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
         self._followed: dict[str, tuple[float, float]] = {}
-        """For each plugin when it was followed last (monotonic seconds), and the pause before that."""
+        """For each plugin the time of its last start in monotonic seconds, and the pause in seconds before it."""
         self._first = {name: asyncio.Event() for name in plugins}
         self._uses: dict[str, _Uses] = {}
         self._measurements: dict[str, asyncio.Task[None]] = {}
@@ -113,9 +113,9 @@ class DeviceManager:
             self._take(name, found)
 
     def _broke(self, name: str, error: Exception) -> None:
-        """Handle a failed plugin: its devices are degraded, and it is followed again after a pause."""
+        """Mark the devices of a failed plugin degraded, and follow it again after a pause."""
         reason = f"the device plugin {name} failed: {type(error).__name__}: {error}"
-        known = self._found.get(name, DeviceFingerprint())
+        last = self._found.get(name, DeviceFingerprint())
         groups = tuple(
             replace(
                 group,
@@ -123,22 +123,22 @@ class DeviceManager:
                     replace(each, is_healthy=False, severity="degraded", reason=reason) for each in group.instances
                 ),
             )
-            for group in known.groups
+            for group in last.groups
         )
-        self._take(name, replace(known, groups=groups, description=reason, fix="its traceback is in the agent's log"))
+        self._take(name, replace(last, groups=groups, description=reason, fix="its traceback is in the agent's log"))
         begun_s, pause_s = self._followed.get(name, (0.0, 0.0))
         has_lasted = self._env.monotonic() - begun_s > RETRY_MAX_S
         self._begin_following(name, RETRY_S if has_lasted else min(max(RETRY_S, 2 * pause_s), RETRY_MAX_S))
 
     def _take(self, name: str, found: DeviceFingerprint) -> None:
-        known = self._found.get(name, DeviceFingerprint())
-        if not found.groups and found.description != known.description:
+        last = self._found.get(name, DeviceFingerprint())
+        if not found.groups and found.description != last.description:
             log.warning("device plugin offers no devices: plugin=%s reason=%s", name, summary(found)[1])
         self._found[name] = owned = replace(found, groups=tuple(self._own(name, found.groups)))
         self._first[name].set()
         self.health.report(name, owned.groups)
         self._node.change(self.applied)
-        if found.fix and (found.description, found.fix) != (known.description, known.fix):
+        if found.fix and (found.description, found.fix) != (last.description, last.fix):
             self._on_plugin(name, f"{found.description}; {found.fix}")
 
     def _own(self, name: str, groups: Iterable[DeviceGroup]) -> Iterable[DeviceGroup]:
@@ -152,11 +152,11 @@ class DeviceManager:
                 log.warning(text, name, group_name(key_of(group)), owner)
 
     def _health(self, name: str) -> dict[tuple[GroupKey, str], str]:
-        """The reason why each device is unhealthy; "" for a healthy one."""
-        known = self._found.get(name, DeviceFingerprint())
+        """The reason why each device of a plugin is unhealthy; "" for a healthy device."""
+        found = self._found.get(name, DeviceFingerprint())
         return {
             (key, each.id): unhealthy_reason(self.health.of(device_key(key, each.id)))
-            for group in known.groups
+            for group in found.groups
             for key in (key_of(group),)
             for each in group.instances
         }
@@ -183,7 +183,7 @@ class DeviceManager:
         return replace(node, attributes=attributes, node_resources=replace(node.node_resources, devices=devices))
 
     def lines(self) -> dict[str, tuple[bool, str]]:
-        """For each plugin whether it offers devices, and a summary or the reason."""
+        """For each plugin, whether it offers devices, and a summary of them or the reason why not."""
         return {name: summary(self._effective(found)) for name, found in sorted(self._found.items())}
 
     def _effective(self, found: DeviceFingerprint) -> DeviceFingerprint:
@@ -215,7 +215,7 @@ class DeviceManager:
             reason = health.get((key, device))
             if reason is None:
                 raise DriverError(
-                    f"device {group_name(key)}/{device} is not on this node any more; the servers place the task anew "
+                    f"device {group_name(key)}/{device} is no longer on this node; the servers place the task again "
                     "when the job allows it (reschedule), or plan the job again"
                 )
             if reason:
@@ -230,7 +230,7 @@ class DeviceManager:
             raise RecoverableError(f"device plugin {name} did not answer within {ANSWER_LIMIT_S:g} s") from None
 
     async def report_claims(self, claims: Iterable[DeviceClaim]) -> None:
-        """Tell every plugin the claims on its devices and on devices that no plugin offers at present."""
+        """Report to every plugin the claims on its devices and on devices that no plugin offers now."""
         reported = tuple(claims)
         for name, plugin in self.plugins.items():
             mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in reported)
@@ -253,9 +253,9 @@ class DeviceManager:
     # Usage.
 
     async def uses(self) -> Mapping[str, DeviceUse]:
-        """Usage by device, at most a second old; plugins without usage figures are omitted.
+        """Usage by device id, at most 1 s old; plugins without usage figures are omitted.
 
-        All plugins are asked at once. One that hangs holds its callers up once, for `STATS_WAIT_S`; its figures are
+        All plugins are asked at once. A plugin that hangs delays the callers once, by `STATS_WAIT_S`; its figures are
         missing until it answers.
         """
         async with self._measuring:
@@ -265,7 +265,7 @@ class DeviceManager:
         return self.last_uses
 
     def _is_due(self, name: str) -> bool:
-        """Whether a plugin's figures are old; one that has not answered yet is not asked again meanwhile."""
+        """Whether to ask a plugin: its figures are old, and no earlier request to it is unanswered."""
         running, last = self._measurements.get(name), self._uses.get(name)
         if running is not None and not running.done():
             return False
@@ -279,7 +279,7 @@ class DeviceManager:
 
     @property
     def last_uses(self) -> Mapping[str, DeviceUse]:
-        """The last result of `uses`."""
+        """The last usage figures of all plugins by device id, of any age."""
         return {device: use for uses in self._uses.values() for device, use in uses.by_id.items()}
 
     async def _measure(self, name: str, plugin: DevicePlugin) -> None:
@@ -315,20 +315,20 @@ def plugin_attributes(name: str, found: DeviceFingerprint) -> dict[str, str]:
 
 
 def summary(found: DeviceFingerprint) -> tuple[bool, str]:
-    """Whether a plugin offers devices, and a summary or the reason."""
+    """Whether a plugin offers devices, and a summary of them or the reason why not."""
     counts = [(group, sum(each.is_healthy for each in group.instances)) for group in found.groups]
     if not counts:
         text = found.description or "it found no device"
         return False, f"{text}; {found.fix}" if found.fix else text
     words = []
     for group, healthy in counts:
-        ill = len(group.instances) - healthy
-        words.append(f"{len(group.instances)} x {group.name}" + (f" ({ill} unhealthy)" if ill else ""))
+        unhealthy = len(group.instances) - healthy
+        words.append(f"{len(group.instances)} x {group.name}" + (f" ({unhealthy} unhealthy)" if unhealthy else ""))
     return True, ", ".join(words) + (f"; {found.description}" if found.description else "")
 
 
 def merged(parts: list[Reservation]) -> Reservation:
-    """Merge reservations of several plugins; a kind of access stays only when every plugin with devices offers it."""
+    """Merge reservations of several plugins; a way of access remains only when every plugin with devices offers it."""
     by_engine = [part for part in parts if part.cdi_devices or part.engine_devices or part.nodes]
 
     def common(of: Callable[[Reservation], tuple[T, ...]]) -> tuple[T, ...]:

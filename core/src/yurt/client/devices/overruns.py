@@ -1,8 +1,8 @@
 """Finds tasks that use more of a shared device than they booked. Pure.
 
-Only bookings in the mode `slice` are judged here: nothing in the hardware keeps them within their share, so that a task
-that takes more takes it from its neighbours. Memory counts by process as the device's driver reports it; processes
-that belong to no task are nobody's overrun.
+Only shares of the mode `slice` are checked: no hardware enforces them, so that a task that uses more takes it from its
+neighbours. Memory is counted by process as the device's driver reports it; processes that belong to no task are left
+out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from yurt.sdk.value import Value
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 OwnerOf = Callable[[int], tuple[str, str] | None]
-"""The allocation and the task that a process belongs to."""
+"""Returns the allocation id and the task name that own a process, or None."""
 
 
 class Overrun(Value):
@@ -45,7 +45,7 @@ def amount(size: int) -> str:
 
 
 def has_slices(claims: Iterable[DeviceClaim]) -> bool:
-    """Whether a claim has a share that must be enforced."""
+    """Whether one of the claims has a share that only this check enforces."""
     return any(devices.share == SLICE and devices.memory_mb for claim in claims for devices in claim.devices)
 
 
@@ -71,7 +71,7 @@ def find_overruns(claims: Iterable[DeviceClaim], uses: Mapping[str, DeviceUse], 
 
 
 def booked_bytes(claimed: Iterable[ClaimedDevices]) -> dict[str, tuple[int, str]]:
-    """Bytes that a task booked of each shared device, and the name of the device's group."""
+    """Memory in bytes that a task booked of each shared device, with the name of the device's group."""
     found: dict[str, tuple[int, str]] = {}
     for devices in claimed:
         if devices.share == SLICE and devices.memory_mb:

@@ -1,8 +1,8 @@
-"""Reads what device plugins report into figures, and figures into minutes and sums. Pure.
+"""Converts device plugins' usage reports to readings, and adds readings to sums. Pure.
 
-A card is *active* by the largest of what its plugin says of multiprocessors and memory; "GPU utilization", which one
-thread in a loop drives to 100, counts only where the plugin knows nothing better. What a plugin does not report is
-None and stays None: an unknown figure makes nobody idle and no sum smaller.
+A card's *active* percentage is the larger one of the utilization of multiprocessors and of memory. "GPU utilization",
+which one thread in a loop drives to 100 %, counts only where the plugin does not report multiprocessors. A figure that
+is not reported is None and stays None: it makes no card idle and no sum smaller.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from yurt.sdk.value import UnixNano, Value, replace
 from yurt.structs.accounting.devices import DeviceAccounting
 
 IDLE_BELOW_PERCENT: Final = 2.0
-"""A sample below is idle, if there is no traffic either."""
+"""A sample below this active percentage is idle when there is no traffic either."""
 TRAFFIC_FLOOR: Final = 1_000_000.0
-"""Bytes a second between a card and anything else below which it counts as silent."""
+"""Traffic of a card in bytes a second below which it counts as none."""
 MIB: Final = 1024 * 1024
 SIZES: Final = {"MiB": 1.0, "GiB": 1024.0, "MB": 1e6 / MIB, "GB": 1e9 / MIB, "bytes": 1 / MIB, "B": 1 / MIB}
 ENERGIES: Final = {"J": 1.0, "mJ": 0.001, "kJ": 1000.0, "Wh": 3600.0, "kWh": 3_600_000.0}
 REASONS_MAX: Final = 16
-"""Throttle reasons of which sums are kept."""
+"""The largest number of throttle reasons with a sum of their own; others count as `OTHER_REASON`."""
 OTHER_REASON: Final = "other"
 MS: Final = 1000
 
 
 class Reading(Value):
-    """What a card does at a time; None where its plugin does not say."""
+    """A card's figures at one time; None where its plugin does not report one."""
 
     busy_percent: float | None = None
     sm_percent: float | None = None
@@ -47,55 +47,55 @@ class Reading(Value):
     memory_mb: float | None = None
     memory_total_mb: float | None = None
     energy_j: float | None = None
-    """A counter."""
+    """A counter that only grows until the card is reset."""
     power_w: float | None = None
     throttling: tuple[str, ...] | None = None
     pcie: float | None = None
-    """Bytes a second, as `nvlink`."""
+    """Bytes a second, like `nvlink`."""
     nvlink: float | None = None
 
     @property
     def active_percent(self) -> float | None:
-        """How much of the card works, in percent."""
+        """The active part of the card in percent; None when unknown."""
         return active_percent(self.sm_percent, self.busy_percent, self.memory_percent)
 
     @property
     def traffic(self) -> float | None:
-        """Bytes a second between the card and anything else."""
+        """Bytes a second over PCIe and NVLink; None when unknown."""
         return traffic(self.pcie, self.nvlink)
 
     @property
     def is_known(self) -> bool:
-        """Whether a plugin measures what the card does: of others nothing is accounted for."""
+        """Whether the plugin measures the card's load or energy; cards without either are not accounted."""
         return self.active_percent is not None or self.energy_j is not None or self.power_w is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether the card neither computes nor moves data; False when that is not known."""
+        """Whether the card neither computes nor moves data; False when unknown."""
         active = self.active_percent
         return active is not None and active < IDLE_BELOW_PERCENT and (self.traffic or 0.0) < TRAFFIC_FLOOR
 
 
 class CardPart(Value):
-    """A card that an allocation holds, or its part of one: 0 to 1 of the card's time, and of its energy."""
+    """An allocation's part of a card: 0 to 1 of the card's time and of its energy."""
 
     device: str
     part: float = 1.0
     energy_part: float = 1.0
     memory_booked_mb: int | None = None
-    """Of a share; None for a whole card, which may be used up."""
+    """Memory in MiB of a share; None for a whole card, of which all memory may be used."""
 
 
 class CardMinute(Value):
-    """A card over one bucket of time, by default a minute: means, and None where nothing was reported.
+    """Means of a card over one bucket, by default a minute; None where nothing was reported.
 
     On a shared card `memory_mb` is the allocation's own; the other figures are the card's.
     """
 
     at: UnixNano
-    """Begin by the wall clock, to be shown. Compare `clock_s`: the wall clock may jump."""
+    """The begin by the wall clock, for display only: it may jump. Compare `clock_s`."""
     clock_s: float
-    """Begin by the monotonic clock of this run of the agent."""
+    """The begin by the monotonic clock of this run of the agent."""
     samples: int
     busy_percent: float | None = None
     sm_percent: float | None = None
@@ -103,38 +103,38 @@ class CardMinute(Value):
     memory_mb: float | None = None
     memory_max_mb: float | None = None
     energy_j: float | None = None
-    """Of the whole bucket; of a shared card the allocation's part."""
+    """The sum over the bucket; of a shared card the allocation's part."""
     throttled: float | None = None
     """The share of samples with a reduced clock, 0 to 1."""
     pcie: float | None = None
-    """Bytes a second, as `nvlink`."""
+    """Bytes a second, like `nvlink`."""
     nvlink: float | None = None
 
     @property
     def active_percent(self) -> float | None:
-        """How much of the card worked, in percent; None when nobody knows."""
+        """The active part of the card in percent; None when unknown."""
         return active_percent(self.sm_percent, self.busy_percent, self.memory_percent)
 
     @property
     def traffic(self) -> float | None:
-        """Bytes a second between the card and anything else; None when nobody knows."""
+        """Bytes a second over PCIe and NVLink; None when unknown."""
         return traffic(self.pcie, self.nvlink)
 
 
 def traffic(pcie: float | None, nvlink: float | None) -> float | None:
     """The sum of the known figures; None when none is known."""
-    known = [each for each in (pcie, nvlink) if each is not None]
-    return sum(known) if known else None
+    reported = [each for each in (pcie, nvlink) if each is not None]
+    return sum(reported) if reported else None
 
 
 def active_percent(sm: float | None, busy: float | None, memory: float | None) -> float | None:
     """The largest of the known figures; `busy` only where `sm` is unknown."""
-    known = [each for each in (busy if sm is None else sm, memory) if each is not None]
-    return max(known, default=None)
+    reported = [each for each in (busy if sm is None else sm, memory) if each is not None]
+    return max(reported, default=None)
 
 
 def reading_of(use: DeviceUse) -> Reading:
-    """The figures of a plugin; those with foreign units, of a wrong type or that are no numbers are unknown."""
+    """The figures of a plugin; a figure with an unknown unit or a wrong type, or that is not a number, is None."""
     stats = use.stats
     throttling = stats.get(THROTTLING)
     energy = stats.get(ENERGY)
@@ -153,7 +153,7 @@ def reading_of(use: DeviceUse) -> Reading:
 
 
 def _number(stat: Stat | None, scale: float | None) -> float | None:
-    """A non-negative number, scaled; a plugin's nonsense (negative, infinite, not a number) is unknown."""
+    """A non-negative number, scaled; a negative, infinite or NaN value is None."""
     if stat is None or scale is None or isinstance(stat.value, bool | str):
         return None
     value = float(stat.value) * scale
@@ -176,14 +176,14 @@ def _words(stat: Stat | None) -> tuple[str, ...] | None:
 
 
 class Interval(Value):
-    """The time that a sample speaks of, up to it, and the energy of the card in it."""
+    """The time before a sample that it stands for, and the card's energy in joules in that time."""
 
     seconds: float
     energy_j: float | None = None
 
 
 def elapsed(before: Reading, now: Reading, seconds: float) -> Interval:
-    """The interval between two samples of a card; a counter that fell, as after a reset, says nothing."""
+    """The interval between two samples of a card; the energy is unknown when its counter fell, as after a reset."""
     energy: float | None = None
     if before.energy_j is not None and now.energy_j is not None:
         spent = now.energy_j - before.energy_j
@@ -221,7 +221,7 @@ def _with_reasons(total: DeviceAccounting, reasons: Iterable[str], spent: int) -
 
 
 def with_memory(total: DeviceAccounting, *, used_mb: float, booked_mb: int, seconds: float) -> DeviceAccounting:
-    """The sums with a further time, and the memory in use on all of an allocation's cards in it."""
+    """The sums with `seconds` more, in which the allocation used `used_mb` on all its cards together."""
     spent = round(seconds * MS)
     return replace(
         total,

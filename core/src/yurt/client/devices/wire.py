@@ -1,4 +1,4 @@
-"""Converts devices to the forms of the API: of a node, an allocation, usage. Pure."""
+"""Converts devices to the API's forms for nodes, allocations and usage. Pure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValu
 MIB = 1024 * 1024
 PROCESSES = "Memory by process"
 GroupKey = tuple[str, str, str]
-"""Vendor, type and name."""
+"""The vendor, type and name of a device group."""
 
 
 def key_of(group: DeviceGroup | NodeDeviceResource | AllocatedDeviceResource | ClaimedDevices) -> GroupKey:
-    """The key of a device group: vendor, type and name."""
+    """The key of a device group."""
     return (group.vendor, group.type, group.name)
 
 
 def group_name(key: GroupKey) -> str:
-    """ "nvidia/gpu/NVIDIA H100"."""
+    """The name of a group in messages: `nvidia/gpu/NVIDIA H100`."""
     return "/".join(key)
 
 
@@ -108,7 +108,7 @@ def claimed(device: AllocatedDeviceResource) -> ClaimedDevices:
 def group_stats(
     group: DeviceGroup, uses: Mapping[str, DeviceUse], only: Iterable[str] | None = None
 ) -> DeviceGroupStats | None:
-    """Use of a group's instances, of those in `only` when it is given; None when there is none."""
+    """Usage of a group's instances, or of those in `only`; None when none of them has figures."""
     requested = {each.id for each in group.instances} & (uses.keys() if only is None else set(only) & uses.keys())
     if not requested:
         return None
@@ -117,7 +117,7 @@ def group_stats(
 
 
 def device_stats(use: DeviceUse) -> DeviceStats:
-    """Use of one instance."""
+    """Usage of one instance."""
     figures = {name: stat_value(stat) for name, stat in use.stats.items()}
     by_pid = {
         str(each.pid): StatValue(int_numerator_val=each.memory_bytes // MIB, unit="MiB", desc="Memory of the process")
@@ -130,7 +130,7 @@ def device_stats(use: DeviceUse) -> DeviceStats:
 
 
 def stat_value(stat: Stat) -> StatValue:
-    """One usage figure; a share of a total has both values, in the type of the total."""
+    """One usage figure; a part of a total has both values, in the type of the total."""
     value, whole, unit, description = stat.value, stat.of, stat.unit, stat.description
     match value:
         case bool():

@@ -1,4 +1,4 @@
-"""Devices of a task: the hook that asks plugins for what the task needs to see them."""
+"""The devices hook: reserves a task's devices and adds them to its run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMA_REQUIRE = "require"
 
 
 class DevicesHook(TaskHookOf[ClientTask]):
-    """Reserves what the servers have given to the task."""
+    """Reserves the devices that the scheduler assigned to a task."""
 
     name = "devices"
 
@@ -30,7 +30,7 @@ class DevicesHook(TaskHookOf[ClientTask]):
         self._env = env
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Add the task's device variables, nodes and mounts, once no other task uses the devices."""
+        """Return the task's device variables, nodes and mounts, once no other task uses the devices."""
         claim = claim_of(task.spec.alloc, task.name)
         if not claim.devices:
             return None
@@ -55,25 +55,25 @@ class DevicesHook(TaskHookOf[ClientTask]):
         )
 
     async def _wait_free(self, task: ClientTask, claim: DeviceClaim) -> None:
-        """Wait until tasks that are being stopped have let go of the devices; raises SetupProblem.
+        """Wait until tasks that are being stopped release the devices; raises SetupProblem after `HOLDER_LIMIT_S`.
 
-        The servers count what they stop as free at once, and the memory of a device is not: a task that started
-        beside the old one would fail.
+        The servers count the devices of a stopped task as free at once, but their memory is in use until it has ended:
+        a task that started before that would fail.
         """
-        limit, is_told = self._env.monotonic() + HOLDER_LIMIT_S, False
+        limit, is_noted = self._env.monotonic() + HOLDER_LIMIT_S, False
         while (found := self._holders.using(claim)) and not task.killed.is_set():
             other, device = found
             where = f"task {other.name} of allocation {other.alloc.id[:8]}"
             if self._env.monotonic() >= limit:
                 failure = events.setup_failure(f"device {device} is still used by {where} after {HOLDER_LIMIT_S:g} s")
                 raise SetupProblem(failure, is_recoverable=True)
-            if not is_told:
+            if not is_noted:
                 task.note(events.device(f"Waiting for device {device}: {where} has not ended yet"))
-                is_told = True
+                is_noted = True
             await wait_or_sleep(self._env, task.killed, HOLDER_LOOK_S)
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """Add the same again, for queries of the run's environment."""
+        """Return the same additions again, for queries of the run's environment."""
         claim = claim_of(task.spec.alloc, task.name)
         if not task.is_env_asked_for or not claim.devices:
             return None
@@ -87,6 +87,6 @@ class DevicesHook(TaskHookOf[ClientTask]):
 
 
 def is_bound(task: Task) -> bool:
-    """Whether the task's memory must be near its devices."""
+    """Whether the task's memory must be on the NUMA nodes of its devices."""
     numa = task.resources.numa
     return numa is not None and numa.affinity == NUMA_REQUIRE

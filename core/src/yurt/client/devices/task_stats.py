@@ -1,7 +1,7 @@
-"""Measures the devices of one task, in the form of the API.
+"""Measures the use of one task's devices, in the form of the API.
 
-Of a whole device all figures are the task's. Of a shared one memory is what the task's own processes take, of what it
-booked, and only these are named; other figures (power, utilisation) are the card's, because nobody can part them.
+All figures of a whole device are the task's. Of a shared device, memory and processes are the task's own, relative to
+the memory that it booked; other figures (power, utilization) are the whole card's, because they cannot be divided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from yurt.client.devices.claims import claim_of
 from yurt.client.devices.holders import HoldingTask
 from yurt.client.devices.manager import DeviceManager
-from yurt.client.devices.owners import LiveTask, Owners
+from yurt.client.devices.process_owners import LiveTask, ProcessOwners
 from yurt.client.devices.wire import group_stats
 from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse, Stat
 from yurt.sdk.value import replace
@@ -39,7 +39,7 @@ async def task_device_stats(manager: DeviceManager, runner: HoldingTask) -> tupl
 
 
 def booked_mb(claim: DeviceClaim) -> dict[str, int]:
-    """MiB that a task booked of each card that it shares."""
+    """Memory in MiB that a task booked of each card that it shares."""
     found: dict[str, int] = {}
     for devices in claim.devices:
         for device in devices.ids if devices.share not in (WHOLE, MIG) else ():
@@ -48,8 +48,8 @@ def booked_mb(claim: DeviceClaim) -> dict[str, int]:
 
 
 def own_uses(task: LiveTask, booked: Mapping[str, int], uses: Mapping[str, DeviceUse]) -> dict[str, DeviceUse]:
-    """Usage of shared devices by one task; reads /proc."""
-    owners = Owners((task,))
+    """Usage of the `booked` shared devices by one task; reads /proc."""
+    owners = ProcessOwners((task,))
     found = {}
     for device, booked_of in booked.items():
         use = uses.get(device)

@@ -1,8 +1,8 @@
 """Finds the task that a process of this machine belongs to.
 
-Four signs, the surest first: a cgroup that bears the task's id; the same cgroup as the task's main process (a container
-has one of its own); the main process' session; its descendants. A process that none of them gives to a task belongs to
-nobody: it is never guessed at, because what is found out here may end a task.
+Four criteria, the most certain first: a cgroup named by the task's id; the cgroup of the task's main process (a
+container has one of its own); the main process' session; its descendants. A process that meets none of them has no
+owner. Nothing is guessed, because the answer may end a task.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROC = Path("/proc")
 
 
 class LiveTask(Value):
-    """A task that runs: its allocation, its name, the id and main process of the run."""
+    """A running task: its allocation, its name, the id of the run and the pid of its main process (0: unknown)."""
 
     alloc_id: str
     task_name: str
@@ -28,7 +28,7 @@ class LiveTask(Value):
 
 
 class ProcessInfo(Value):
-    """A process as /proc describes it."""
+    """The relations of a process, read from /proc."""
 
     pid: int
     parent: int = 0
@@ -47,8 +47,8 @@ def read_process(pid: int, proc: Path = PROC) -> ProcessInfo | None:
     return ProcessInfo(pid=pid, parent=parent, session=session, cgroups=frozenset(lines))
 
 
-class Owners:
-    """Look-ups at one moment: each process is read at most once."""
+class ProcessOwners:
+    """Looks up owners at one moment: each process is read at most once, so use one object only for a moment."""
 
     def __init__(self, tasks: Iterable[LiveTask], *, proc: Path = PROC) -> None:
         self._tasks = tuple(tasks)
@@ -67,11 +67,11 @@ class Owners:
         return frozenset(line for line in found.cgroups if not line.endswith(":/")) if found else frozenset()
 
     def task_of(self, pid: int) -> LiveTask | None:
-        """The task that a process belongs to."""
+        """The task that owns a process; None when it belongs to none of the tasks or has ended."""
         process = self._process(pid)
         if process is None:
             return None
-        for belongs in (self._is_named, self._is_beside, self._is_in_session, self._descends):
+        for belongs in (self._is_named, self._shares_cgroup, self._is_in_session, self._descends):
             found = next((task for task in self._tasks if belongs(process, task)), None)
             if found is not None:
                 return found
@@ -81,8 +81,8 @@ class Owners:
         folder = f"/{file_name(task.task_id)}.scope"
         return any(line.endswith(folder) or f"{folder}/" in line for line in process.cgroups)
 
-    def _is_beside(self, process: ProcessInfo, task: LiveTask) -> bool:
-        """In a cgroup of the main process that the agent itself is not in, or below it."""
+    def _shares_cgroup(self, process: ProcessInfo, task: LiveTask) -> bool:
+        """Whether it is in a cgroup of the main process, or below; the agent's own cgroups do not count."""
         own = self._cgroups(task.pid) - self._common if task.pid else frozenset()
         return any(line == each or line.startswith(f"{each}/") for each in own for line in process.cgroups)
 
