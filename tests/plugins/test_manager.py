@@ -331,7 +331,7 @@ def test_hooks_and_service_providers_are_loaded(plugins: Path) -> None:
         (hooks("mesh", provider="other"), 'the task hook name "mesh" is taken'),
         (hooks("two"), 'the service provider name "directory" is taken'),
         (hooks("two", provider="nomad"), 'the service provider name "nomad" is taken'),
-        (hooks("two", provider="other", made="Mesh"), "is no task hook"),
+        (hooks("two", provider="other", made="Mesh"), "is not a task hook"),
         (hooks("two", provider="x", after=("templates",), before=("devices",)), "they stand in the opposite order"),
         (hooks("two", provider="x").replace("deregister", "forget"), "lacks deregister"),
         (hooks("two", provider="x", made="Mesh(), Mesh()"), 'the task hook name "two" is taken'),

@@ -1,1 +1,1 @@
-"""The client's state machines: restarts, tasks, allocations, health and heartbeats; no clock and no IO."""
+"""The client's state machines: restarts, tasks, allocations, health and heartbeats. Pure."""

@@ -1,13 +1,13 @@
 """The order of an allocation's tasks: which may start, which must end, and the allocation's status.
 
-All questions are asked of the present task states (level-triggered), so asking again after a restart of the agent
-gives the same answer and nothing depends on the order of events.
+All decisions follow from the current task states (level-triggered), so that they are the same after a restart of the
+agent and do not depend on the order of events.
 
-Order: prestart tasks first (the sidecars among them must run, the others must have ended well); then main tasks;
+Order: prestart tasks first (the sidecars among them must run, the others must have succeeded); then main tasks;
 poststart tasks once every main task has started; poststop tasks once every other task is dead. Sidecars end when the
 main tasks are dead. A leader's end ends the others. A failed task ends the others, unless it is a sidecar that does
 not lead. Stopping: the leader alone, then the other main, prestart and poststart tasks together, then the sidecars;
-poststop tasks are not killed, they run, save when `max_run_duration` is over. (Rules: Nomad's `lifecycle` block.)
+poststop tasks run and are not killed, unless `max_run_duration` is over. (Rules: Nomad's `lifecycle` block.)
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _role(task: Task) -> Role:
 
 
 def restarts_on_success(task: Task, job_type: str) -> bool:
-    """Whether success is followed by a restart: services, system jobs and sidecars should never end."""
+    """Whether a task restarts after success: tasks of service and system jobs, and sidecars, should never end."""
     if task.lifecycle is not None and task.lifecycle.hook:
         return task.lifecycle.sidecar
     return job_type in (JOB_SERVICE, JOB_SYSTEM)
@@ -96,7 +96,7 @@ def _is_dead(state: TaskState) -> bool:
 
 
 def decide(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], *, stop: Stop | None) -> Orders:
-    """The orders that follow from the present states."""
+    """The orders that follow from the current task states."""
     orders = _orders(all_roles, states, stop)
     killed = {name for name, _ in orders.kill}
     assert killed.isdisjoint(orders.begin), (orders, "no task is started and ended at once")
@@ -149,7 +149,7 @@ def _end_reason(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) ->
 
 
 def _fails_group(role: Role, state: TaskState) -> bool:
-    """A failed sidecar does no harm, unless it leads, or the main tasks wait for it and it never started."""
+    """Whether a task's failure ends the group: a sidecar's only if it leads or blocks the main tasks' start."""
     if not (_is_dead(state) and state.failed):
         return False
     return role.is_leader or not role.is_sidecar or (role.hook == PRESTART and not state.started_at)
@@ -166,7 +166,7 @@ def _waits(state: TaskState) -> bool:
 
 
 def _startable(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[str, ...]:
-    """Tasks that may start by the order; repeated starts are harmless."""
+    """Tasks that the order lets start now; it may name tasks that are being started already."""
     by_hook: dict[str, list[Role]] = {}
     for role in all_roles:
         by_hook.setdefault(role.hook, []).append(role)
@@ -181,7 +181,7 @@ def _startable(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> 
 
 
 def _is_prestart_done(role: Role, state: TaskState) -> bool:
-    """Whether a prestart task is done: a sidecar has started once (restarts delay nobody); others have succeeded."""
+    """Whether a prestart task no longer delays others: a sidecar has started once, any other has succeeded."""
     return bool(state.started_at) if role.is_sidecar else _is_dead(state) and not state.failed
 
 
@@ -213,7 +213,7 @@ def _status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> Cli
 
 
 def running_since(states: Mapping[str, TaskState]) -> UnixNano:
-    """When any task first started, as far as recorded; 0 when none has."""
+    """The time of the first start of any task, as far as recorded; 0 when none has started."""
     starts = [state.started_at for state in states.values() if state.started_at]
     starts += [event.time for state in states.values() for event in state.events if event.type == events.STARTED]
     return UnixNano(min(starts, default=0))

@@ -1,7 +1,7 @@
 """One health check of a service: its next time, its result, and when it requires a restart of its task.
 
 A check is pending until its first answer. It restarts its task after `limit` failures in a row that came after the
-grace since the task's last start; the count then begins anew. A check with `on_update = "ignore"` is one of
+grace since the task's last start; the count then restarts. A check with `on_update = "ignore"` is one of
 readiness: it is shown, and a deployment does not wait for it.
 """
 
@@ -99,14 +99,14 @@ def observed(spec: CheckSpec, run: CheckRun, outcome: CheckOutcome, *, now: Unix
     assert spec.limit <= 0 or after.failures < spec.limit, (
         after.failures,
         spec.limit,
-        "a restart begins the count anew",
+        "a restart resets the count",
     )
     assert run.failures == 0 or run.status == FAILURE, (run.status, run.failures)
     return CheckStep(after, is_restart)
 
 
 def restarted(spec: CheckSpec, run: CheckRun, *, now: UnixNano) -> CheckRun:
-    """The check's task was restarted for whatever reason: restart the grace period."""
+    """The check after a restart of its task for any reason: due at once, with a new grace period."""
     return replace(run, next_at=now, counts_from=UnixNano(now + spec.grace), failures=0)
 
 
@@ -116,7 +116,7 @@ def all_pass(checks: Iterable[tuple[CheckSpec, CheckRun]]) -> bool:
 
 
 def status_of(spec: CheckSpec, run: CheckRun) -> AllocCheckStatus:
-    """The check in the API's form; the time in unix seconds."""
+    """The check in the API's form; its time is in Unix seconds."""
     return AllocCheckStatus(
         id=spec.id,
         check=spec.name,

@@ -1,16 +1,16 @@
-"""The life cycle of one device: what its plugin reports, what tests say, and what comes of it. Pure.
+"""The state machine of one device's health, fed by its plugin's reports, self-tests and the servers' marks. Pure.
 
-States: `healthy`; `suspect` (may be used, and operators should know); `degraded` (nothing new is placed on it, its
-holders go on); `failed` (its holders are moved as their jobs say, too); `probation` (nothing new is placed on it until
-it has been without a problem for a time, nobody uses it, and its self-test has passed).
+States: `healthy`; `suspect` (usable, but operators should know of it); `degraded` (no new placements; tasks on it
+continue); `failed` (no new placements, and tasks on it are moved as their jobs say); `probation` (no new placements
+until it has been without a problem for a time, no task uses it, and its self-test has passed).
 
-A device leaves `degraded` and `failed` by `probation` only, and that by a passed self-test only. A test that cannot be
-made now says nothing: the device stays on probation, and is tested later. A fault is a change to `failed` from another
-state, a failed self-test included, or a suspicion of the servers (jobs in a row fail on a broken device that reports
-nothing); `degraded` counts for nothing, because a driver that is replaced degrades all devices. With too many faults
-within a window a device is locked: it stays `failed` until an operator enables it, whatever its plugin reports, so that
-no job meets a card that comes and goes. Only the clock given with an event counts; one that is set back makes waits
-longer, never shorter.
+A device leaves `degraded` and `failed` only for `probation`, and `probation` for use only by a passed self-test. A test
+that cannot be made now changes nothing: the device stays on probation and is tested later. A fault is a change to
+`failed` from another state, a failed self-test included, or a suspicion of the servers (several jobs in a row failed on
+a device that reports no problem). `degraded` is not a fault, because the replacement of a driver degrades all devices.
+A device with too many faults within a window is locked: it stays `failed` until an operator enables it, whatever its
+plugin reports, so that a device that keeps failing and recovering gets no more jobs. Time comes only with the events; a
+clock that is set back makes waits longer, never shorter.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from yurt.structs.node import PLACEABLE_STATES, DeviceChange, DeviceHealth, Devi
 
 HISTORY_MAX: Final = 16
 FAULTS_MAX: Final = 100
-"""The most faults that a device's record keeps, whatever is configured."""
+"""The largest number of faults in a device's record, whatever is configured."""
 REASON_MAX: Final = 512
 UNUSABLE: Final[tuple[DeviceState, ...]] = ("degraded", "failed")
 
 
 class DeviceHealthSettings(Value):
-    """The operator's `device_health` block; times in seconds. `max_faults` 0 locks no device."""
+    """The operator's `device_health` block; times in seconds. With `max_faults` 0 no device is ever locked."""
 
     probation_s: float = 60.0
     suspect_s: float = 600.0
@@ -39,11 +39,12 @@ class DeviceHealthSettings(Value):
 
 
 class DeviceRecord(Value):
-    """All that is known of a device.
+    """The health of a device with its history.
 
-    `reported` is the plugin's last word. `good_since` is the time since which it reports no fault (0: it reports one),
-    `clean_since` that since which it is `healthy`: a device with a lasting sign of a fault may return from an old one.
-    `is_test_due`: a test is to be made as soon as nobody uses the device; `is_locked`: only an operator brings it back.
+    `reported` is the plugin's last report. `good_since` is the time since which the plugin reports no fault, and
+    `clean_since` the time since which it reports `healthy`; 0 while it does not. They differ for a `suspect` device,
+    which may end its probation but not become `healthy`. `is_test_due`: test as soon as no task uses the device.
+    `is_locked`: only an operator returns it to use.
     """
 
     health: DeviceHealth = DeviceHealth()
@@ -58,33 +59,33 @@ class DeviceRecord(Value):
 
 
 class Reported(Value):
-    """The plugin reports what it sees now."""
+    """The plugin reports the device's present severity."""
 
     severity: Severity
     reason: str = ""
 
 
 class Suspected(Value):
-    """The servers suspect the device, by a mark (`DeviceMark.key`)."""
+    """The servers suspect the device; `mark` is the key of their mark (`DeviceMark.key`)."""
 
     mark: str
     reason: str
 
 
 class Enabled(Value):
-    """An operator has put the device back, by a mark (`DeviceMark.key`)."""
+    """An operator has returned the device to use; `mark` is the key of the mark (`DeviceMark.key`)."""
 
     mark: str
 
 
 class TimePassed(Value):
-    """Time has passed; `is_free` when no task uses the device."""
+    """A look at the clock; `is_free` when no task uses the device."""
 
     is_free: bool
 
 
 class Tested(Value):
-    """The self-test has ended; `problem` is "" when it passed."""
+    """The self-test has ended: `problem` is "" when it passed."""
 
     problem: str = ""
     detail: str = ""
@@ -100,7 +101,7 @@ DeviceEvent: TypeAlias = Reported | Suspected | Enabled | TimePassed | Tested | 
 
 
 def step(record: DeviceRecord, event: DeviceEvent, *, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
-    """The record after an event; a self-test begins where `is_testing` becomes true."""
+    """The record after an event; the caller begins a self-test when `is_testing` becomes true."""
     match event:
         case Reported():
             return _reported(record, event, now, settings)
@@ -119,42 +120,42 @@ def step(record: DeviceRecord, event: DeviceEvent, *, now: UnixNano, settings: D
 
 
 def restored(record: DeviceRecord) -> DeviceRecord:
-    """A record that an earlier agent stored: its self-test has ended with it, and is made again."""
+    """A record stored by an earlier agent: a self-test that ended with that agent is due again."""
     is_due = record.is_test_due or record.is_testing
-    # What happened while no agent looked is not known: times without a problem begin anew.
+    # Nobody watched the device in between, so the times without a problem restart.
     return replace(record, is_testing=False, is_test_due=is_due, good_since=UnixNano(0), clean_since=UnixNano(0))
 
 
 def is_at_rest(record: DeviceRecord) -> bool:
-    """Whether nothing but a report or a mark changes the device."""
+    """Whether only a report or a mark can change the record, and time cannot."""
     return record.health.state == "healthy" or record.is_locked
 
 
-def _reported(record: DeviceRecord, told: Reported, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
-    state, severity = record.health.state, told.severity
+def _reported(record: DeviceRecord, report: Reported, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
+    state, severity = record.health.state, report.severity
     was_good, is_good = record.reported not in UNUSABLE, severity not in UNUSABLE
     was_clean, is_clean = record.reported == "healthy", severity == "healthy"
-    known = replace(
+    updated = replace(
         record,
         reported=severity,
-        reported_reason=told.reason[:REASON_MAX],
+        reported_reason=report.reason[:REASON_MAX],
         good_since=_since(record.good_since, was=was_good, is_now=is_good, now=now),
         clean_since=_since(record.clean_since, was=was_clean, is_now=is_clean, now=now),
     )
     if severity == "failed":
-        return _fault(known, "failed", told.reason, now, settings)
+        return _fault(updated, "failed", report.reason, now, settings)
     if severity == "degraded":
-        # What has failed is not better before it has passed its probation.
-        return known if state == "failed" else _fault(known, "degraded", told.reason, now, settings)
+        # A failed device improves only through probation, not to `degraded`.
+        return updated if state == "failed" else _fault(updated, "degraded", report.reason, now, settings)
     if state in UNUSABLE and not was_good and not record.is_locked:
-        return _on_probation(known, "the fault has passed", now)
+        return _on_probation(updated, "the fault has passed", now)
     if severity == "suspect" and state in PLACEABLE_STATES:
-        return _changed(known, "suspect", told.reason, now)
-    return known
+        return _changed(updated, "suspect", report.reason, now)
+    return updated
 
 
 def _since(since: UnixNano, *, was: bool, is_now: bool, now: UnixNano) -> UnixNano:
-    """The time since which a condition holds; 0 where it does not."""
+    """The time since which a condition holds; 0 when it does not."""
     if not is_now:
         return UnixNano(0)
     return (since if was else now) or now
@@ -163,13 +164,13 @@ def _since(since: UnixNano, *, was: bool, is_now: bool, now: UnixNano) -> UnixNa
 def _fault(
     record: DeviceRecord, state: DeviceState, reason: str, now: UnixNano, settings: DeviceHealthSettings
 ) -> DeviceRecord:
-    """The record with a problem; a failure that lasts counts once."""
-    known = replace(record, is_testing=False, is_test_due=False)
+    """The record in an unusable state; a failure that lasts counts as one fault."""
+    untested = replace(record, is_testing=False, is_test_due=False)
     if record.is_locked:
-        return known
+        return untested
     if state == "degraded" or record.health.state == "failed":
-        return _changed(known, state, reason, now)
-    return _failed(known, reason, now, settings)
+        return _changed(untested, state, reason, now)
+    return _failed(untested, reason, now, settings)
 
 
 def _failed(record: DeviceRecord, reason: str, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
@@ -181,7 +182,7 @@ def _failed(record: DeviceRecord, reason: str, now: UnixNano, settings: DeviceHe
 
 
 def _with_fault(record: DeviceRecord, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
-    """The record with one fault more, locked if that is one too many."""
+    """The record with one more fault, locked when the faults within the window reach `max_faults`."""
     since = now - settings.fault_window_s * NANOSECONDS
     faults = (*(at for at in record.faults if at > since), now)[-FAULTS_MAX:]
     return replace(record, faults=faults, is_locked=0 < settings.max_faults <= len(faults))
@@ -197,30 +198,30 @@ def _suspected(
 ) -> DeviceRecord:
     if suspicion.mark == record.health.acknowledged_mark:
         return record
-    known = _acknowledged(record, suspicion.mark)
+    acknowledged = _acknowledged(record, suspicion.mark)
     if record.health.state not in PLACEABLE_STATES:
-        return known
-    if _with_fault(known, now, settings).is_locked:
-        return _failed(known, suspicion.reason, now, settings)
-    # A test may run no program on the device: whatever it says, the device is out for the time of the probation.
-    suspect = _changed(_with_fault(known, now, settings), "suspect", suspicion.reason, now)
+        return acknowledged
+    if _with_fault(acknowledged, now, settings).is_locked:
+        return _failed(acknowledged, suspicion.reason, now, settings)
+    # Not every self-test runs a program on the device: even a passed one does not shorten the probation.
+    suspect = _changed(_with_fault(acknowledged, now, settings), "suspect", suspicion.reason, now)
     return _on_probation(suspect, suspicion.reason, now)
 
 
 def _enabled(record: DeviceRecord, mark: str, now: UnixNano) -> DeviceRecord:
     if mark == record.health.acknowledged_mark:
         return record
-    known = replace(_acknowledged(record, mark), is_locked=False, faults=())
+    enabled = replace(_acknowledged(record, mark), is_locked=False, faults=())
     state = record.health.state
-    # An operator who vouches for a device need not wait for the probation, only for the test.
+    # An operator vouches for the device: it skips the time of the probation, but not the self-test.
     if state == "probation":
-        return replace(known, is_test_due=not record.is_testing)
+        return replace(enabled, is_test_due=not record.is_testing)
     if state not in UNUSABLE:
-        return known
+        return enabled
     if record.reported in UNUSABLE:
         fault = record.reported_reason or "a fault"
-        return _changed(known, state, f"enabled by an operator; its plugin still reports: {fault}", now)
-    return replace(_on_probation(known, "enabled by an operator", now), is_test_due=True)
+        return _changed(enabled, state, f"enabled by an operator; its plugin still reports: {fault}", now)
+    return replace(_on_probation(enabled, "enabled by an operator", now), is_test_due=True)
 
 
 def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
@@ -228,7 +229,7 @@ def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings
     if state == "suspect" and clean_s >= settings.suspect_s:
         return _changed(record, "healthy", "no sign of a fault any more", now)
     if state in UNUSABLE and not record.is_locked and good_s >= settings.probation_s:
-        # It failed its self-test, or was in a state of an earlier agent; its plugin sees no fault.
+        # Its self-test failed, or the state is restored from an earlier agent; the plugin reports no fault.
         return _on_probation(record, "no fault is reported; it is tested again", now)
     if state != "probation" or record.is_testing or not is_free:
         return record
@@ -237,7 +238,7 @@ def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings
 
 
 def _age_s(since: UnixNano, now: UnixNano) -> float:
-    """The seconds since a time; below 0 for none."""
+    """The seconds since a time; -1 when it is 0 (none)."""
     return (now - since) / NANOSECONDS if since else -1.0
 
 
@@ -256,7 +257,7 @@ def _tested(record: DeviceRecord, result: Tested, now: UnixNano, settings: Devic
 
 
 def _not_tested(record: DeviceRecord, reason: str, now: UnixNano) -> DeviceRecord:
-    """The device waits for another probation, and no fault is counted."""
+    """The record with a new probation, because the device could not be tested; this is not a fault."""
     if not record.is_testing:
         return record
     return _on_probation(replace(record, is_testing=False), f"it cannot be tested now: {reason}", now)
@@ -272,7 +273,7 @@ def _acknowledged(record: DeviceRecord, mark: str) -> DeviceRecord:
 
 
 def _changed(record: DeviceRecord, state: DeviceState, reason: str, now: UnixNano) -> DeviceRecord:
-    """The record in a state for a reason; the same again is no change."""
+    """The record in a state for a reason; unchanged when both are the same already."""
     health, reason = record.health, reason[: 2 * REASON_MAX]
     shown = "" if state == "healthy" else reason
     if (health.state, health.reason) == (state, shown):

@@ -14,7 +14,7 @@ def _decimal(nanoseconds: int, unit: int) -> str:
 
 
 def duration_text(nanoseconds: int) -> str:
-    """30 minutes -> "30m0s", 1.5 s -> "1.5s", 200 ms -> "200ms"."""
+    """Nanoseconds as text: 30 minutes -> "30m0s", 1.5 s -> "1.5s", 200 ms -> "200ms"."""
     if nanoseconds < 0:
         return "-" + duration_text(-nanoseconds)
     if nanoseconds == 0:

@@ -30,7 +30,7 @@ def received() -> TaskEvent:
 
 
 def downloading_artifacts(progress: str = "") -> TaskEvent:
-    """The task's artifacts are downloaded; `progress` says how much of one there is."""
+    """The task's artifacts are being downloaded; `progress` tells how much of the current one is complete."""
     text = progress or "Client is downloading artifacts"
     return TaskEvent(type="Downloading Artifacts", display_message=text)
 
@@ -72,7 +72,7 @@ def hook_message(text: str) -> TaskEvent:
 
 
 def hook_failed(reason: str) -> TaskEvent:
-    """A hook failed at a step that the task survives, or it fails the task."""
+    """A package's hook failed, at a step that the task survives or with the task."""
     return TaskEvent(type="Task hook failed", display_message=reason, message=reason, details={"message": reason})
 
 
@@ -190,12 +190,12 @@ def paused() -> TaskEvent:
 
 
 def outside_schedule() -> TaskEvent:
-    """The hours of the task's schedule are over, or have not begun."""
+    """The scheduled hours of the task are over, or have not begun."""
     return TaskEvent(type="Pausing", display_message="Task is being paused by its schedule")
 
 
 def inside_schedule() -> TaskEvent:
-    """The hours of the task's schedule begin."""
+    """The scheduled hours of the task begin."""
     return TaskEvent(type="Resuming", display_message="Task is resumed by its schedule")
 
 
@@ -205,7 +205,7 @@ def resuming() -> TaskEvent:
 
 
 def waiting_for_shutdown_delay(delay: Duration) -> TaskEvent:
-    """The task is asked to end once its, or its group's, `shutdown_delay` is over."""
+    """The task is killed after its own or its group's `shutdown_delay`."""
     text = f"Waiting for shutdown_delay of {duration_text(delay)} before killing the task."
     return TaskEvent(type="Waiting for shutdown delay", display_message=text)
 
@@ -269,7 +269,7 @@ def signaling(signal: str, reason: str = "") -> TaskEvent:
 
 
 def sibling_failed(sibling: str) -> TaskEvent:
-    """Another task of the group failed, which ends this one."""
+    """The task ends because another task of the group failed."""
     return TaskEvent(
         type="Sibling Task Failed",
         display_message=f'Task\'s sibling "{sibling}" failed',
@@ -279,12 +279,12 @@ def sibling_failed(sibling: str) -> TaskEvent:
 
 
 def leader_dead() -> TaskEvent:
-    """The group's leader ended, which ends this one."""
+    """The task ends because the group's leader ended."""
     return TaskEvent(type="Leader Task Dead", display_message="Leader Task in Group dead")
 
 
 def main_tasks_dead() -> TaskEvent:
-    """All main tasks ended, which ends their sidecars."""
+    """The sidecar ends because all main tasks ended."""
     return TaskEvent(type="Main Tasks Dead", display_message="Main tasks in the group died")
 
 

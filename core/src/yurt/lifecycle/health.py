@@ -40,7 +40,7 @@ class HealthStep(NamedTuple):
 
 
 def watch(check: str, *, min_healthy_time: Duration, healthy_deadline: Duration, started: UnixNano) -> HealthMachine:
-    """Start watching an allocation that was started at `started`."""
+    """The machine of an allocation that was started at `started`."""
     deadline = UnixNano(started + healthy_deadline)
     return HealthMachine(check=check or CHECKS, min_healthy_time=min_healthy_time, deadline=deadline)
 
@@ -67,7 +67,7 @@ def advance(
         reasons = _late_reasons(machine, all_roles, states, checks_pass=checks_pass)
         return HealthStep(replace(machine, is_healthy=False, reasons=reasons), UnixNano(0))
     wake_at = min(healthy_at, machine.deadline) if healthy_at else machine.deadline
-    assert wake_at > now, (wake_at, now, "without a verdict it is asked again later, not over and over at once")
+    assert wake_at > now, (wake_at, now, "without a verdict the next step is later: no busy loop")
     return HealthStep(machine, wake_at)
 
 
@@ -95,8 +95,8 @@ def _good_since(
     if machine.check == CHECKS and not checks_pass:
         return UnixNano(0)
     last_start = max((states[role.name].started_at for role in must_run), default=0)
-    known = machine.good_since or (now if machine.check == CHECKS else UnixNano(0))
-    return UnixNano(max(known, last_start))
+    since = machine.good_since or (now if machine.check == CHECKS else UnixNano(0))
+    return UnixNano(max(since, last_start))
 
 
 def _is_good(role: Role, state: TaskState) -> bool:

@@ -66,5 +66,5 @@ def stop_on_client_after_s(group: TaskGroup, job_type: str) -> float:
 
 
 def is_cut_off(after_s: float, *, last_contact_s: float, now_s: float) -> bool:
-    """Whether the allocation must end because its client has been disconnected for too long."""
+    """Whether the allocation must end because its client has been disconnected longer than the group permits."""
     return after_s > 0 and now_s > last_contact_s + after_s

@@ -1,9 +1,9 @@
 """The restart tracker: whether and when an ended task restarts in place.
 
 A window opens at the first counted restart and lasts `policy.interval`; when a task ends after the window, the count
-starts anew. Within it at most `policy.attempts` restarts are counted. Beyond them, mode `fail` gives up and mode
-`delay` waits for the end of the window. A task that should not end at all (`on_success`) fails even when it ended
-well. Restarts that a user asks for are never counted. (Rules: Nomad's `restart` block.)
+restarts at 0. A window allows `policy.attempts` restarts. Beyond them, mode `fail` gives up and mode `delay` waits for
+the end of the window. A task that should never end (`on_success`) restarts after success too, by the same rules.
+Restarts that a user requests are not counted. (Rules: Nomad's `restart` block.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Restart(NamedTuple):
 
 
 class NoRestart(NamedTuple):
-    """The task stays ended; `is_failed` says whether that is a failure."""
+    """The task stays dead; `is_failed` says whether it counts as failed."""
 
     window: RestartWindow
     is_failed: bool

@@ -1,9 +1,9 @@
 """The services that an allocation registers and their checks, with all names and addresses filled in.
 
-Only services whose provider the node has are meant; those of others are somebody else's. A service of the group stands
-for the allocation as a whole and is registered while any of its tasks runs, one of a task while that task runs. Where
-a service or a check has no address, because its port was not given or its mode needs a network that is not there, the
-service is left out and the reason is told.
+Services of a provider that the node does not have are left out. A service of the group stands for the whole allocation
+and is registered while any of its tasks runs; a service of a task while that task runs. A service is left out, with a
+reported reason, when it or one of its checks has no address, because its port is not assigned or its address mode needs
+a missing network.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from yurt.structs.service import Service, ServiceCheck, registration_prefix
 
 CHECK_KINDS: Final = ("tcp", "http")
 OWN_ADDRESS: Final = ("alloc", "alloc_ipv6", "driver")
-"""Address modes that mean a network other than the host's."""
+"""Address modes that use a network other than the host's."""
 
 Fill = Callable[[str, str], str]
-"""(task or "" for the group, text) -> the text with its variables filled in."""
+"""Fills in the variables of a text: `(task or "" for the group, text) -> text`."""
 
 
 class ServiceAddress(Value):
@@ -45,7 +45,7 @@ class Planned(NamedTuple):
 
 
 class ServicePlan(NamedTuple):
-    """The services to register, and why others are not registered."""
+    """The services to register, and the reasons why others are not registered."""
 
     planned: tuple[Planned, ...] = ()
     problems: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class _TooEarlyError(Exception):
 
 
 class _Owned(NamedTuple):
-    """A service, its owner, and its place."""
+    """A service with its owner and its addresses."""
 
     service: Service
     task: str
@@ -82,7 +82,7 @@ class _Owned(NamedTuple):
         return self.running.get(self.task or self.service.task_name, "")
 
     def check_runs(self) -> None:
-        """Raises _TooEarlyError until the service's task, or every task of its group, runs."""
+        """Check that the service's task, or every task of its group, runs; raises _TooEarlyError."""
         task = self.task or self.service.task_name
         if not self.running or (task and task not in self.running):
             raise _TooEarlyError
@@ -113,7 +113,7 @@ def plan(
 ) -> ServicePlan:
     """All services and checks of an allocation; `running` are the addresses that drivers reported for running tasks.
 
-    A service at an address that is known only when its task runs is left out without a word until then.
+    A service whose address is unknown until its task runs is left out until then, without a problem.
     """
     planned, problems = [], []
     for each in _owned(alloc, place, fill, running=running, providers=providers):

@@ -1,6 +1,6 @@
 """The state machine of one task of an allocation, from its receipt to its last end.
 
-Phases, and what leads on:
+Phases and transitions:
 
     waiting --Begin--> setup --SetupDone--> starting --Started--> running --Exited--> backoff --RestartDue--> setup ...
     running --Kill or Restart--> stopping --Exited and Stopped--> dead, or setup again
@@ -9,12 +9,12 @@ Phases, and what leads on:
     running, backoff, dead --AskRestart(from_start)--> waiting, so that the group's order decides again
     waiting, setup, backoff, stopping --while paused--> paused --Resume--> setup ...;  paused --Kill--> dead at once
 
-The machine never does anything itself: it answers with actions, and the shell feeds back what came of them. A kill
-that arrives while a start is in flight is remembered and carried out when the start has answered, so that no started
-process is forgotten; so is a pause. `state.paused` says who decides whether the task runs: "" its schedule, if it has
-one, which lets it run; "scheduled_pause" its schedule, which holds it; "pause" and "run" a user. The record of an agent
-that ended keeps it. What must never happen: a start after a kill or while paused; two starts in flight; `dead` left
-without a user's wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
+The machine only answers with actions; the shell carries them out and feeds the results back as events. A kill that
+arrives while a start is in flight is carried out when the start has answered, so that no started process is forgotten;
+the same holds for a pause. `state.paused` says who decides whether the task runs: "" its schedule, which lets it run,
+or no schedule; "scheduled_pause" its schedule, which holds it; "pause" and "run" a user. It survives a restart of the
+agent. Must never happen: a start after a kill or while paused; two starts in flight; leaving `dead` without a user's
+request; a falling `restarts`. `run` numbers the starts; results of an older run are ignored.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TaskMachine(Value):
 
     @property
     def is_paused(self) -> bool:
-        """Whether a user or the schedule keeps the task from running."""
+        """Whether a user or the schedule holds the task."""
         return self.state.paused in (PAUSED_BY_USER, PAUSED_BY_SCHEDULE)
 
 
@@ -150,11 +150,11 @@ class Resume(Value):
 
 
 class FollowSchedule(Value):
-    """A user gives the decision back to the schedule of the task; without one, the task runs."""
+    """A user returns the decision to the task's schedule; without a schedule, the task runs."""
 
 
 class ScheduleEdge(Value):
-    """Whether the schedule of the task lets it run now."""
+    """The task's schedule lets it run from now on, or holds it."""
 
     is_open: bool
 
@@ -164,7 +164,7 @@ class Recovered(Value):
 
 
 class Lost(Value):
-    """The driver did not find the task after a restart of the agent."""
+    """After a restart of the agent, the driver did not find the task."""
 
 
 class Note(Value):
@@ -322,7 +322,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
 
 
 class Clock(NamedTuple):
-    """The external inputs of a restart decision."""
+    """The external inputs of a restart decision: the time, and a random number."""
 
     now: UnixNano
     chance: float
@@ -417,7 +417,7 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
 
 
 def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """Restart by request, at once or when the order allows; the restart interval is unchanged."""
+    """Restart by request, at once or when the group's order allows it; it is not counted in the restart window."""
     is_from_start = machine.is_from_start
     machine = _noted(machine, events.restarting("", Duration(0)), now)
     machine = replace(_next_run(machine, now), is_from_start=False)
@@ -427,7 +427,7 @@ def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
 
 
 def _run_paused(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """The pause has ended the run; the next one is the same task going on, so it does not count as a restart."""
+    """The pause has ended the run; the next run continues the task, so it does not count as a restart."""
     old = machine.state
     machine = _next_run(_noted(machine, events.paused(), now), now)
     state = replace(machine.state, restarts=old.restarts, last_restart=old.last_restart)
@@ -525,7 +525,7 @@ def _pause(machine: TaskMachine, now: UnixNano) -> TaskStep:
 
 
 def _hold(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """The schedule ends the run, or keeps it from beginning."""
+    """The schedule ends the run or prevents the next one."""
     if machine.phase == DEAD or machine.is_killed or machine.state.paused == PAUSED_BY_SCHEDULE:
         return TaskStep(machine)
     return _paused_by(_noted(machine, events.outside_schedule(), now), PAUSED_BY_SCHEDULE)
@@ -540,7 +540,7 @@ def _paused_by(machine: TaskMachine, who: str) -> TaskStep:
 
 
 def _resume(machine: TaskMachine, now: UnixNano, who: str) -> TaskStep:
-    """The task may run; `who` decides from now on."""
+    """The task may run; `who` decides about it from now on."""
     if machine.phase == DEAD or machine.state.paused == who:
         return TaskStep(machine)
     if not machine.is_paused:
@@ -552,7 +552,7 @@ def _resume(machine: TaskMachine, now: UnixNano, who: str) -> TaskStep:
 
 
 def _window(machine: TaskMachine, *, is_open: bool, now: UnixNano) -> TaskStep:
-    """Start or end of the scheduled hours; a user's decision stands."""
+    """The scheduled hours begin or end; a user's decision takes precedence."""
     machine = machine if machine.is_outside_schedule != is_open else replace(machine, is_outside_schedule=not is_open)
     if machine.state.paused in (PAUSED_BY_USER, RUN_BY_USER):
         return TaskStep(machine)

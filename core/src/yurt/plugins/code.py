@@ -19,16 +19,16 @@ Modules = dict[str, ModuleType]
 
 
 def find(name: str) -> EntryPoint:
-    """The plugin of that name as it is installed now; raises NotFound."""
+    """The entry point of the plugin as it is installed now; raises NotFound."""
     importlib.invalidate_caches()
     for each in entry_points(group=declarations.ENTRY_POINT_GROUP):
         if each.name == name:
             return each
-    raise NotFound(f'no plugin "{name}" is installed any more')
+    raise NotFound(f'the plugin "{name}" is no longer installed')
 
 
 def take_out(entry_point: EntryPoint) -> Modules:
-    """Remove a plugin's modules from `sys.modules`, so that the next import reads its files; returns them."""
+    """Remove a plugin's modules from `sys.modules` and return them; the next import reads its files again."""
     top = entry_point.module.partition(".")[0]
     if top in SHARED or top in sys.stdlib_module_names:
         raise Invalid(f'the plugin "{entry_point.name}" is part of {top}, which only a restart of the agent reloads')
@@ -41,7 +41,7 @@ def take_out(entry_point: EntryPoint) -> Modules:
 
 
 def put_back(entry_point: EntryPoint, taken: Modules) -> Modules:
-    """Restore removed modules; returns the modules that they replace."""
+    """Restore the modules that `take_out` removed; returns the modules that they replace."""
     top = entry_point.module.partition(".")[0]
     failed = {name: module for name, module in sys.modules.items() if name == top or name.startswith(f"{top}.")}
     for name in failed:
@@ -51,7 +51,7 @@ def put_back(entry_point: EntryPoint, taken: Modules) -> Modules:
 
 
 def remove_compiled(module: ModuleType) -> None:
-    """Remove the compiled file of a module: a change within the same second and of the same size would not be seen."""
+    """Remove the compiled file of a module, because a change within one second and of the same size would be missed."""
     source = getattr(module, "__file__", None)
     if source:
         with contextlib.suppress(OSError, NotImplementedError):

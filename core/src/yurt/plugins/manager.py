@@ -1,13 +1,13 @@
 """Loads every installed plugin in isolation and records a status for each.
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
-is called becomes a status, and the next one is loaded all the same. A name has one owner among the parts of its kind
-(drivers, device plugins, template providers and their functions, hooks, service providers, fingerprints, artifact
-getters, log engines); who comes second is refused. Plugins are taken in the order of their names, so that the same
-machine always has the same owner.
+is called gets a status with the reason, and the others are loaded all the same. Names are unique among the parts of a
+kind (drivers, device plugins, template providers and their functions, hooks, service providers, fingerprints, artifact
+getters, log engines); the second plugin with a name is refused. Plugins are loaded in the order of their names, so that
+the same plugin always gets a name.
 
-A configuration is meant for a plugin when its label is the plugin's name or that of a part that it makes. Which these
-are shows only once they are made, so a plugin that is configured by them is asked once more.
+The label of a configuration block is the name of a plugin or of one of its parts. The parts' names are known only once
+the parts are made, so a plugin that is configured by a part's name makes its parts a second time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PART_TYPES = (
     Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider, NodeFingerprint, LogEngine,
 )  # fmt: skip
 Configs = Mapping[str, Mapping[str, Any]]
-"""Configurations by label."""
+"""Configuration blocks by label."""
 
 
 class PluginStatus(Value):
@@ -94,7 +94,7 @@ class PluginStatus(Value):
 
 
 class MadePlugin(NamedTuple):
-    """What one plugin makes."""
+    """The parts that one plugin makes."""
 
     drivers: tuple[Driver, ...] = ()
     devices: tuple[DevicePlugin, ...] = ()
@@ -113,12 +113,12 @@ class MadePlugin(NamedTuple):
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """The names of the parts, by the field of a status that tells them."""
+        """The names of the parts, by the field of `PluginStatus` for their kind."""
         return {kind: tuple(part.name for part in parts) for kind, parts in self._asdict().items()}
 
 
 class LoadedPlugins(Value):
-    """The parts of all plugins by name, the status of every plugin, the labels of configurations that none has."""
+    """The parts of all plugins by name, the status of every plugin, and the labels of blocks without a plugin."""
 
     drivers: Mapping[str, Driver] = no_entries()
     devices: Mapping[str, DevicePlugin] = no_entries()
@@ -155,7 +155,7 @@ class LoadedPlugins(Value):
 
 
 class PluginFailed(Exception):
-    """A plugin failed; the text says how, in one line."""
+    """A plugin failed; the text gives the reason in one line."""
 
 
 @contextlib.contextmanager
@@ -199,8 +199,8 @@ class PluginManager:
         statuses: list[PluginStatus] = []
         for entry_point in sorted(found, key=lambda each: each.name):
             statuses.append(self._load_one(entry_point, context_for, taken={each.name for each in statuses}))
-        known = {name for status in statuses for name in status.labels}
-        unused = tuple(sorted(label for label in self._configs if label not in known))
+        used = {name for status in statuses for name in status.labels}
+        unused = tuple(sorted(label for label in self._configs if label not in used))
         return LoadedPlugins(
             drivers=dict(self._drivers),
             devices=dict(self._devices),
@@ -272,7 +272,7 @@ class PluginManager:
         return self._permitted(make_parts(entry_point, replace(context, config=config)))
 
     def _permitted(self, made: MadePlugin) -> MadePlugin:
-        """The permitted parts of a plugin; raises PluginSkipped without any."""
+        """The plugin's parts without refused drivers; raises PluginSkipped when none is left."""
         reasons = {driver.name: self._refusal(driver.name) for driver in made.drivers if isinstance(driver, Driver)}
         refused = {name: reason for name, reason in reasons.items() if reason}
         if not refused:
@@ -284,16 +284,16 @@ class PluginManager:
         return left
 
     def drivers_of(self, status: PluginStatus) -> dict[str, Driver]:
-        """The drivers of a plugin as they are now."""
+        """The current drivers of a plugin."""
         return {name: self._drivers[name] for name in status.drivers}
 
     def make_again(
         self, status: PluginStatus, entry_point: EntryPoint, context: PluginContext
     ) -> tuple[PluginStatus, dict[str, Driver]]:
-        """New drivers from a plugin's loaded code, and the status with them.
+        """New drivers from a plugin's reloaded code, and the status with them.
 
-        They are checked, but not put into use. Raises PluginFailed or PluginSkipped, and Invalid when its drivers are
-        others than before.
+        They are checked, but not installed. Raises PluginFailed or PluginSkipped, and Invalid when a driver is missing
+        or the code makes parts of other kinds.
         """
         with reported_failures(entry_point.name):
             made = self._make(entry_point, context)
@@ -301,9 +301,9 @@ class PluginManager:
         names = tuple(driver.name for driver in made.drivers)
         missing = [name for name in status.drivers if name not in names]
         if missing:
-            raise Invalid(f"the new code has no driver {' and '.join(missing)} any more; install it by a restart")
-        if what := msgspec.structs.replace(status, **made.names).fixed:
-            raise Invalid(f"it offers {what} now, which are taken up only at a start of the agent")
+            raise Invalid(f"the new code no longer has the driver {' and '.join(missing)}; install it by a restart")
+        if kind := msgspec.structs.replace(status, **made.names).fixed:
+            raise Invalid(f"the new code offers {kind}, which take effect only at the agent's start; restart the agent")
         distribution = entry_point.dist
         version = distribution.version if distribution else ""
         fresh = msgspec.structs.replace(status, drivers=names, version=version)
@@ -314,7 +314,7 @@ class PluginManager:
         self._drivers |= drivers
 
     def _check(self, drivers: Sequence[Driver], *, own: frozenset[str] = frozenset()) -> None:
-        """Refuse what is no driver, and a name that has another owner."""
+        """Check drivers: their type, and that no other plugin has their names; raises TypeError or ValueError."""
         names: set[str] = set(self._drivers) - own
         for driver in drivers:
             if not isinstance(driver, Driver):
@@ -325,7 +325,7 @@ class PluginManager:
             names.add(driver.name)
 
     def _check_devices(self, devices: Sequence[DevicePlugin]) -> None:
-        """Refuse what is no device plugin, and a name that has an owner."""
+        """Check device plugins: their type, and that their names are free."""
         names: set[str] = set(self._devices)
         for device in devices:
             if not isinstance(device, DevicePlugin):
@@ -334,31 +334,31 @@ class PluginManager:
             names.add(device.name)
 
     def _check_providers(self, providers: Sequence[TemplateProvider]) -> None:
-        """Refuse what is no template provider, and names of providers and functions that have an owner."""
-        known = dict(self._providers)
+        """Check template providers: their type, and that their names and those of their functions are free."""
+        registered = dict(self._providers)
         for provider in providers:
             if not isinstance(provider, TemplateProvider):
                 raise TypeError(lacking_text(provider, TemplateProvider, "template provider"))
-            _check_name(provider.name, "template provider", known)
+            _check_name(provider.name, "template provider", registered)
             if problem := problem_of(provider):
                 raise ValueError(problem)
-            owners = by_function(known)
+            owners = by_function(registered)
             if taken := next((name for name in provider.functions if name in owners), ""):
                 raise ValueError(f'the template function "{taken}" is provided by "{owners[taken].name}" already')
-            known[provider.name] = provider
+            registered[provider.name] = provider
 
     def _check_hooks(self, made: MadePlugin) -> None:
-        """Refuse what is no hook, names that have an owner, and hooks whose place in the order does not exist."""
+        """Check hooks: their type, that their names are free, and that their order has no contradiction."""
         task_names, alloc_names = {*TASK_HOOKS, *self._task_hooks}, {*ALLOC_HOOKS, *self._alloc_hooks}
         for hook in made.task_hooks:
             if not isinstance(hook, TaskHookOf):
-                raise TypeError(f"{hook!r} is no task hook: make an object of a class derived from TaskHook")
+                raise TypeError(f"{hook!r} is not a task hook; derive its class from TaskHook")
             _check_name(hook.name, "task hook", task_names)
             _check_places(hook)
             task_names.add(hook.name)
         for alloc_hook in made.alloc_hooks:
             if not isinstance(alloc_hook, AllocHookOf):
-                raise TypeError(f"{alloc_hook!r} is no allocation hook: make one of a class derived from AllocHook")
+                raise TypeError(f"{alloc_hook!r} is not an allocation hook; derive its class from AllocHook")
             _check_name(alloc_hook.name, "allocation hook", alloc_names)
             _check_places(alloc_hook)
             alloc_names.add(alloc_hook.name)
@@ -369,7 +369,7 @@ class PluginManager:
             raise ValueError(str(error)) from None
 
     def _check_service_providers(self, providers: Sequence[ServiceProvider]) -> None:
-        """Refuse what is no service provider, and a name that has an owner."""
+        """Check service providers: their type, and that their names are free."""
         names = {NOMAD, *self._service_providers}
         for provider in providers:
             if not isinstance(provider, ServiceProvider):
@@ -378,7 +378,7 @@ class PluginManager:
             names.add(provider.name)
 
     def _check_fingerprints(self, fingerprints: Sequence[NodeFingerprint]) -> None:
-        """Refuse what is no fingerprint, and a name that has an owner or whose attributes are Yurt's own."""
+        """Check fingerprints: their type, and that their names are free and not reserved for Yurt's attributes."""
         names = {*RESERVED, *self._fingerprints}
         for fingerprint in fingerprints:
             if not isinstance(fingerprint, NodeFingerprint):
@@ -387,28 +387,28 @@ class PluginManager:
             names.add(fingerprint.name)
 
     def _check_artifact_getters(self, getters: Sequence[ArtifactGetter]) -> None:
-        """Refuse what is no artifact getter, and a name that has an owner."""
+        """Check artifact getters: their type and declaration, and that their names are free."""
         names = set(self._artifact_getters)
         for getter in getters:
             if not isinstance(getter, ArtifactGetter):
-                raise TypeError(f"{getter!r} is no artifact getter: make a yurt.sdk.artifacts.ArtifactGetter")
+                raise TypeError(f"{getter!r} is not an artifact getter; make a yurt.sdk.artifacts.ArtifactGetter")
             if problem := artifact_problem_of(getter):
                 raise ValueError(problem)
             _check_name(getter.name, "artifact getter", names)
             names.add(getter.name)
 
     async def close(self) -> None:
-        """Close every part of every plugin, each apart."""
+        """Close every part of every plugin; one that fails does not keep the others open."""
         hooks = (self._task_hooks, self._alloc_hooks)
         others = (self._service_providers, self._fingerprints, self._log_engines)
-        parts = (self._drivers, self._devices, self._providers, *hooks, *others)
-        for each in (*(part for known in parts for part in known.values()), *self._replaced):
+        tables = (self._drivers, self._devices, self._providers, *hooks, *others)
+        for each in (*(part for table in tables for part in table.values()), *self._replaced):
             try:
                 await each.close()
             except Exception:
                 log.exception("plugin part failed to close: name=%s", each.name)
-        for known in parts:
-            known.clear()
+        for table in tables:
+            table.clear()
         self._artifact_getters.clear()
         self._replaced.clear()
 
@@ -418,7 +418,7 @@ def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
     functions = functions_of(entry_point)
 
     def parts(name: str) -> tuple[Any, ...]:
-        """What the plugin's function of this name makes."""
+        """The parts that the plugin function of this name makes."""
         return tuple(each for found in getattr(functions, name)(context=context) for each in found or ())
 
     return MadePlugin(
@@ -435,13 +435,13 @@ def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
 
 
 def options_of(entry_point: EntryPoint) -> type[msgspec.Struct] | None:
-    """The options of a plugin's block in the agent's configuration, when the plugin tells them."""
+    """The struct of a plugin's block in the agent's configuration; None when the plugin does not declare it."""
     found: type[msgspec.Struct] | None = functions_of(entry_point).yurt_plugin_config()
     return found
 
 
 def functions_of(entry_point: EntryPoint) -> pluggy.HookRelay:
-    """The plugin functions of a plugin, which is imported and checked."""
+    """Import a plugin, check the names of its plugin functions, and return them."""
     manager = pluggy.PluginManager(declarations.PROJECT)
     manager.add_hookspecs(declarations)
     manager.register(entry_point.load(), name=entry_point.name)
@@ -450,7 +450,7 @@ def functions_of(entry_point: EntryPoint) -> pluggy.HookRelay:
 
 
 def check_log_engines(engines: Sequence[LogEngine], plugin: str) -> None:
-    """Refuse what is no log engine. A server finds its engine by the plugin's name, so a plugin has one of its name."""
+    """Check log engines: their type and name. A server finds its engine by the plugin's name, so the two are equal."""
     for engine in engines:
         if not isinstance(engine, LogEngine):
             raise TypeError(lacking_text(engine, LogEngine, "log engine"))
@@ -464,9 +464,7 @@ def make_log_engine(name: str, context: PluginContext) -> LogEngine:
     """The log engine of the plugin of that name; raises Invalid with the reason when there is none."""
     found = [each for each in entry_points(group=declarations.ENTRY_POINT_GROUP) if each.name == name]
     if not found:
-        raise Invalid(
-            f'server raft_logstore.backend: there is no log engine "{name}": no plugin of that name is installed'
-        )
+        raise Invalid(f'server raft_logstore.backend: unknown log engine "{name}": no plugin of that name is installed')
     try:
         with reported_failures(name):
             engines: tuple[LogEngine, ...] = tuple(
@@ -484,7 +482,7 @@ def lacking_text(made: object, protocol: type, kind: str) -> str:
     """The members of a protocol that an object lacks, as text."""
     members = {name for name in protocol.__dict__ if not name.startswith("_")} | set(protocol.__annotations__)
     lacking = ", ".join(sorted(name for name in members if not hasattr(made, name)))
-    return f"{type(made).__name__} is no {kind}: it lacks {lacking}"
+    return f"{type(made).__name__} is not a {kind}: it lacks {lacking}"
 
 
 def describe(error: BaseException) -> str:
@@ -496,7 +494,7 @@ def describe(error: BaseException) -> str:
 
 
 def _check_places(hook: OrderedHook) -> None:
-    """Refuse an order that is not given as names: a string would be read letter by letter."""
+    """Check that `after` and `before` are tuples of names: a string would be read letter by letter."""
     given: tuple[tuple[str, object], ...] = (("after", hook.after), ("before", hook.before))
     for field, names in given:
         if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
@@ -504,7 +502,7 @@ def _check_places(hook: OrderedHook) -> None:
 
 
 def _check_name(name: str, kind: str, taken: Collection[str]) -> None:
-    """Refuse what is no name for a plugin of this kind, and one that has an owner."""
+    """Check that a part's name is valid and free."""
     if not PLUGIN_NAME.fullmatch(name):
         raise ValueError(f'"{name}" is not a valid name for a {kind}; use letters, digits, - and _')
     if name in taken:

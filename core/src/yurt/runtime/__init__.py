@@ -1,1 +1,1 @@
-"""Clock, ids, randomness and supervised tasks for the shells."""
+"""Shared services of the packages that do IO: clock, ids, randomness, supervised tasks, logs and metrics."""

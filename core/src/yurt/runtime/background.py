@@ -1,6 +1,6 @@
-"""The work that an object does between calls: named tasks with one owner, all ended by `close`.
+"""Background tasks of one owner, named in logs and all ended by `close`.
 
-For objects whose contract has no `run`, so that their tasks cannot live in a TaskGroup of the caller.
+For objects whose interface has no `run`, so that their tasks cannot live in a TaskGroup of the caller.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Background:
-    """Owns tasks."""
+    """Runs and ends the background tasks of one owner."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, name: str, work: Work) -> asyncio.Task[None]:
-        """Run something beside; an exception is logged and ends this work alone."""
+        """Run work in the background; an exception is logged and ends only this work."""
         task = asyncio.get_running_loop().create_task(self._run(name, work), name=f"{self._owner}: {name}")
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
@@ -43,7 +43,7 @@ class Background:
             log.error("background work failed: name=%s", task.get_name(), exc_info=task.exception())
 
     async def close(self) -> None:
-        """End all work, and wait until it has ended."""
+        """Cancel all tasks and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

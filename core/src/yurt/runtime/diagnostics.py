@@ -1,9 +1,9 @@
 """Debug data of an agent: its machine, threads, asyncio tasks and log lines.
 
-The machine and the stacks are told only where the operator allows it (`enable_debug`), and never a secret: of the
-environment only variables that are known to hold none have their values, of the command line no value of a flag that
-is named for a secret. Everything is bounded. The profiles have the names and routes of Go's `pprof`, but hold text:
-Python has no goroutines; its threads and asyncio's tasks stand in their place.
+The machine and the stacks are shown only where the operator allows it (`enable_debug`), and without secrets: only
+variables of the environment that cannot hold one keep their values, and flags that are named for one lose theirs.
+Everything is bounded. The profiles have the names and routes of Go's `pprof`, but hold text: in place of goroutines
+they show Python's threads and asyncio's tasks.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import psutil
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 
 HOST, PROFILE, JOURNAL, LOG_FILE = "host", "profile", "journal", "log_file"
-REFUSED: Final = "Permission denied: an agent tells this only with enable_debug = true in its configuration"
+REFUSED: Final = "Permission denied: an agent shows this only with enable_debug = true in its configuration"
 FILE_BYTES_MAX: Final = 64 * 1024
 SECONDS_MAX: Final = 60
 SAMPLE_S: Final = 0.01
 DEPTH_MAX: Final = 64
 TASKS_MAX: Final = 20_000
 OF_GO: Final = ("allocs", "block", "heap", "mutex", "symbol", "threadcreate", "trace")
-"""Profiles of Go programs that have no meaning here."""
+"""Profiles of Go programs that do not exist for a Python program."""
 SERVICE: Final = re.compile(r"(nomad|yurt)[A-Za-z0-9@_.:-]{0,120}")
-"""Services whose journal is given: those that may be agents."""
+"""Names of the services whose journal is shown: those that may be agents."""
 JOURNALS_MAX: Final = 8
 QUIET_S: Final = 1.0
 PIECE_BYTES: Final = 64 * 1024
@@ -54,7 +54,7 @@ _journals: set[object] = set()
 
 
 async def agent_diagnostics(what: str, options: Mapping[str, str], *, is_debug: bool) -> AsyncGenerator[bytes]:
-    """One thing in pieces: the machine as JSON, a profile by its `name`, the journal of a `service`, or the log file.
+    """One kind of data in pieces: the machine as JSON, a profile by its `name`, a `service`'s journal, or the log file.
 
     Raises PermissionDenied without `enable_debug`, NotFound, Invalid, or Unavailable. An empty piece is a heartbeat.
     """
@@ -70,11 +70,11 @@ async def agent_diagnostics(what: str, options: Mapping[str, str], *, is_debug: 
     elif what == PROFILE:
         yield await _profile(options)
     else:
-        raise NotFound(f"an agent knows nothing of {what[:64]!r}")
+        raise NotFound(f"an agent has no diagnostics named {what[:64]!r}")
 
 
 def host_data() -> dict[str, Any]:
-    """The machine, as `/v1/agent/host` shows it; blocking. `Disk` is in MiB by mount point."""
+    """The machine in the form of `/v1/agent/host`; `Disk` is in MiB by mount point. Blocking."""
     return {
         "OS": platform.platform(),
         "Network": _network(),
@@ -86,7 +86,7 @@ def host_data() -> dict[str, Any]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The names of all variables; the values of those that hold no secret."""
+    """All variables by name; only values that cannot be secrets are shown."""
     return {
         name: value if name in HARMLESS or name.startswith("LC_") else REDACTED
         for name, value in sorted(environ.items())
@@ -94,7 +94,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def command_line(argv: list[str]) -> list[str]:
-    """An agent's words without the values of flags that are named for secrets."""
+    """The arguments of an agent, with the values of flags that are named for secrets redacted."""
     shown, is_value = [], False
     for word in argv:
         found = _SECRET_FLAG.match(word)
@@ -136,7 +136,7 @@ async def _profile(options: Mapping[str, str]) -> bytes:
             return "\0".join(command_line(sys.orig_argv)).encode()
         case "goroutine":
             if debug not in ("1", "2"):
-                raise Invalid("threads and tasks are told as text: ask with debug=1 (equal ones counted) or debug=2")
+                raise Invalid("threads and tasks are shown as text; use debug=1 (equal stacks counted) or debug=2")
             return stacks_text(asyncio.all_tasks(), is_counted=debug == "1").encode()
         case "profile":
             seconds = options.get("seconds", "1")
@@ -149,7 +149,7 @@ async def _profile(options: Mapping[str, str]) -> bytes:
 
 
 def stacks_text(tasks: set[asyncio.Task[Any]], *, is_counted: bool) -> str:
-    """The stacks of all threads and tasks: equal ones combined with their number, or each by its name."""
+    """The stacks of all threads and tasks: equal stacks once with their number, or each with its name."""
     names = {each.ident: each.name for each in threading.enumerate()}
     found = [
         (f'thread "{names.get(ident, ident)}"', _frames(frame))
@@ -192,7 +192,7 @@ def _awaited(waiting: Any) -> tuple[str, ...]:
 
 
 def sampled_text(seconds: float) -> str:
-    """Samples of the threads' stacks every 10 ms: `outer;inner count` lines for flame graphs. Blocking."""
+    """Samples of the threads' stacks, one each 10 ms, as `outer;inner count` lines for flame graphs. Blocking."""
     if not _sampling.acquire(blocking=False):
         raise Unavailable("a profile is being taken already; try again when it is done")
     try:
@@ -207,7 +207,7 @@ def sampled_text(seconds: float) -> str:
 
 
 async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-    """Lines that systemd's journal keeps of an agent's service, from `since_s` seconds ago on."""
+    """Lines of systemd's journal about an agent's service, from `since_s` seconds ago on."""
     service = options.get("service", "")
     if not SERVICE.fullmatch(service):
         raise Invalid("service_name must begin with yurt or nomad, and be the name of a unit")
@@ -221,7 +221,7 @@ async def _journal(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
 
 
 async def _log_files(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-    """Lines of the agent's own log file and of its rotated predecessors that are not older than `since_s` seconds."""
+    """Lines of the agent's own log file, and of predecessors that were written to in the last `since_s` seconds."""
     from yurt.runtime.log_files import log_file_pieces  # Few agents have a file, and few are asked for it.
 
     with _counted():
@@ -233,7 +233,7 @@ async def _log_files(options: Mapping[str, str]) -> AsyncGenerator[bytes]:
 
 @contextlib.contextmanager
 def _counted() -> Iterator[None]:
-    """Bounds how many logs are read at once."""
+    """Bounds the number of logs that are read at once; raises Unavailable above it."""
     if len(_journals) >= JOURNALS_MAX:
         raise Unavailable(f"{JOURNALS_MAX} journals are read already; try again later")
     mark = object()
@@ -245,7 +245,7 @@ def _counted() -> Iterator[None]:
 
 
 async def _piece_of(output: asyncio.StreamReader) -> bytes | None:
-    """The next piece of what a program prints, empty when it was quiet for a while; None at its end."""
+    """The next piece of a program's output, empty after `QUIET_S` without output; None at its end."""
     try:
         async with asyncio.timeout(QUIET_S):
             return await output.read(PIECE_BYTES) or None

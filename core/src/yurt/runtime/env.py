@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A function that is to be called."""
+    """A scheduled call of a function."""
 
     def cancel(self) -> object:
-        """Do not call it; no effect once it was called."""
+        """Prevent the call; no effect after it."""
         ...
 
 
@@ -30,19 +30,19 @@ class Env(Protocol):
     """Clock, randomness and ids of one process."""
 
     def now(self) -> UnixNano:
-        """Wall-clock nanoseconds since 1970."""
+        """The wall-clock time in nanoseconds since 1970."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """The monotonic time in seconds."""
         ...
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """A random number, uniform in [0, 1)."""
         ...
 
     def uuid(self) -> str:
-        """A fresh random UUID."""
+        """A new random UUID."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -50,30 +50,30 @@ class Env(Protocol):
         ...
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """As `asyncio.timeout`, on this clock: the block raises TimeoutError after this many seconds; None: never."""
+        """Like `asyncio.timeout` on this clock: the block raises TimeoutError after `seconds`; never with None."""
         ...
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """Call a function after this many seconds on this clock, unless the timer is cancelled before."""
+        """Call a function after `seconds` on this clock, unless the timer is cancelled before."""
         ...
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call what blocks the process for a while without holding up the loop."""
+        """Call a blocking function in a thread, so that it does not block the event loop."""
         ...
 
 
 VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-"""First digits of a random UUID's fourth part (RFC 4122), by what was drawn there."""
+"""The first digit of a random UUID's fourth part, which holds the variant (RFC 4122), by the random digit drawn."""
 ID_DIGITS = 32
 DRAWN_IDS = 128
-"""Ids for which randomness is drawn at once: asking the system takes longer than all else that an id takes."""
+"""The number of ids drawn at once: the system call for random bytes takes longer than all other work for an id."""
 
 _drawn: list[str] = []
 os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def _digits() -> str:
-    """Random hexadecimal digits for one id, given once, in whatever thread; a forked process draws its own."""
+    """Random hexadecimal digits for one id, never given twice: safe in threads, and a forked process draws its own."""
     while True:
         try:
             return _drawn.pop()
@@ -86,18 +86,18 @@ class RealEnv:
     """The operating system's clock and randomness."""
 
     def now(self) -> UnixNano:
-        """Wall-clock nanoseconds since 1970."""
+        """The wall-clock time in nanoseconds since 1970."""
         return UnixNano(time.time_ns())
 
     monotonic = staticmethod(time.monotonic)
-    """Seconds that never go back. No function around it: each request asks three times and more."""
+    """The monotonic time in seconds. Not wrapped in a method: each request reads it three times or more."""
 
     def random(self) -> float:
-        """Uniform in [0, 1)."""
+        """A random number, uniform in [0, 1)."""
         return int.from_bytes(os.urandom(7), "big") / (1 << 56)
 
     def uuid(self) -> str:
-        """A fresh random UUID."""
+        """A new random UUID."""
         text = _digits()
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{VARIANTS[text[16]]}{text[17:20]}-{text[20:]}"
 
@@ -106,11 +106,11 @@ class RealEnv:
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        """As `asyncio.timeout`."""
+        """Same as `asyncio.timeout`."""
         return asyncio.timeout(seconds)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
-        """As the loop's own."""
+        """Same as `call_later` of the running loop."""
         return asyncio.get_running_loop().call_later(seconds, function)
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

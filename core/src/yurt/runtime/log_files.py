@@ -1,8 +1,8 @@
-"""Reads the file that this agent's log goes to, behind its rotated predecessors.
+"""Reads this agent's log file, after its rotated predecessors.
 
-A predecessor is `<name>-<time>.<ending>` beside the file (`yurt.audit.files`). Those that nothing was written to for
-the asked time are left out. The file is opened before its predecessors are listed, so a rotation meanwhile repeats
-nothing and leaves nothing out.
+A predecessor is `<name>-<time>.<ending>` in the same folder (`yurt.audit.files`). Those that were last written to
+before the requested time are left out. The file is opened before its predecessors are listed, so that a rotation in
+between neither repeats nor loses lines.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from yurt.sdk.errors import Invalid
 
 PIECE_BYTES: Final = 64 * 1024
 QUIET_S: Final = 0.5
-"""How often a file that is followed is looked at; each look without new lines gives an empty piece."""
+"""The interval at which a followed file is checked; a check without new lines gives an empty piece."""
 NO_LOG_FILE: Final = (
-    "this agent writes no log file: set log_file in its configuration; "
-    "where systemd keeps its log, ask with service_name"
+    "this agent writes no log file: set log_file in its configuration; when systemd keeps its log, use service_name"
 )
 
 
 def log_path() -> Path | None:
-    """The file that the agent's log goes to."""
+    """The agent's log file; None when it writes none."""
     paths = (getattr(handler, "log_path", None) for handler in logging.getLogger().handlers)
     return next((path for path in paths if isinstance(path, Path)), None)
 
@@ -56,14 +55,14 @@ async def log_file_pieces(since_s: float, *, follow: bool) -> AsyncGenerator[byt
 
 
 async def _file_pieces(path: Path) -> AsyncGenerator[bytes]:
-    """A file's content; nothing of one that is gone."""
+    """A file's content; empty when the file no longer exists."""
     with _opened(path) as fd:
         async for piece in _pieces(fd):
             yield piece
 
 
 async def _pieces(fd: int | None, *, stays: Callable[[], bool] | None = None) -> AsyncGenerator[bytes]:
-    """A file's content; as long as it `stays` in its place also what comes later."""
+    """A file's content, followed by new lines as long as the file `stays` in its place."""
     is_last = stays is None
     while fd is not None:
         piece = await asyncio.to_thread(os.read, fd, PIECE_BYTES)
@@ -74,7 +73,7 @@ async def _pieces(fd: int | None, *, stays: Callable[[], bool] | None = None) ->
         if is_last:
             return
         await asyncio.sleep(QUIET_S)
-        is_last = stays is None or not await asyncio.to_thread(stays)  # what came meanwhile is still read
+        is_last = stays is None or not await asyncio.to_thread(stays)  # lines written meanwhile are still read
 
 
 @contextlib.contextmanager
@@ -92,7 +91,7 @@ def _opened(path: Path) -> Iterator[int | None]:
 
 
 def _is_at(path: Path, fd: int | None) -> bool:
-    """Whether the name still leads to the open file."""
+    """Whether the path still leads to the open file."""
     try:
         return fd is not None and path.stat().st_ino == os.fstat(fd).st_ino
     except OSError:
@@ -100,7 +99,7 @@ def _is_at(path: Path, fd: int | None) -> bool:
 
 
 def _older(path: Path, current_inode: int, since: float) -> list[Path]:
-    """The predecessors that were written to since a Unix time, the oldest first."""
+    """The predecessors that were written to since `since` (Unix seconds), oldest first."""
     found = []
     for each in path.parent.glob(f"{path.stem}-*{path.suffix}"):
         with contextlib.suppress(OSError):

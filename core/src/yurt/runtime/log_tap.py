@@ -22,7 +22,7 @@ _NAMES = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN",
 
 
 class LogTap(logging.Handler):
-    """Puts formatted records into a bounded queue of the loop; when it is full the oldest line goes."""
+    """Puts formatted records into a bounded queue of the loop; a full queue drops its oldest line."""
 
     def __init__(self, level: int, loop: asyncio.AbstractEventLoop, *, as_json: bool) -> None:
         super().__init__(level)
@@ -31,7 +31,7 @@ class LogTap(logging.Handler):
         self._as_json = as_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called from any thread."""
+        """Queue a record; may be called from any thread."""
         line = json_line(record) if self._as_json else text_line(record)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._put, line)
@@ -49,13 +49,13 @@ def text_line(record: logging.LogRecord) -> str:
 
 
 def json_line(record: logging.LogRecord) -> str:
-    """The same as a JSON object."""
+    """A record as a JSON object with the same fields."""
     fields = {"@level": _level(record).lower(), "@message": record.getMessage(), "@module": record.name}
     return json.dumps(fields | {"@timestamp": _time(record)}) + "\n"
 
 
 def level_of(name: str) -> int:
-    """A level by its name; raises Invalid."""
+    """The level of a name; raises Invalid for an unknown one."""
     level = LEVELS.get(name.lower())
     if level is None:
         raise Invalid(f"Unknown log level: {name[:64]}")
@@ -84,7 +84,7 @@ async def _gathered(tap: LogTap) -> str:
 
 @contextlib.contextmanager
 def _tapped(tap: LogTap) -> Iterator[None]:
-    """Feed the tap, and lower the level of Yurt's own loggers to its level meanwhile."""
+    """Feed the tap inside the block, with Yurt's own loggers lowered to its level."""
     root, own = logging.getLogger(), logging.getLogger("yurt")
     before = own.level
     if own.getEffectiveLevel() > tap.level:

@@ -40,7 +40,7 @@ class LineStream(Protocol):
     """A destination of log lines."""
 
     def write(self, text: str, /) -> int:
-        """Take some text."""
+        """Write a text, at once or later."""
         ...
 
     def flush(self) -> None:
@@ -79,14 +79,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether a record is more than word of a reader that went away in the middle of an answer."""
+    """Whether a record is worth logging: not an asyncio message about a reader that closed its connection."""
     return not (
         record.name.startswith("aiohttp") and record.exc_info and isinstance(record.exc_info[1], ConnectionError)
     )
 
 
 def set_up_logging(level: str, *, as_json: bool = False, stream: LineStream | None = None) -> logging.Handler:
-    """Log to `stream` (default: standard output) from `level` on; whoever else listens gets DEBUG and above."""
+    """Log to `stream` (default: standard output) at `level` and above; other handlers get DEBUG and above."""
     root = logging.getLogger()
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(JsonFormatter() if as_json else NomadFormatter())

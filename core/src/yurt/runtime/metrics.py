@@ -1,7 +1,7 @@
 """An agent's metrics: counters and durations since its start, and gauges, which are read on demand.
 
-A name is relative to `nomad.nomad.` (a server's) or `nomad.client.` (a client's); the names of what belongs to the
-whole agent begin with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render all of it
+A name is relative to `nomad.nomad.` (of a server) or `nomad.client.` (of a client); names for the whole agent begin
+with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render all metrics
 (`yurt.http.agent_routes.metrics_snapshot`).
 """
 
@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from yurt.sdk.value import StrMap
 
 RECENT: Final = 128
-"""Durations of one name that are kept for quantiles and for sinks that take each duration."""
+"""The number of last durations of one name, kept for quantiles and for sinks that take each duration."""
 LABELLED_MAX: Final = 2_000
-"""Combinations of a name and labels; further ones are counted under the name alone."""
+"""The largest number of combinations of a name and labels; further ones are counted under the name alone."""
 AGENT_PARTS: Final = ("agent", "memberlist", "raft", "runtime")
 SERVER_PREFIX: Final = "nomad.nomad."
 CLIENT_PREFIX: Final = "nomad.client."
@@ -29,7 +29,7 @@ NO_LABELS: Final[Labels] = ()
 
 
 class Gauge(NamedTuple):
-    """A value of this moment, under its full name."""
+    """A current value, under its full name."""
 
     name: str
     value: float
@@ -52,8 +52,8 @@ def _no_durations() -> array[float]:
 class Timing:
     """Durations in seconds: count, sum, extremes, sum of squares, and the last ones.
 
-    The last ones are numbers in one block, not objects: floats that stay for hours, among thousands that come and go
-    with each allocation, would each keep a megabyte of Python's heap from being given back.
+    The last ones are an array of numbers, not objects: single floats that live for hours, among the thousands of
+    short-lived objects of each allocation, would each keep a megabyte of Python's heap from being returned.
     """
 
     count: int = 0
@@ -117,7 +117,7 @@ class Duration(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What makes of seconds the unit that is shown: nanoseconds where the name says so, else milliseconds."""
+        """The factor from seconds to the unit shown: nanoseconds for names that end with `_ns`, else milliseconds."""
         return 1e9 if self.name.endswith("_ns") else 1e3
 
 
@@ -163,15 +163,15 @@ class Metrics:
         return found
 
     def full_name(self, name: str) -> str:
-        """The name as sinks and the API show it."""
+        """The full name that sinks and the API show."""
         return full_name(name, self.prefix)
 
 
 def full_name(name: str, prefix: str = SERVER_PREFIX) -> str:
-    """`plan.submit` -> `nomad.nomad.plan.submit`; `raft.apply` -> `nomad.raft.apply`."""
+    """The full name of a metric: `plan.submit` -> `nomad.nomad.plan.submit`; `raft.apply` -> `nomad.raft.apply`."""
     return f"nomad.{name}" if name.partition(".")[0] in AGENT_PARTS else prefix + name
 
 
-def has_place(known: Mapping[tuple[str, Labels], object], key: tuple[str, Labels]) -> bool:
-    """Whether a combination of a name and labels has a number of its own."""
-    return len(known) < LABELLED_MAX or key in known
+def has_place(counted: Mapping[tuple[str, Labels], object], key: tuple[str, Labels]) -> bool:
+    """Whether a name with labels is counted separately: it is so already, or the bound is not reached."""
+    return len(counted) < LABELLED_MAX or key in counted

@@ -1,4 +1,4 @@
-"""Log lines about what strangers send: at most one per peer and minute, whatever they do and however many they are."""
+"""Rate-limits log lines about foreign peers: one line a minute for each peer, and a bounded number of peers."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import logging
 from collections import Counter
 
 LINE_INTERVAL_S = 60.0
-"""A peer gets one line in this time; what else it does is counted and told in its next line."""
+"""The time in which a peer gets one line; its suppressed lines are counted, and the next line gives their number."""
 PEERS_MAX = 100
-"""Peers with a line in that time; further ones get none, so that many addresses cannot fill the log either."""
+"""The largest number of peers with a line in that time, so that many addresses cannot fill the log either."""
 TEXT_MAX = 300
 IPV6_SITE_BITS = 64
-"""Who has one address of IPv6 has all of its subnet."""
+"""The prefix length of the IPv6 subnet that counts as one peer: a host can use every address of its subnet."""
 
 
 class PeerLines:
-    """Decides which lines are written."""
+    """Writes the first line of a peer in each interval and counts the others."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._reported_s: dict[str, float] = {}
-        """By peer, oldest first: when its last line was written."""
+        """The time of each peer's last line in seconds, oldest first."""
         self._suppressed: Counter[str] = Counter()
-        """By peer: the number of lines suppressed since."""
+        """The number of lines of each peer that were suppressed since."""
 
     def report(self, address: str, text: str, *, now_s: float) -> None:
-        """Write a line, or count it. `text` may hold what the peer sent."""
+        """Write a line, or count it. `text` may hold text that the peer sent."""
         peer = peer_of(address)
         if now_s - self._reported_s.get(peer, -LINE_INTERVAL_S) < LINE_INTERVAL_S:
             self._suppressed[peer] += 1
@@ -45,7 +45,7 @@ class PeerLines:
 
 
 def peer_of(address: str) -> str:
-    """What counts as one peer: an address of IPv4, a subnet of IPv6, or the text itself."""
+    """The peer of an address: an IPv4 address, an IPv6 subnet, or the text itself for any other."""
     host = address.rpartition(":")[0] if address.count(":") == 1 or "]" in address else address
     try:
         found = ipaddress.ip_address(host.strip("[]").partition("%")[0])
@@ -57,6 +57,6 @@ def peer_of(address: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of a stranger for the log or an answer: on one line, printable, and not long."""
+    """Untrusted text for the log or an answer: on one line, printable, and cut at `TEXT_MAX` characters."""
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:TEXT_MAX])
     return shown if len(text) <= TEXT_MAX else f"{shown}..."

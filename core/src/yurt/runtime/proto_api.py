@@ -1,6 +1,6 @@
-"""The messages and services of one .proto file that a package carries, as classes made when they are first needed.
+"""The messages and services of a package's .proto file, as classes made at first use.
 
-They live in a pool of their own: a plugin may load other protobuf code with the same file names.
+They live in a descriptor pool of their own, because a plugin may load other protobuf files with the same names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from yurt.runtime.proto_text import read_proto
 
 Message = Any
-"""A protobuf message: its class is made at run time, so its type cannot be named."""
+"""A protobuf message. Its class is made at run time, so its static type cannot be named."""
 
 
 class ProtoMethod(NamedTuple):
@@ -27,7 +27,7 @@ class ProtoMethod(NamedTuple):
 
 
 class ProtoApi:
-    """The API of `file`, which lies beside the modules of `home` and declares `package`."""
+    """The API of the .proto file `file`, which lies in the package `home` and declares `package`."""
 
     def __init__(self, home: str, file: str, package: str) -> None:
         self._home = home
@@ -51,7 +51,7 @@ class ProtoApi:
         return found
 
     def message(self, name: str, /, **fields: Any) -> Message:
-        """A message with fields."""
+        """A message with these fields."""
         return self.message_class(name)(**fields)
 
     def methods(self, service: str) -> dict[str, ProtoMethod]:
@@ -73,7 +73,7 @@ class ProtoApi:
         return self.methods(service)[name]
 
     def enum_name(self, message: str, enum: str, number: int) -> str:
-        """The name of a number of an enum; empty for one that is newer than the file."""
+        """The name of an enum's number; empty for a number that the file does not have."""
         enums = self.pool.FindMessageTypeByName(f"{self._package}.{message}").enum_types_by_name
         found = enums[enum].values_by_number.get(number)
         return found.name if found is not None else ""

@@ -1,4 +1,4 @@
-"""Reads .proto files into descriptors, so that no generated code has to be kept.
+"""Reads .proto files into descriptors, so that the repository needs no generated code.
 
 Generated modules demand a protobuf as new as the one that made them; descriptors built when they are needed do not.
 The reader knows what our own files use of proto3: messages, enums, oneofs, maps, repeated fields, services with
@@ -39,18 +39,18 @@ class TokenCursor:
 
     @property
     def is_done(self) -> bool:
-        """Whether all is read."""
+        """Whether all tokens are read."""
         return self.at >= len(self.tokens)
 
     def take(self, *expected: str) -> str:
-        """The next token; of those expected, when some are."""
+        """The next token, which must be one of `expected` when they are given."""
         token = self.tokens[self.at]
         assert not expected or token in expected, (token, expected, self.at)
         self.at += 1
         return token
 
     def take_if(self, token: str) -> bool:
-        """Whether the next token is this one, which is then taken."""
+        """Take the next token if it is this one; returns whether it was."""
         is_next = self.tokens[self.at] == token
         self.at += is_next
         return is_next
@@ -63,7 +63,7 @@ class TokenCursor:
 
 
 def read_proto(name: str, text: str, kinds: Kinds) -> FileDescriptorProto:
-    """The descriptor of one file; `kinds` knows the files before it, and learns of this one."""
+    """The descriptor of one file; `kinds` has the types of the files before it, and gets those of this file."""
     reader = TokenCursor(text)
     file = FileDescriptorProto(name=name, syntax="proto3")
     while not reader.is_done:
@@ -92,7 +92,7 @@ def read_proto(name: str, text: str, kinds: Kinds) -> FileDescriptorProto:
 
 
 def read_message(reader: TokenCursor, message: DescriptorProto) -> None:
-    """A message from its name on."""
+    """Read a message, from its name on."""
     message.name = reader.take()
     reader.take("{")
     while not reader.take_if("}"):
@@ -117,7 +117,7 @@ def read_message(reader: TokenCursor, message: DescriptorProto) -> None:
 def read_field(
     reader: TokenCursor, message: DescriptorProto, type_name: str, *, label: int = OPTIONAL
 ) -> FieldDescriptorProto:
-    """`name = number;` after a type."""
+    """Read `name = number;`, which follows a field's type."""
     name, _, number = reader.statement()
     field = message.field.add(name=name, number=int(number), label=label, json_name=json_name(name))
     if type_name in SCALARS:
@@ -128,13 +128,13 @@ def read_field(
 
 
 def json_name(name: str) -> str:
-    """task_id -> taskId."""
+    """The field's name in JSON: task_id -> taskId."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def read_oneof(reader: TokenCursor, message: DescriptorProto) -> None:
-    """A oneof from its name on."""
+    """Read a oneof, from its name on."""
     index = len(message.oneof_decl)
     message.oneof_decl.add(name=reader.take())
     reader.take("{")
@@ -143,7 +143,7 @@ def read_oneof(reader: TokenCursor, message: DescriptorProto) -> None:
 
 
 def read_map(reader: TokenCursor, message: DescriptorProto) -> None:
-    """`<key, value> name = number;`, which is a list of entries."""
+    """Read `<key, value> name = number;`: a map is a list of entry messages."""
     reader.take("<")
     key = reader.take()
     reader.take(",")
@@ -159,7 +159,7 @@ def read_map(reader: TokenCursor, message: DescriptorProto) -> None:
 
 
 def read_enum(reader: TokenCursor, enum: EnumDescriptorProto) -> None:
-    """An enum from its name on."""
+    """Read an enum, from its name on."""
     enum.name = reader.take()
     reader.take("{")
     while not reader.take_if("}"):
@@ -171,7 +171,7 @@ def read_enum(reader: TokenCursor, enum: EnumDescriptorProto) -> None:
 
 
 def read_service(reader: TokenCursor, service: ServiceDescriptorProto) -> None:
-    """A service from its name on."""
+    """Read a service, from its name on."""
     service.name = reader.take()
     reader.take("{")
     while not reader.take_if("}"):
@@ -192,7 +192,7 @@ def read_service(reader: TokenCursor, service: ServiceDescriptorProto) -> None:
 
 
 def learn(kinds: Kinds, scope: str, messages: Sequence[DescriptorProto], enums: Sequence[EnumDescriptorProto]) -> None:
-    """Note what is defined in a scope and below it."""
+    """Add the types that are defined in a scope and below it to `kinds`."""
     kinds |= {f"{scope}.{enum.name}": ENUM for enum in enums}
     for message in messages:
         kinds[f"{scope}.{message.name}"] = MESSAGE
@@ -200,17 +200,17 @@ def learn(kinds: Kinds, scope: str, messages: Sequence[DescriptorProto], enums: 
 
 
 def found_name(name: str, scope: str, kinds: Kinds) -> str:
-    """The full name of a type, looked for from the inner scope to the outer ones."""
+    """The full name of a type, searched from the inner scope to the outer ones."""
     parts = scope.split(".")
     for length in range(len(parts), 0, -1):
         full = ".".join([*parts[:length], name])
         if full in kinds:
             return full
-    raise AssertionError(f"{name} is not known in {scope}")
+    raise AssertionError(f"unknown type {name} in {scope}")
 
 
 def resolve(message: DescriptorProto, scope: str, kinds: Kinds) -> None:
-    """Fields name their types in full and say of which kind they are."""
+    """Set the full type name and the kind of every field."""
     inner = f"{scope}.{message.name}"
     for field in message.field:
         if field.type_name:

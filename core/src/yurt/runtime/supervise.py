@@ -1,4 +1,4 @@
-"""Supervision: the only place that catches all exceptions; it logs or reports them, or restarts the work."""
+"""Supervision: the only place that catches every Exception; it logs or reports it, or restarts the work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def supervised(
     *,
     on_error: Callable[[Exception], None] | None = None,
 ) -> asyncio.Task[None]:
-    """Run work that may fail alone; an exception is logged and given to `on_error`, cancellation passes through.
+    """Run work in a group so that its failure leaves the group alive; its exception is logged and given to `on_error`.
 
-    An `on_error` that fails is logged too: the siblings of failed work live on whatever handles the failure.
+    Cancellation passes through. An exception in `on_error` is logged too.
     """
 
     async def run() -> None:
@@ -47,14 +47,14 @@ def _handle(name: str, error: Exception, on_error: Callable[[Exception], None] |
 
 
 class WorkCancelledError(Exception):
-    """Work ended by a cancellation that was not meant for the task which awaits it."""
+    """Work ended by a cancellation that was not addressed to the task that awaits it."""
 
 
 async def contained(work: Awaitable[T]) -> T:
     """The result of the work; a cancellation from within it is raised as WorkCancelledError, an ordinary failure.
 
-    Code of a package may await a task of its own that is cancelled. Its CancelledError would end the task of the agent
-    that called it, silently and as if the agent had cancelled that. A task that was cancelled itself counts that.
+    A plugin's code may await a task of its own that is cancelled. That CancelledError would silently end the agent's
+    task that called the plugin, as if the agent had cancelled it. `Task.cancelling` tells the two apart.
     """
     try:
         return await work
@@ -62,11 +62,11 @@ async def contained(work: Awaitable[T]) -> T:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise WorkCancelledError("what it waited for was cancelled") from error
+        raise WorkCancelledError("a task that the work awaited was cancelled") from error
 
 
 async def outcome_of(work: Awaitable[T]) -> T | Exception:
-    """What the work comes to, or what it failed with: for one of several whose failure is not that of the others."""
+    """The result of the work, or its exception: for several independent works, of which each may fail alone."""
     try:
         return await contained(work)
     except Exception as error:
@@ -74,7 +74,7 @@ async def outcome_of(work: Awaitable[T]) -> T | Exception:
 
 
 def outcome_of_call(call: Callable[[], T]) -> T | Exception:
-    """As `outcome_of`, for a call that does not wait."""
+    """Like `outcome_of`, for a call that does not wait."""
     try:
         return call()
     except Exception as error:
@@ -82,13 +82,13 @@ def outcome_of_call(call: Callable[[], T]) -> T | Exception:
 
 
 async def attempted(
-    name: str, work: Awaitable[None], *, level: int = logging.ERROR, is_told: Callable[[], bool] = lambda: True
+    name: str, work: Awaitable[None], *, level: int = logging.ERROR, is_logged: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Whether the work came to its end; what it failed with is logged, with its place when nobody foresaw it."""
+    """Whether the work succeeded; an exception is logged, with a traceback unless it is a YurtError."""
     try:
         await work
     except Exception as error:
-        if is_told():
+        if is_logged():
             trace = None if isinstance(error, YurtError) else error
             log.log(level, "background work failed and starts again: name=%s error=%s", name, error, exc_info=trace)
         return False
@@ -100,9 +100,9 @@ async def keep_running(
     loop: Callable[[], Awaitable[None]],
     *,
     pause: Callable[[], Awaitable[None]],
-    is_told: Callable[[], bool] = lambda: True,
+    is_logged: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Run a loop again after a pause whenever it ends or fails, until cancelled; `is_told` says whether to log it."""
+    """Run a loop again after a pause whenever it ends or fails, until cancelled; log failures while `is_logged()`."""
     while True:
-        await attempted(name, loop(), is_told=is_told)
+        await attempted(name, loop(), is_logged=is_logged)
         await pause()

@@ -49,7 +49,7 @@ class AllocService:
         await context.env.in_thread(context.users.restore, records, self._lost.ids, context.config.alloc_dir)
         await context.networks.open(known)
         await fingerprinted
-        self.watch.know(records)
+        self.watch.restore(records)
         self._assignments.restore(records)
         await context.csi.volumes.open(known)
 

@@ -44,9 +44,11 @@ class AllocWatch:
         self.fresh = asyncio.Event()
         """A list has been taken over that is as new as the last one that was asked for."""
 
-    def know(self, records: Iterable[AllocRecord]) -> None:
-        """Take allocations of an earlier agent as known, at the indexes in their records."""
-        self._list.know({record.id: record.alloc.alloc_modify_index for record in records if record.alloc is not None})
+    def restore(self, records: Iterable[AllocRecord]) -> None:
+        """Add the allocations of an earlier agent, at the indexes in their records."""
+        self._list.restore(
+            {record.id: record.alloc.alloc_modify_index for record in records if record.alloc is not None}
+        )
 
     def look_again(self, least_index: int) -> None:
         """Pull the list at once, and ignore lists older than `least_index`."""

@@ -131,4 +131,4 @@ class Term:
     async def _forever(self, name: str, loop: Loop) -> None:
         """Restart a failed duty after a moment, independently of others. Failures at the end of a term are silent."""
         env, writer = self._replica.env, self._replica.writer
-        await keep_running(name, loop, pause=lambda: env.sleep(DUTY_RETRY_S), is_told=lambda: writer.is_open)
+        await keep_running(name, loop, pause=lambda: env.sleep(DUTY_RETRY_S), is_logged=lambda: writer.is_open)

@@ -246,7 +246,7 @@ class LeaderScheduling:
                 "a scheduler worker",
                 worker.run,
                 pause=lambda: env.sleep(WORKER_RETRY_S),
-                is_told=lambda: writer.is_open,
+                is_logged=lambda: writer.is_open,
             )
 
         return worker.serving, run

@@ -113,9 +113,9 @@ class SimulatedClient:
 
     def restart(self) -> None:
         """End its process; the next process knows what the first one stored."""
-        seen, known = self.list.seen_index, {key: task.alloc.alloc_modify_index for key, task in self.tasks.items()}
+        seen, stored = self.list.seen_index, {key: task.alloc.alloc_modify_index for key, task in self.tasks.items()}
         self.list = AllocList(seen_index=seen)
-        self.list.know(known)
+        self.list.restore(stored)
 
     def listed(self) -> AllocPull:
         """Its list of allocations as the servers have it now."""
