@@ -5,7 +5,7 @@ classes. It becomes ready when something that it could use appears: a class that
 class when its constraints look past classes (*escaped*), or its own node (system jobs). An unblock that happened
 after the scheduler's snapshot and before the evaluation got here would be lost; so the last unblock index of every
 class and node is kept, and such an evaluation is ready at once (invariant B4). There is one per (namespace, job), for
-system jobs one per node besides (B3); of two, the newer stays and the other is to be canceled.
+system jobs also one per node (B3); of two, the newer stays and the other is to be canceled.
 
 One event may unblock all of them, which is a second's work where there are a hundred thousand. So `unblock_class` and
 its like only take the news in, and `take_unblocked` looks at some evaluations at a time, the most urgent first, in
@@ -85,7 +85,7 @@ class BlockedEvals:
         self._round = _News()
         self._next_round = _News()
         self._unlooked: Iterator[Evaluation] = iter(())
-        """The evaluations of the round that were not looked at yet."""
+        """The evaluations that the current round has not examined yet."""
         self._superseded: list[Superseded] = []
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ class BlockedEvals:
         return sum(1 for evaluation in self._slots.values() if evaluation.escaped_computed_class)
 
     def all(self) -> tuple[Evaluation, ...]:
-        """The blocked evaluations, in no order."""
+        """The blocked evaluations, unordered."""
         return tuple(self._slots.values())
 
     def holds(self, eval_id: str) -> bool:
@@ -109,7 +109,7 @@ class BlockedEvals:
         slot = _slot(evaluation)
         current = self._slots.get(slot)
         if current is not None and current.id != evaluation.id:
-            # By what their schedulers saw, not by when they got here: a late one may know less.
+            # By their schedulers' snapshots, not by arrival: a late evaluation may come from an older snapshot.
             old, new = sorted((current, evaluation), key=lambda e: (e.snapshot_index, e.create_index, e.id))
             self._superseded.append(
                 Superseded(old, f'existing blocked evaluation exists for job "{evaluation.job_id}"')
@@ -141,7 +141,7 @@ class BlockedEvals:
             news.missing[name] = max(index, news.missing.get(name, 0))
 
     def unblock_namespace(self, name: str, *, index: int) -> None:
-        """What jobs of a namespace may reclaim changed at `index`."""
+        """The capacity that jobs of a namespace may reclaim changed at `index`."""
         for news in (self._known, self._next_round):
             news.namespaces[name] = max(index, news.namespaces.get(name, 0))
 
@@ -155,7 +155,7 @@ class BlockedEvals:
         if not len(self._round):
             self._round, self._next_round = self._next_round, _News()
             self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
-        # A question is one evaluation and one piece of news: with more news fewer evaluations fit into a turn.
+        # The limit counts pairs of an evaluation and an event: with more events, fewer evaluations fit into a turn.
         count = max(1, limit // max(1, len(self._round)))
         looked_at = list(islice(self._unlooked, count))
         found = [_slot(evaluation) for evaluation in looked_at if self._waits(evaluation, self._round)]

@@ -30,7 +30,7 @@ NEXT_NACK_DELAY: Final = seconds(20)
 
 JobKey = tuple[str, str]
 Place = Literal["ready", "failed", "delayed", "pending", "outstanding", "cancelable", ""]
-"""Where an evaluation is; "" when it is not here."""
+"""The state of an evaluation in the broker; "" when the broker does not have it."""
 
 
 class Delivery(NamedTuple):
@@ -68,7 +68,7 @@ class BrokerStats(NamedTuple):
 
 
 class QueueCount(NamedTuple):
-    """The number of evaluations of one queue that a worker may take, and that workers have."""
+    """The number of evaluations of one queue that a worker may take, and the number that workers have."""
 
     ready: int = 0
     outstanding: int = 0
@@ -89,7 +89,7 @@ class EvalBroker:
         self._pending_ids: dict[str, JobKey] = {}
 
     def enqueue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
-        """Enqueue an evaluation, unless it is known."""
+        """Enqueue an evaluation, unless the broker has it already."""
         if self.place(evaluation.id):
             return
         start = evaluation.wait_until
@@ -146,7 +146,8 @@ class EvalBroker:
         return True
 
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
-        """Report a failure: delivered again later, three times in all; False for an expired token."""
+        """Report a failure: the evaluation is delivered again later, three times at most; False for an expired
+        token."""
         entry = _taken_with(self._outstanding, eval_id, token)
         if entry is None:
             return False
@@ -181,7 +182,7 @@ class EvalBroker:
         if found is not None:
             self._deliveries.pop(eval_id, None)
             self._release(found)
-        # What a worker has stays until its ack: the worker may still write, and nobody else may look at the job.
+        # An outstanding evaluation stays until its ack: its worker may still write, and no other may process the job.
         assert self.place(eval_id) in ("", "outstanding"), (eval_id, self.place(eval_id))
 
     def advance(self, now: UnixNano) -> None:
@@ -294,7 +295,7 @@ class EvalBroker:
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.setdefault(key, _Job())
         if job.claim and job.claim != evaluation.id:
-            assert queue != FAILED_QUEUE, "what was delivered has its job's claim"
+            assert queue != FAILED_QUEUE, "a delivered evaluation has its job's claim"
             job.pending[evaluation.id] = evaluation
             self._pending_ids[evaluation.id] = key
             return
@@ -305,7 +306,8 @@ class EvalBroker:
         heapq.heappush(self._ready.setdefault(queue, []), entry)
 
     def _release(self, evaluation: Evaluation) -> None:
-        """Free the job if this evaluation held it: the best pending one follows, the others are cancelable."""
+        """Free the job if this evaluation held it: its best pending evaluation becomes ready, the others become
+        cancelable."""
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.get(key)
         if job is None or job.claim != evaluation.id:
@@ -315,7 +317,8 @@ class EvalBroker:
             del self._jobs[key]
             return
         assert evaluation.id not in job.pending, "what had the claim did not wait for it"
-        # The newest of the most urgent: it sees all that those before it were made for, so they are superfluous.
+        # The newest of the highest priority: its snapshot includes the events of the earlier ones, which are
+        # superfluous.
         following = max(job.pending.values(), key=lambda e: (e.priority, e.modify_index, e.create_index, e.id))
         for eval_id in job.pending:
             del self._pending_ids[eval_id]
@@ -333,7 +336,7 @@ class EvalBroker:
         if count >= DELIVERY_LIMIT:
             self._admit(evaluation, FAILED_QUEUE)
         else:
-            # The job's claim is kept meanwhile: what fails now would fail in the hands of another worker as well.
+            # The job stays claimed during the delay: another worker would fail for the same reason now.
             delay = FIRST_NACK_DELAY if count <= 1 else (count - 1) * NEXT_NACK_DELAY
             assert delay > 0, "an evaluation that comes back at once would keep a worker busy for nothing"
             self._delay(evaluation, entry.queue, now + delay)

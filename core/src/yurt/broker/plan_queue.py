@@ -35,7 +35,7 @@ class PlanQueue(Generic[T]):
         heapq.heappush(self._heap, (-plan.priority, self._count, plan, attached))
 
     def pop(self) -> tuple[Plan, T]:
-        """Remove the plan of highest priority; the queue must not be empty."""
+        """Remove and return the plan of highest priority; the queue must not be empty."""
         assert self._heap, "an empty queue has no plan"
         priority, number, plan, attached = heapq.heappop(self._heap)
         # The running number decides among equals, so that heapq never compares two plans.
@@ -55,7 +55,8 @@ def size_of(plan: Plan) -> int:
 
 
 def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
-    """The plan as consecutive parts of about `limit` allocations; the parts of an indivisible one must be staged."""
+    """Cut a plan into consecutive parts of about `limit` allocations; the parts of an indivisible plan must be
+    staged."""
     assert limit > 0, limit
     if size_of(plan) <= limit:
         return (plan,)

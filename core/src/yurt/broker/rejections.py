@@ -13,15 +13,15 @@ from typing import Final
 from yurt.sdk.value import Duration, UnixNano, seconds
 
 NODES_MAX: Final = 50
-"""Nodes with recorded refusals; the one whose last refusal is oldest is dropped first."""
+"""The maximum number of nodes with recorded refusals; the node with the oldest last refusal is dropped first."""
 MARKS_MAX: Final = 10.0
-"""Nodes that may be marked ineligible in one burst."""
+"""The number of nodes that may be marked ineligible in one burst."""
 MARK_INTERVAL: Final = seconds(1800 / 5)
 """The interval after which one more node may be marked ineligible."""
 
 
 class Rejections:
-    """The recent refusals by node; time enters only as `now`."""
+    """Recent refusals by node; time enters only as `now`."""
 
     def __init__(self, *, threshold: int, window: Duration) -> None:
         self._threshold = max(1, threshold)
@@ -49,7 +49,7 @@ class Rejections:
         return {node: sum(now - at <= self._window for at in times) for node, times in self._times.items()}
 
     def _may_mark(self, now: int) -> bool:
-        # A wall clock may be set back; that takes no right to mark away.
+        # A wall clock may be set back; that must not reduce the number of marks available.
         since = 0 if self._counted_at is None else max(0, now - self._counted_at)
         self._marks = min(MARKS_MAX, self._marks + since / MARK_INTERVAL)
         self._counted_at = now

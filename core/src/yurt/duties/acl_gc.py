@@ -14,7 +14,7 @@ from yurt.structs.acl import is_expired
 from yurt.structs.commands import CollectACL
 
 BATCH: Final = 500
-"""Rows of each kind that one command forgets."""
+"""The maximum number of rows of each kind that one command deletes."""
 
 
 def expired(

@@ -32,7 +32,7 @@ from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.predicates import has_same_specification, is_deployment_active, is_of_version, is_terminal
 
 MARKED_MAX: Final = 500
-"""Allocations that one command marks: it bounds a log entry."""
+"""The maximum number of allocations that one command marks, which bounds its log entry."""
 FAILED_ALLOCATIONS: Final = "Failed due to unhealthy allocations"
 FAILED_DEADLINE: Final = "Failed due to progress deadline"
 FAILED_BY_USER: Final = "Deployment marked as failed"
@@ -89,7 +89,7 @@ def watch(state: Snapshot, deployment: Deployment, seen: SeenDeployment, mint: M
 
 
 def next_deadline(deployment: Deployment) -> UnixNano | None:
-    """When a group's progress deadline passes next."""
+    """The earliest progress deadline of the groups that still lack healthy allocations."""
     if deployment.status == status.DEPLOYMENT_PAUSED or not is_deployment_active(deployment):
         return None
     times = [group.require_progress_by for group in deployment.task_groups.values() if _is_short(group)]
@@ -125,14 +125,15 @@ def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Deploy
 
 
 def failed_by_user(state: Snapshot, deployment: Deployment, job: Job, mint: Mint) -> SetDeploymentStatus:
-    """Fail the deployment on request: all of its groups have failed."""
+    """The command that fails all groups of a deployment on request of a user."""
     return failed(state, deployment, job, DeploymentFailure(FAILED_BY_USER, frozenset(deployment.task_groups)), mint)
 
 
 def failed(
     state: Snapshot, deployment: Deployment, job: Job, failure: DeploymentFailure, mint: Mint
 ) -> SetDeploymentStatus:
-    """Fail the deployment, with a rollback to the newest stable version where a failed group requires it.
+    """The command that fails the deployment, with a rollback to the newest stable version if a failed group requires
+    it.
 
     A job that has a newer version stays as it is: its deployment is about to be cancelled, and going back would undo
     what somebody registered since.
@@ -154,7 +155,7 @@ def failed(
 
 
 def rollback(state: Snapshot, deployment: Deployment, job: Job) -> tuple[Job | None, str]:
-    """The version to roll back to and the resulting description."""
+    """The version to roll back to, or None, and the suffix of the deployment's description."""
     versions = [
         version
         for version in state.job_versions.where("job", job.key)

@@ -109,7 +109,7 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
 
 
 def _counts_as_healthy(alloc: Allocation) -> bool:
-    """Whether it is reachable and healthy; without health checks a running one counts."""
+    """Whether an allocation is reachable and healthy; without health checks, whether it runs."""
     if is_terminal(alloc) or alloc.desired_transition.migrate or alloc.client_status == status.CLIENT_UNKNOWN:
         return False
     if alloc.deployment_status is not None and alloc.deployment_status.healthy is not None:

@@ -1,12 +1,12 @@
 """Garbage collection: terminal objects that are old enough and unreferenced by live ones (invariant D9).
 
-A state may hold millions of rows, and one job a hundred thousand of them. So whoever looks for garbage gives a step
-for each row that it looks at: what it found, or None; the caller lets others work between slices of steps. Meanwhile
-the state goes on: `Garbage` gathers what was found into small batches, and each makes commands of what may still go
-by the newest state. A command is based on the jobs, nodes and deployments whose end it relies on: when one of them has
-changed before it is applied, nothing goes, and the next round looks again.
+A state may hold millions of rows, and one job a hundred thousand of them. So a search
+yields a step for each row that it examines: a collectable object, or None; the caller lets other tasks run between
+slices of steps. The state changes meanwhile: `Garbage` gathers the found objects in small batches, and turns those
+that the newest state still lets go into commands. A command is based on the jobs, nodes and deployments whose end it
+relies on: if one of them has changed before it is applied, nothing is deleted, and the next round searches again.
 
-An allocation goes before its evaluation, or in the same command: without the evaluation nobody would find it again.
+An allocation is deleted before its evaluation, or in the same command: the search finds it only by its evaluation.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ V = TypeVar("V")
 BATCH = 200
 """Objects deleted by one command: bounds the size of a log entry and the time its application blocks the loop."""
 ORDERED_MAX = 4_096
-"""Rows of a table, or of one of its index entries, that are looked at in the order of their keys: a history of a small
-cluster that is repeated makes the same commands then. To sort a million keys would hold up the event loop."""
+"""Up to this number of rows, a table or an index entry is read in the order of its keys, so that a repeated history of
+a small cluster makes the same commands. Sorting a million keys would hold up the event loop."""
 SECOND = 1_000_000_000
 
 
@@ -86,7 +86,7 @@ def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step
 def orphan_steps(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
     """The allocations and evaluations of deleted jobs.
 
-    A batch job that came to life meanwhile keeps its allocations: without them it would run anew (invariant D4).
+    A batch job that came to life meanwhile keeps its allocations: without them it would run again (invariant D4).
     """
     for key in keys:
         if key in state.jobs:
@@ -121,11 +121,11 @@ class Garbage:
         self._found: dict[type[Found], list[Found]] = {}
 
     def of_left_behind(self) -> Garbage:
-        """A collector for the remains of jobs."""
+        """An empty collector for the remains of deleted jobs."""
         return Garbage(self._cutoffs, self._now, is_left_behind=True)
 
     def add(self, found: Step) -> bool:
-        """Add a collectable object; True when `commands` must be called before more is added."""
+        """Add a collectable object; True when the batch is full, so that `commands` must be called next."""
         if found is None:
             return False
         kind: type[Found] = Evaluation if isinstance(found, Allocation) else type(found)
@@ -135,7 +135,7 @@ class Garbage:
         return len(kept) >= BATCH
 
     def commands(self, state: Snapshot) -> Iterator[AnyCommand]:
-        """Commands that delete what was added since the last call if it is still collectable; one per kind."""
+        """Commands, one per kind, that delete the objects added since the last call if they are still collectable."""
         found, self._found = self._found, {}
         for kept in found.values():
             yield from self._commands(state, kept)
@@ -244,7 +244,8 @@ def _eval_garbage(state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now
 def _may_alloc_go(
     state: Snapshot, alloc: Allocation, evaluation: Evaluation, cutoffs: Cutoffs, *, now: UnixNano
 ) -> bool:
-    """Whether an old evaluation's allocation is collectable: an existing batch job keeps those of its present run."""
+    """Whether an old evaluation's allocation is collectable; a batch job keeps those of its present run while it
+    exists."""
     cutoff = _eval_cutoff(evaluation, cutoffs)
     if _is_batch(evaluation):
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
@@ -263,7 +264,7 @@ def _eval_cutoff(evaluation: Evaluation, cutoffs: Cutoffs) -> UnixNano:
 
 
 def _is_over(state: Snapshot, job: Job, cutoffs: Cutoffs) -> bool:
-    """Whether the job is dead for long enough and has no tagged version."""
+    """Whether the job has been dead for long enough and has no tagged version."""
     is_collectable = job.stop or (job.type in (status.JOB_BATCH, status.JOB_SYSBATCH) and not job.is_template)
     if not is_collectable or job.status != status.JOB_DEAD or job.submit_time > cutoffs.job:
         return False

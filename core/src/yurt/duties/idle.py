@@ -1,9 +1,9 @@
 """Decides which idle allocations end, and when. Pure.
 
 Clients say how long allocations have been idle, by their own monotonic clocks; only that counts, so the clock of a
-server makes nothing idle. What this server's clock decides is whether interactive hours hold and how long an end is put
-off. An end is announced first. It is withdrawn when it is not wanted any more: the devices are used again, somebody
-keeps the allocation, interactive hours begin, or nothing waits for the devices.
+server makes nothing idle. The server's clock decides only whether interactive hours hold and for how long an end is put
+off. An end is announced first. The announcement is withdrawn when its reason disappears: the devices are used again, a
+user keeps the allocation, interactive hours begin, or nothing waits for the devices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from yurt.structs.queueing.idle import SHRINK, STOP, idle_policy_of, is_idle, is
 
 NEVER: Final = 2**62
 WAITED_MIN: Final = 3 * NANOSECONDS
-"""The age of a pending evaluation from which on it waits for more than its turn, in nanoseconds."""
+"""The age in nanoseconds from which a pending evaluation counts as waiting for capacity rather than for a worker."""
 HOUR_S: Final = 3600.0
 
 
@@ -39,7 +39,7 @@ class EndingTogether(NamedTuple):
 
     @property
     def first(self) -> str:
-        """The id of the first, by which they are known."""
+        """The id of the first allocation, which identifies all of them."""
         return self.allocs[0].id
 
     @property
@@ -49,7 +49,7 @@ class EndingTogether(NamedTuple):
 
     @property
     def reports(self) -> dict[str, int]:
-        """The index of the last report of each."""
+        """The index of the last report of each allocation, by allocation id."""
         return {alloc.id: alloc.idle.report_index for alloc in self.allocs if alloc.idle is not None}
 
     @property
@@ -59,12 +59,12 @@ class EndingTogether(NamedTuple):
 
     @property
     def ends_at(self) -> int:
-        """The announced end."""
+        """The announced end, unix ns; 0 without an announcement."""
         return max((alloc.idle.ends_at for alloc in self.allocs if alloc.idle is not None), default=0)
 
 
 def ending_together(state: Snapshot, alloc_ids: Iterable[str], now: UnixNano) -> list[EndingTogether]:
-    """The idle allocations whose window is over, in an order that does not depend on that of the ids."""
+    """The idle allocations whose window has passed, in an order that does not depend on the order of the ids."""
     due = [
         alloc for alloc in map(state.allocs.get, sorted(alloc_ids)) if alloc is not None and is_due(state, alloc, now)
     ]
@@ -87,7 +87,8 @@ def ending_together(state: Snapshot, alloc_ids: Iterable[str], now: UnixNano) ->
 def _members(
     state: Snapshot, key: tuple[str, str, str], policy: IdlePolicy, due: list[Allocation]
 ) -> Iterator[EndingTogether]:
-    """The members of a gang that end: all of them if all are due, or those above its minimum that are."""
+    """The members of a gang that end: all if all are due, or, with the action "shrink", the due ones above its
+    minimum."""
     idle = [alloc for alloc in due if (alloc.namespace, alloc.job_id, alloc.task_group) == key]
     if policy.action != SHRINK:
         live = [
@@ -100,24 +101,24 @@ def _members(
     group = job.group(key[2]) if job is not None else None
     if group is None or group.gang is None:
         return
-    # It may run with less than its count, which is what it may grow to.
+    # A gang may run with fewer members than its count, which is the number that it may grow to.
     present = sum(1 for alloc in state.allocs.each_where("live", key[:2]) if alloc.task_group == key[2])
     spare = min(group.count, present) - least_of(group, SHRINK)
-    # Ranks follow the indexes in names: the highest go, so that those of the others stay as they are.
+    # Ranks follow the indexes in names: the members with the highest end, so that the others keep their ranks.
     last = sorted(idle, key=lambda alloc: (alloc_index(alloc.name), alloc.id), reverse=True)[: max(0, spare)]
     if last:
         yield EndingTogether(policy, tuple(last))
 
 
 def _may_stop(state: Snapshot, alloc: Allocation) -> bool:
-    """Whether the group of a service may lose one more."""
+    """Whether the group of a service may lose one more allocation."""
     job = state.jobs.get((alloc.namespace, alloc.job_id))
     group = job.group(alloc.task_group) if job is not None else None
     return group is not None and group.count > least_of(group, STOP)
 
 
 def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
-    """Whether an idle allocation has been so for its window, on a node in contact, and nobody keeps it."""
+    """Whether an allocation has been idle for its whole window, its node is in contact and no user keeps it."""
     idle, policy, node = alloc.idle, idle_policy_of(alloc), state.nodes.get(alloc.node_id)
     if not is_idle(alloc) or idle is None or policy is None:
         return False
@@ -127,7 +128,7 @@ def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
 
 
 def window_of(policy: IdlePolicy, now: UnixNano) -> int:
-    """The idle time after which an allocation ends at this hour, in nanoseconds."""
+    """The idle time in nanoseconds after which an allocation ends, by the policy in force at `now`."""
     block = policy.interactive
     if block is None:
         return policy.window
@@ -141,7 +142,7 @@ def window_of(policy: IdlePolicy, now: UnixNano) -> int:
 
 
 def ending_now(state: Snapshot) -> list[Allocation]:
-    """Allocations that have been ended for being idle, whose clients have not told their end yet."""
+    """Allocations that are ending because they were idle and whose clients have not reported the end yet."""
     stopping = (
         alloc for name in sorted(state.namespaces.keys()) for alloc in state.allocs.each_where("stopping", name)
     )
@@ -149,10 +150,10 @@ def ending_now(state: Snapshot) -> list[Allocation]:
 
 
 def waiting_for_devices(state: Snapshot, pool: str, named: Collection[str], now: UnixNano) -> list[Evaluation]:
-    """Evaluations that wait for the pool and ask for devices: `named` ones, the highest priority, the oldest.
+    """Evaluations of jobs in the pool that wait and ask for devices: `named` ones first, then by priority, then by age.
 
-    One that has just come, or is to come later, does not wait. Those that an announcement names wait while they are
-    looked at, too. A job that was itself put back because it was idle is no reason: two such jobs would take turns.
+    A pending evaluation that is new or delayed does not wait, unless an announcement names it. A job that was itself
+    requeued because it was idle does not count: two such jobs would evict each other in turns.
     """
     found: list[Evaluation] = []
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
@@ -170,7 +171,7 @@ def waiting_for_devices(state: Snapshot, pool: str, named: Collection[str], now:
 
 
 def _was_put_back(state: Snapshot, job: Job) -> bool:
-    """Whether an allocation of the job ended because it was idle, and has not been replaced yet."""
+    """Whether an allocation of the job ended because it was idle and has not been replaced yet."""
     return any(
         alloc.idle is not None and alloc.idle.action and not alloc.next_allocation
         for alloc in state.allocs_of_job(*job.key)
@@ -178,7 +179,8 @@ def _was_put_back(state: Snapshot, job: Job) -> bool:
 
 
 def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:
-    """Why allocations end: since when they are idle, what was measured, who waits (as far as their owner may know)."""
+    """The reason of an end as a text: the time since which the devices are idle, the measurement, and the waiting job
+    as far as the owner may see it."""
     first = ending.allocs[0]
     idle = first.idle
     assert idle is not None, first.id

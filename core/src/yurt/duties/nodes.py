@@ -46,7 +46,7 @@ def granted_status(state: Snapshot, node: Node, asked: NodeStatus) -> NodeStatus
         case "ready":
             return asked
         case "disconnected":
-            # Its allocations are unknown to the servers until it has told of them: it becomes ready by way of init.
+            # The servers do not know its allocations until it has reported them: it becomes ready by way of init.
             return status.NODE_INIT
         case "down":
             return asked if _has_reported(state, node) else status.NODE_INIT
@@ -110,12 +110,12 @@ def _may_outlive_disconnect(alloc: Allocation, now: UnixNano) -> bool:
 
 
 def registered(node: Node, now: UnixNano) -> Node:
-    """A registering node: a new one gets the initial status regardless of its request, a known one keeps its status."""
+    """A registering node: a new one gets the initial status whatever it asks for, a registered one keeps its status."""
     return replace(node, status=status.NODE_INIT, status_updated_at=now // SECOND)
 
 
 def refused_report(node: Node | None, *, index: int | None = None) -> str:
-    """Why the node's reports are refused (at that index, or now), or ''."""
+    """Why the node's reports are refused (at that index, or now); "" when they are accepted."""
     if node is None:
         return "node not found"
     if node.status not in status.NODE_UNRESPONSIVE or (index is not None and node.last_missed_heartbeat_index > index):

@@ -31,14 +31,14 @@ class VariableLocks:
         self.delays: dict[Key, int] = {}
 
     def restore(self, variables: Iterable[EncryptedVariable], now: int) -> None:
-        """Start over with these locked variables."""
+        """Replace all leases by new ones for these locked variables."""
         self.leases.clear()
         self.delays.clear()
         for variable in variables:
             self.follow(variable.key, variable, now)
 
     def follow(self, key: Key, variable: EncryptedVariable | None, now: int) -> None:
-        """Follow a written or deleted variable."""
+        """Update the leases after a variable was written or deleted."""
         lock = variable.lock if variable is not None else None
         known = self.leases.get(key)
         if lock is None:
@@ -47,7 +47,7 @@ class VariableLocks:
             self.leases[key] = LockLease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
 
     def renew(self, key: Key, lock_id: str, now: int) -> bool:
-        """Renew a lock for its full duration; False when it is another lock."""
+        """Renew a lock for its full duration; False when the variable has another lock."""
         lease = self.leases.get(key)
         if lease is None or lease.lock_id != lock_id:
             return False
@@ -72,5 +72,5 @@ class VariableLocks:
         return [(key, lease.lock_id) for key, lease in sorted(over)]
 
     def next_end(self) -> int | None:
-        """When the first lease ends."""
+        """The time at which the next lease expires, unix ns; None without leases."""
         return min((lease.ends_at for lease in self.leases.values()), default=None)

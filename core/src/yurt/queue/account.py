@@ -1,4 +1,4 @@
-"""Accounts of allocations: what one held, used, waited for and lost, from its row. Pure.
+"""Accounts of allocations, from their rows: resources held and used, the wait, and the lost work. Pure.
 
 A card counts in thousandths, as quotas count it (a share by its booked compute); where the client reported how much of
 its cards an allocation held, that counts, because the client knows how much memory a card has. Card times are in
@@ -27,32 +27,31 @@ from yurt.structs.status import CLIENT_FAILED, CLIENT_LOST, DESIRED_EVICT
 NS_OF_MS: Final = 1_000_000
 PRICE_ONE: Final = 1000
 CARDS_MAX: Final = 1_000_000
-"""In thousandths of a card, where nothing is booked that counts as one: a thousand cards."""
+"""The maximum of cards that one allocation is charged for, in thousandths of a card: a thousand cards."""
 FIGURE_MAX: Final = 2**50
-"""No figure of an allocation is larger: 35,000 years of card time in milliseconds, a pebibyte."""
+"""The maximum of one figure of an allocation: 35,000 years of card time in milliseconds, or a pebibyte."""
 SUM_MAX: Final = 2**62
-"""Sums stay at this: a row with a larger number could not be stored."""
+"""The maximum of a sum: a row with a larger number could not be stored."""
 REASONS_MAX: Final = 16
 PREEMPTED, REQUEUED, NODE_LOST, FAILED = "preempted", "requeued", "node_lost", "failed"
-"""Why work was lost: another job took the cards; a rule (idleness, a failed card) put it back; its node went down; it
-failed."""
+"""Reasons of lost work: preempted by a job; requeued by a rule (idle, failed card); node down; failed."""
 
 
 class AllocAccount(NamedTuple):
-    """What one allocation used, until its end or until now. Card times in thousandths of card-seconds."""
+    """The use of one allocation until its end or until now; card times in thousandths of card-seconds."""
 
     cards: int
-    """In thousandths of a card."""
+    """The cards that it holds, in thousandths of a card."""
     card_ms: int
     wait_ms: int | None
-    """From its evaluation to its plan; None when the evaluation is gone."""
+    """Milliseconds from its evaluation to its plan; None when the evaluation is deleted."""
     lost_ms: int
     lost_reason: str
-    """Empty when nothing was lost."""
+    """The reason of lost work; "" when nothing was lost."""
     price: int
-    """Of one card, in thousandths."""
+    """The price of one card, in thousandths."""
     used: DeviceAccounting
-    """What its client reported, at the end or the last time before it."""
+    """The last usage that its client reported."""
 
     @property
     def priced_ms(self) -> int:
@@ -61,14 +60,14 @@ class AllocAccount(NamedTuple):
 
     @property
     def unknown_ms(self) -> int:
-        """Card time of which no plugin said anything."""
+        """Card time, in milliseconds, without a measurement by a plugin."""
         return max(0, self.card_ms - self.used.measured_ms)
 
 
 def account_of(
     alloc: Allocation, evaluation: Evaluation | None, prices: Mapping[str, float], *, now: int
 ) -> AllocAccount | None:
-    """The account of an allocation; None for one that holds no GPU, or nothing that its client measures."""
+    """The account of an allocation; None for one that holds no GPU and has no measured usage."""
     used = _possible(alloc.accounting)
     gpus = [each for each in counted(usage_of(alloc)).devices if is_gpu(each[0])]
     if not gpus and alloc.accounting is None:
@@ -89,13 +88,13 @@ def account_of(
     )
 
 
-def _possible(told: DeviceAccounting | None) -> DeviceAccounting:
-    """What a client reported, or nothing where a number cannot be: it comes from a plugin, and is added up for ever."""
-    if told is None:
+def _possible(reported: DeviceAccounting | None) -> DeviceAccounting:
+    """A client's report, or an empty one if a number in it is impossible: plugins measure, and sums last."""
+    if reported is None:
         return DeviceAccounting()
-    numbers = (getattr(told, name) for name in DeviceAccounting.__struct_fields__ if name != "throttle_reasons")
-    is_possible = all(0 <= each <= FIGURE_MAX for each in (*numbers, *told.throttle_reasons.values()))
-    return told if is_possible and len(told.throttle_reasons) <= REASONS_MAX else DeviceAccounting()
+    numbers = (getattr(reported, name) for name in DeviceAccounting.__struct_fields__ if name != "throttle_reasons")
+    is_possible = all(0 <= each <= FIGURE_MAX for each in (*numbers, *reported.throttle_reasons.values()))
+    return reported if is_possible and len(reported.throttle_reasons) <= REASONS_MAX else DeviceAccounting()
 
 
 def _held(alloc: Allocation, end: int) -> int:
@@ -105,14 +104,14 @@ def _held(alloc: Allocation, end: int) -> int:
 
 
 def waited(alloc: Allocation, evaluation: Evaluation | None) -> int | None:
-    """Milliseconds between the moment at which an allocation might have been placed and its plan."""
+    """Milliseconds between the moment from which an allocation could have been placed and its plan."""
     if evaluation is None or not alloc.create_time or not evaluation.create_time:
         return None
     return max(0, alloc.create_time - max(evaluation.create_time, evaluation.wait_until)) // NS_OF_MS
 
 
 def lost_reason(alloc: Allocation) -> str:
-    """Why the work since the last checkpoint is lost; empty when it is not."""
+    """The reason why the work since the last checkpoint is lost; "" when none is lost."""
     if alloc.client_status == CLIENT_LOST:
         return NODE_LOST
     if not is_client_terminal(alloc):
@@ -125,14 +124,14 @@ def lost_reason(alloc: Allocation) -> str:
 
 
 def _mean_price(gpus: Iterable[tuple[str, int]], prices: Mapping[str, float]) -> int:
-    """The price of one card, in thousandths: the mean over those that an allocation holds."""
+    """The mean price, in thousandths, of the cards that an allocation holds."""
     amounts = list(gpus)
     total = sum(amount for _, amount in amounts)
     return sum(amount * price_of(name, prices) for name, amount in amounts) // total if total else PRICE_ONE
 
 
 def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> UsageDay:
-    """The sums with one more allocation."""
+    """The sums including one more allocation."""
     used, lost = account.used, dict(row.lost_ms)
     if account.lost_ms:
         lost[account.lost_reason] = min(lost.get(account.lost_reason, 0) + account.lost_ms, SUM_MAX)
@@ -163,7 +162,7 @@ def _bounded(row: UsageDay, *, lost_ms: Mapping[str, int], **sums: int) -> Usage
 
 
 def added(one: UsageDay, other: UsageDay) -> UsageDay:
-    """Two sums together."""
+    """The sum of two usages."""
     lost = dict(one.lost_ms)
     for reason, amount in other.lost_ms.items():
         lost[reason] = lost.get(reason, 0) + amount

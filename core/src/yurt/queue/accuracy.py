@@ -1,8 +1,8 @@
 """Accuracy of start forecasts: the start predicted when a job arrived, compared with its real start.
 
-Of each job the first forecast counts, the one that its owner plans by. The wait that was forecast is also compared with
-the wait that came of it: a forecast knows no jobs that come later, so waits are longer than it says where those pass.
-The ratios of the last jobs correct the forecasts to come (`corrected`).
+The first forecast of each job counts, since its owner plans by it. The predicted wait is also compared with the real
+one: a forecast cannot include jobs that arrive later and overtake, so real waits are longer. The ratios of recent jobs
+correct later forecasts (`corrected`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Final, NamedTuple
 from yurt.queue.waiting_job import JobKey
 
 KEPT: Final = 1_000
-"""Starts that are remembered, the last ones."""
+"""The maximum number of recorded starts; older ones are dropped."""
 ENOUGH: Final = 20
-"""Starts from which forecasts are corrected."""
+"""The number of recorded starts from which forecasts are corrected."""
 LEAST_WAIT: Final = 60_000_000_000
-"""Shorter waits count as this long in comparisons: an error of half a minute is not an error of 100 %."""
+"""The minimum wait, in nanoseconds, in comparisons: an error of half a minute in a shorter wait is not an error of 100
+%."""
 PERCENT: Final = 100
 
 
@@ -33,7 +34,7 @@ class Forecast(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A forecast, what the forecast was before it was corrected, and when the job started."""
+    """A forecast, the same before its correction, and the time at which the job started."""
 
     forecast: Forecast
     plain: Forecast
@@ -47,21 +48,21 @@ class Summary(NamedTuple):
     median_error: int
     median_error_percent: float
     by_likely_percent: float
-    """Started when it was likely or before; 50 is right."""
+    """Percentage of jobs that started by their likely start; 50 is right."""
     by_percent: float
-    """Started by the time that was to hold in 4 of 5 cases."""
+    """Percentage of jobs that started by the time predicted for 4 of 5 cases; 80 is right."""
     after_latest: int
     """Jobs that started after their latest predicted start: nodes were lost, or jobs of higher bands arrived."""
 
 
 class Accuracy:
-    """The forecasts of jobs that wait, and the last starts."""
+    """The forecasts of waiting jobs, and the most recent starts."""
 
     def __init__(self) -> None:
         self._waiting: dict[JobKey, tuple[Forecast, Forecast]] = {}
         self._starts: deque[Start] = deque(maxlen=KEPT)
         self._ratios: tuple[float, float] | None = None
-        """Those of the half and of four of five of the last jobs, until the next start."""
+        """The ratios that 50 % and 80 % of recent jobs did not exceed; None until they are needed after a start."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -73,7 +74,7 @@ class Accuracy:
                 self._waiting[key] = (corrected.get(key, forecast), forecast)
 
     def started(self, key: JobKey, at: int) -> None:
-        """A job has started."""
+        """Record that a job has started."""
         known = self._waiting.pop(key, None)
         if known is not None:
             self._starts.append(Start(*known, at))
@@ -95,7 +96,8 @@ class Accuracy:
         return forecast._replace(likely=min(likely, latest), by=min(max(by, likely), latest))
 
     def _learned(self) -> tuple[float, float]:
-        """Found once for all jobs of a queue: sorting the starts for each of 10,000 would take seconds."""
+        """The ratios (see `_ratios`), computed once for all jobs: sorting the starts for each of 10,000 would take
+        seconds."""
         if self._ratios is None:
             ratios = sorted(map(_ratio, self._starts))
             self._ratios = ratios[len(ratios) // 2], ratios[len(ratios) * 4 // 5]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 WHOLE: Final = 1 << 40
-"""A share of 1."""
+"""The integer that represents a share of 1."""
 WEIGHT_ONE: Final = 1000
-"""Weights are in thousandths."""
+"""The integer that represents a weight of 1: weights are in thousandths."""
 WEIGHT_MAX: Final = 1_000_000 * WEIGHT_ONE
 
 
@@ -23,7 +23,7 @@ class Amounts(NamedTuple):
     memory: int = 0
 
     def plus(self, other: Amounts, times: int = 1) -> Amounts:
-        """The sum with `times` another."""
+        """The sum of these amounts and `times` the others."""
         return Amounts(self.gpu + times * other.gpu, self.cpu + times * other.cpu, self.memory + times * other.memory)
 
     def times(self, factor: int) -> Amounts:
@@ -31,7 +31,7 @@ class Amounts(NamedTuple):
         return Amounts(self.gpu * factor, self.cpu * factor, self.memory * factor)
 
     def fits_in(self, free: Amounts) -> bool:
-        """Whether there is so much of every resource."""
+        """Whether none of the amounts exceeds the other's."""
         return self.gpu <= free.gpu and self.cpu <= free.cpu and self.memory <= free.memory
 
 

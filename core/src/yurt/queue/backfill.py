@@ -1,4 +1,4 @@
-"""Which waiting jobs start now: in their order, with reservations for those that do not fit and backfill behind them.
+"""Decides which waiting jobs start now: in order, with reservations for those that do not fit and backfill behind them.
 
 The jobs come in their order, boosted ones first. One that fits now, for as long as it may run, starts. Of those that do
 not fit, the first few get a reservation: the earliest time at which running jobs have released enough, at the latest
@@ -26,31 +26,33 @@ class BackfillRules(NamedTuple):
     """The limits of the search; times in nanoseconds."""
 
     reservations: int = 1
-    """Jobs that do not fit and get a reservation: 1 is EASY backfill; with 0 the first such job blocks the rest."""
+    """The number of jobs that do not fit and get a reservation: 1 is EASY backfill; with 0 the first such job blocks
+    the rest."""
     depth: int = 500
-    """Jobs that do not fit and are passed over, until the search ends."""
+    """The number of jobs that do not fit and are passed over before the search ends."""
     boost_part: float = 0.25
-    """Of the pool, up to which jobs are boosted; one alone may hold more."""
+    """The part of the pool up to which jobs are boosted together; a single one may exceed it."""
     default_limit: int = 0
     """The run time of jobs that declare none; 0 means unlimited."""
 
 
 class CapacityReservation(NamedTuple):
-    """Capacity reserved for a job from a time on; NEVER when no release frees enough."""
+    """Capacity reserved for a job from a time on; NEVER if no release frees enough."""
 
     job: Waiting
     start: int
 
 
 class BackfillSchedule(NamedTuple):
-    """What starts now, and what waits for when."""
+    """The jobs that start now, and the reservations of those that wait."""
 
     starts: tuple[Waiting, ...]
     reservations: tuple[CapacityReservation, ...]
 
 
 def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, part_in_use: float) -> Waiting | None:
-    """The job whose boost began first, if any has; `part_in_use`: the share of the pool that earlier boosts use."""
+    """The job to boost, the one whose boost began first, or None; `part_in_use`: the share of the pool that earlier
+    boosts use."""
     return job if job is not None and 0 < job.boost_at <= now and part_in_use < rules.boost_part else None
 
 
@@ -73,7 +75,8 @@ def decide(
     vector: Callable[[Waiting], Vector],
     least: Vector | None = None,
 ) -> BackfillSchedule:
-    """What starts now; changes the profile. `least` is the smallest request of any job: below it, the search ends."""
+    """The jobs that start now and the reservations; changes the profile. `least` is the smallest request of any job:
+    below it, the search ends."""
     starts: list[Waiting] = []
     reservations: list[CapacityReservation] = []
     passed = 0

@@ -15,9 +15,9 @@ PRICE_ONE = 1000
 
 
 def tenant_of(job: Job, metadata_key: str) -> tuple[str, ...]:
-    """The path of a job's tenant: its namespace, and within it the value of its meta where the queue has a key.
+    """The path of a job's tenant: its namespace and, if the queue distinguishes users, the value of its meta key.
 
-    A job without that value has a leaf of its own beside the others' (`line.OWN_LEAF`).
+    A job without that value belongs to a leaf of its own (`job_queue.OWN_LEAF`).
     """
     return (job.namespace, job.meta.get(metadata_key, "")) if metadata_key else (job.namespace,)
 
@@ -28,12 +28,12 @@ def allocated_amounts(alloc: Allocation, prices: Mapping[str, float]) -> Amounts
 
 
 def priced(usage: NamespaceUsage, prices: Mapping[str, float]) -> Amounts:
-    """Amounts of the queue from those that quotas count."""
+    """The queue's amounts of a usage as quotas count it."""
     return Amounts(_gpus(usage.devices, prices), usage.cpu, usage.memory)
 
 
 def _gpus(devices: Iterable[tuple[str, int]], prices: Mapping[str, float]) -> int:
-    """Thousandths of cards times their price in thousandths."""
+    """The sum of thousandths of cards times their price in thousandths."""
     return sum(amount * price_of(name, prices) for name, amount in devices if is_gpu(name))
 
 
@@ -44,7 +44,7 @@ def is_gpu(name: str) -> bool:
 
 
 def price_of(name: str, prices: Mapping[str, float]) -> int:
-    """The price of a device in thousandths: of its model, else of its kind, else 1."""
+    """The price of a device in thousandths: that of its model, else of its kind, else 1."""
     parts = name.split("/", 2)
     for length in range(len(parts), 0, -1):
         price = prices.get("/".join(parts[:length]))

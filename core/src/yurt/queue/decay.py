@@ -60,17 +60,17 @@ def lifetime(half_life: int) -> int:
 
 
 class DecayedUsage(NamedTuple):
-    """Decaying usage of some resources, each with the rate at which it is used now."""
+    """Decayed usage of some resources, each with its present rate of use."""
 
     landmark: int
     at: int
     totals: tuple[int, ...]
-    """By resource, inflated to the landmark; without what the rates added since `at`."""
+    """The usage by resource, inflated to the landmark, without the usage by the rates since `at`."""
     rates: tuple[int, ...]
 
 
 def no_usage(resources: int, *, now: int) -> DecayedUsage:
-    """Nothing used, so far."""
+    """A usage without any totals or rates."""
     return DecayedUsage(now, now, (0,) * resources, (0,) * resources)
 
 
@@ -94,7 +94,7 @@ def with_rates(usage: DecayedUsage, rates: tuple[int, ...], *, now: int, half_li
 
 
 def used(usage: DecayedUsage, now: int, half_life: int) -> tuple[int, ...]:
-    """What counts at `now`, by resource, in rate units times nanoseconds."""
+    """The decayed usage at `now`, by resource, in rate units times nanoseconds."""
     current = advanced(usage, now, half_life)
     factor = power_of_two(current.at - current.landmark, half_life)
     return tuple((total << SCALE_BITS) // factor for total in current.totals)

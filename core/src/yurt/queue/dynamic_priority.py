@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
 
 class Adjusted(NamedTuple):
-    """A job with its adjusted priority and what makes it up."""
+    """A job with its adjusted priority and the terms of that sum."""
 
     job: Waiting
     fairshare: int
@@ -52,7 +52,7 @@ class Adjusted(NamedTuple):
 def dynamic_order(
     jobs: Iterable[Waiting], used: Mapping[tuple[str, ...], Amounts], weights: Weights, *, now: int
 ) -> list[Adjusted]:
-    """The jobs in their order; `used` is the decayed usage by tenant."""
+    """The jobs by adjusted priority; `used` is the decayed usage by tenant."""
     total = NOTHING
     for amounts in used.values():
         total = total.plus(amounts)
@@ -61,7 +61,7 @@ def dynamic_order(
 
 
 def percentage_used(amounts: Amounts, total: Amounts) -> int:
-    """A tenant's part of the usage of all, in percent: of CPU, memory and GPUs, each counting the same."""
+    """A tenant's percentage of the decayed usage of all tenants: the mean of CPU, memory and GPUs."""
     parts = [own * 100 // whole for own, whole in zip(amounts, total, strict=True) if whole > 0]
     return sum(parts) // len(parts) if parts else 0
 
@@ -78,7 +78,7 @@ def _adjusted(job: Waiting, used: Amounts, total: Amounts, weights: Weights, now
 
 
 def _tenant_adjustment(used: Amounts, total: Amounts, weight: int) -> int:
-    """The weight less the tenant's part of it; resources without any usage are ignored."""
+    """The weight less the tenant's part of it; resources that no tenant has used are ignored."""
     known = [(own, whole) for own, whole in zip(used, total, strict=True) if whole > 0]
     if not known:
         return weight

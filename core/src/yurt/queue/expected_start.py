@@ -16,7 +16,7 @@ from yurt.queue.profile import Vector
 from yurt.queue.waiting_job import JobKey, Waiting
 
 BACKFILL_TRIED: Final = 32
-"""Jobs that are tried behind one that does not fit."""
+"""The number of jobs that are tried behind one that does not fit."""
 
 
 def expected_starts(
@@ -28,7 +28,7 @@ def expected_starts(
     vector: Callable[[Waiting], Vector],
     run_time: Callable[[Waiting], int],
 ) -> dict[JobKey, int]:
-    """The expected start of each job; jobs that no release makes room for are missing."""
+    """The expected start of each job, unix ns; jobs for which no release frees enough are missing."""
     forecast = _StartForecast(now, free, ends)
     waiting = deque(order)
     starts: dict[JobKey, int] = {}
@@ -50,7 +50,7 @@ def expected_starts(
 
 
 class _StartForecast:
-    """Free capacity at a moving time."""
+    """Free capacity at a time that moves from one expected end to the next."""
 
     def __init__(self, now: int, free: Vector, ends: Sequence[tuple[int, Vector]]) -> None:
         self.now, self.free = now, free
@@ -66,7 +66,7 @@ class _StartForecast:
         return self.now
 
     def shadow(self, asked: Vector) -> int:
-        """When ends have released enough; -1 when all of them do not."""
+        """The time at which ends have released enough for the job; -1 if even all of them do not."""
         free = self.free
         for end, amount in sorted(self._ends):
             free = tuple(map(int.__add__, free, amount))
@@ -75,7 +75,7 @@ class _StartForecast:
         return -1
 
     def advance(self) -> None:
-        """Go to the next end."""
+        """Move to the next expected end."""
         self.now, amount = heapq.heappop(self._ends)
         self.free = tuple(map(int.__add__, self.free, amount))
         while self._ends and self._ends[0][0] == self.now:

@@ -10,9 +10,9 @@ Both go by their turns (`turns.turn_of`), put off by what their tenants have use
 has used all of the pool for ever, by a part of it for less, divided by its weight. Amounts are compared by their
 dominant share. A tenant's own jobs go by priority, then by turn.
 
-So an account gets at least what a private part of the pool would give it, as soon as something ends, whoever else
-waits; history decides who borrows; and borrowers pass no job that came `reach` and `usage_delay` before them.
-What one user did puts off that user's jobs alone; its account's, by the account's part of it.
+So an account gets at least what a private part of the pool would give it, as soon as something ends, whichever others
+wait; history decides who borrows; and borrowers pass no job that came `reach` and `usage_delay` before them.
+The usage of a user delays that user's jobs alone, and its account's jobs by the account's sum.
 
 The walk is lazy: taking the first few of 10,000 jobs looks at the heads of the leaves. It is a function of its
 arguments alone.
@@ -32,13 +32,13 @@ DELAY_PARTS: Final = 1 << 20
 
 
 class Shares(NamedTuple):
-    """What tenants hold, and which parts of the pool are theirs."""
+    """The amounts that tenants hold, and their parts of the pool."""
 
     capacity: Amounts
     weights: Mapping[Path, int]
-    """In thousandths, by path; tenants that are missing have weight 1."""
+    """Weights in thousandths, by path; a missing tenant has weight 1."""
     usage: Mapping[str, Amounts]
-    """Amounts in use by account; accounts without any are missing."""
+    """Amounts in use by account; an account without usage is missing."""
 
     def weight(self, path: Path) -> int:
         """The weight of a tenant."""
@@ -48,10 +48,10 @@ class Shares(NamedTuple):
 
 
 class Delays(NamedTuple):
-    """How usage puts off turns."""
+    """The delays that decayed usage adds to turns."""
 
     capacity: Amounts
-    """The pool's amounts times `decay.lifetime(half_life)`: usage of a tenant that has used all of it for ever."""
+    """The pool's amounts times `decay.lifetime(half_life)`: the usage of a tenant that has always used all of it."""
     most: int
     """The longest delay of a tenant of weight 1."""
 
@@ -82,7 +82,7 @@ def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
 
 
 class _AccountShares:
-    """What accounts hold, with what the walk gave them, against their parts of the pool."""
+    """The amounts that accounts hold, those given during the walk included, compared with their parts of the pool."""
 
     def __init__(self, shares: Shares, active: set[str]) -> None:
         self._shares = shares
@@ -91,7 +91,7 @@ class _AccountShares:
         self._total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
 
     def has_part(self, account: str, asked: Amounts) -> bool:
-        """Whether an account stays within its part with so much more."""
+        """Whether an account stays within its part of the pool with these amounts added."""
         shares = self._shares
         usage = self._charged.get(account) or shares.usage.get(account, NOTHING)
         weight = shares.weight((account,))

@@ -1,8 +1,8 @@
 """Waiting jobs, kept sorted: adding and removing one takes logarithmic time.
 
 Each tenant has a leaf, in each band of priority. The leaves of a band are sorted by their heads, so that a walk in the
-order of the queue begins without looking at all of them. A job of an account that names no user has a leaf of its own
-beside the users' (`OWN_LEAF`), so that leaving the name out gains nothing.
+order of the queue begins without looking at all of them. A job of an account that names no user goes to a
+separate leaf (`OWN_LEAF`), so that leaving the name out gains nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def place_in_leaf(job: Waiting) -> tuple[int, int, int, JobKey]:
 
 
 class LeafHead(NamedTuple):
-    """The next job of a leaf, as leaves are compared."""
+    """The next job of a leaf, in the form in which leaves are compared."""
 
     turn: int
-    """Its turn, put off by what its tenant has used."""
+    """Its turn, put off by the decayed usage of its tenant."""
     create_index: int
     path: Path
 
 
 class Band:
-    """The leaves of one band, and their heads in order."""
+    """The leaves of one priority band, and their heads in order."""
 
     def __init__(self, delays: Mapping[Path, int]) -> None:
         self.leaves: dict[Path, list[Waiting]] = {}
@@ -42,14 +42,14 @@ class Band:
         self._of_account: dict[str, set[Path]] = {}
 
     def add(self, job: Waiting) -> None:
-        """A job enters its leaf."""
+        """Add a job to its leaf."""
         leaf = self.leaves.setdefault(job.tenant, [])
         self._of_account.setdefault(job.tenant[0], set()).add(job.tenant)
         insort(leaf, job, key=place_in_leaf)
         self.refresh(job.tenant)
 
     def drop(self, job: Waiting) -> None:
-        """A job leaves its leaf."""
+        """Remove a job from its leaf."""
         leaf = self.leaves[job.tenant]
         del leaf[bisect_left(leaf, place_in_leaf(job), key=place_in_leaf)]
         if not leaf:
@@ -61,7 +61,7 @@ class Band:
         self.refresh(job.tenant)
 
     def delay_changed(self, path: Path) -> None:
-        """Sort again the leaves of a tenant whose delay changed: its own, or all of an account."""
+        """Sort the leaves of a tenant again after its delay changed: one leaf, or all leaves of an account."""
         for leaf in sorted(self._of_account.get(path[0], ())) if len(path) == 1 else (path,):
             self.refresh(leaf)
 
@@ -79,7 +79,7 @@ class Band:
 
 
 def head_of(job: Waiting, delays: Mapping[Path, int]) -> LeafHead:
-    """A job as the head of its leaf, delayed by its account's and its user's delay; either may be unknown yet."""
+    """A job as the head of its leaf, delayed by its account's and its user's delay; a missing delay counts as 0."""
     path = job.tenant
     delay = delays.get(path, 0) if len(path) == 1 else delays.get(path[:1], 0) + delays.get(path, 0)
     return LeafHead(job.turn + delay, job.create_index, path)
@@ -116,16 +116,16 @@ class JobQueue:
 
     @property
     def delays(self) -> Mapping[Path, int]:
-        """By how much the turns of each tenant are put off; `delay` changes it."""
+        """The delay that each tenant's usage adds to its turns; `delay` changes it."""
         return self._delays
 
     @property
     def accounts(self) -> Mapping[str, int]:
-        """The accounts that wait, with the number of their jobs."""
+        """The accounts with waiting jobs, and their number."""
         return self._accounts
 
     def delay(self, delays: Mapping[Path, int]) -> None:
-        """Put off the turns of tenants, of those given, by what their usage makes of it."""
+        """Update the delays of the given tenants from their decayed usage."""
         for path, delay in delays.items():
             if self._delays.get(path, 0) != delay:
                 self._delays[path] = delay
@@ -133,7 +133,7 @@ class JobQueue:
                     band.delay_changed(path)
 
     def put(self, job: Waiting) -> None:
-        """Add a job, or change it."""
+        """Add or replace a job."""
         assert job.tenant, "every job has a tenant"
         self.remove(job.key)
         self._jobs[job.key] = job
@@ -163,11 +163,11 @@ class JobQueue:
         return job
 
     def next_boost(self) -> Waiting | None:
-        """The job that is boosted next, or was boosted first."""
+        """The job whose boost begins, or began, first."""
         return self._jobs[self._boosts[0][2]] if self._boosts else None
 
     def first_come(self) -> Iterator[Waiting]:
-        """The jobs by the index of their evaluation."""
+        """The jobs in the order of the create index of their evaluations."""
         return (self._jobs[key] for _, key in self._arrivals)
 
     def check(self) -> None:

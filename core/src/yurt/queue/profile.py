@@ -1,4 +1,5 @@
-"""Free capacity over time: what is free now, what running jobs release at their limits, and what is reserved.
+"""Free capacity over time: the amount free now, the releases of running jobs at their time limits, and the
+reservations.
 
 A profile is a list of steps: from `times[i]` on, until the next step, `free[i]` is free. Amounts are vectors of one or
 more resources, all of the same length. Capacity is that of a whole pool; whether it lies on one node is for the
@@ -20,7 +21,7 @@ class Profile:
     """The steps; only `take` changes them."""
 
     def __init__(self, now: int, free: Vector, releases: Iterable[tuple[int, Vector]]) -> None:
-        """`releases` are (time, amount), of any order; those in the past happen now."""
+        """`releases` are (time, amount) in any order; those in the past count as free now."""
         self.times: list[int] = [now]
         self.free: list[Vector] = [free]
         for time, amount in sorted(releases):
@@ -62,7 +63,7 @@ class Profile:
             self.free[at] = tuple(map(int.__sub__, self.free[at], asked))
 
     def _last_lack(self, start: int, asked: Vector, end: int) -> int:
-        """The last step before `end`, from `start` on, with too little free; -1 when there is none."""
+        """The last step from `start` on and before `end` with too little free; -1 when there is none."""
         lack = -1
         for at in range(start, len(self.times)):
             if self.times[at] >= end:
@@ -72,7 +73,7 @@ class Profile:
         return lack
 
     def _split(self, time: int) -> int:
-        """The step that begins at a time; created when missing."""
+        """The number of the step that begins at a time; created when missing."""
         at = bisect_right(self.times, time) - 1
         if self.times[at] == time:
             return at

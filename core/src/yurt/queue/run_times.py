@@ -1,8 +1,8 @@
 """Past run times of jobs, and estimates from them for running and waiting jobs.
 
 The times of the last runs are kept by *kind*, from the narrowest to the widest: of the same job id, of the same tenant
-and size, of the tenant, of all. A question takes the narrowest kind with enough runs. What has run for a while already
-is compared with those runs only that took longer. No answer exceeds the limit that the job declares.
+and size, of the tenant, of all. A question takes the narrowest kind with enough runs. A job that has run for a while
+already is compared with those runs only that took longer. No answer exceeds the limit that the job declares.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 KEPT: Final = 200
-"""Runs that are remembered of each kind, the last ones."""
+"""The maximum number of recorded runs of each kind; older ones are dropped."""
 ENOUGH: Final = 5
-"""The minimum of recorded runs for a prediction from runs of a kind."""
+"""The number of recorded runs of a kind from which they are used for a prediction."""
 KINDS_MAX: Final = 20_000
-"""Kinds that are remembered; beyond, the one that was added first is forgotten."""
+"""The maximum number of recorded kinds; beyond, the kind that was added first is dropped."""
 
 
 class RunTimes:

@@ -20,15 +20,15 @@ class TurnRules(NamedTuple):
     stretch: int = STRETCH_ONE
     reach: int = 0
     boost_after: int = 0
-    """0: no job is boosted."""
+    """The wait in nanoseconds after which a job is boosted; 0: never."""
 
 
 def turn_of(since: int, limit: int, cards: int, rules: TurnRules) -> int:
-    """The turn of a job that may use this many cards for `limit` (0: without limit)."""
+    """The turn of a job with this number of cards and this time limit (0: unlimited)."""
     assert cards > 0, cards
     return since + (min(rules.stretch * cards * limit // STRETCH_ONE, rules.reach) if limit else rules.reach)
 
 
 def boost_time(since: int, rules: TurnRules) -> int:
-    """When a job is boosted, 0 for never."""
+    """The time from which a job is boosted; 0: never."""
     return since + rules.boost_after if rules.boost_after else 0

@@ -1,4 +1,4 @@
-"""A waiting job: all facts on which its place in the queue depends."""
+"""A waiting job: all facts that determine its place in the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JobKey = tuple[str, str]
 Path = tuple[str, ...]
 """A tenant: its account, and the user within it where the queue distinguishes users."""
 BAND = 10
-"""The width of a priority band: jobs of 50 to 59 share; a higher band always precedes a lower one."""
+"""The number of priorities in a band: jobs of 50 to 59 share one; a higher band always precedes a lower one."""
 
 
 class Waiting(NamedTuple):
@@ -26,11 +26,11 @@ class Waiting(NamedTuple):
     """The index at which its evaluation was created: first come, first served among equals."""
     since: UnixNano
     asked: Amounts = NOTHING
-    """Of all its allocations that wait."""
+    """The sum of all its waiting allocations."""
     limit: Duration = Duration(0)
-    """Its run time limit; 0 where none is declared."""
+    """Its run time limit in nanoseconds; 0 if it declares none."""
     turn: int = 0
-    """When its turn is: since when it waits, plus what `turns.turn_of` adds."""
+    """The turn: the time since which it waits, plus the delay that `turns.turn_of` adds."""
     boost_at: int = 0
     """The time from which it precedes others regardless of its tenant's usage; 0: never."""
 

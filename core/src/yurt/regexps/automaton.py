@@ -2,10 +2,10 @@
 
 Python's `re` backtracks, so that a hostile pattern could hold up a server for hours; RE2 has neither
 backreferences nor lookaround, and needs none. The pattern becomes a small program; the sets of places that the
-program can be at are the states of an automaton that is built as texts are read, and its steps are kept. Only
-whether a text holds a match is asked, so captures and greediness mean nothing. Sizes of pattern, program, text and of
-what is kept are bounded. Linear time still has a factor, the size of the program: a caller who must answer soon bounds
-the work too, counted in places of the program that are looked at.
+program can be at are the states of an automaton that is built as texts are read, and its steps are kept. The
+only question is whether a text holds a match, so captures and greediness mean nothing. The sizes of pattern, program,
+text and cache are bounded. Linear time still has a factor, the size of the program: a caller who must answer soon
+also bounds the work, counted in visited places of the program.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ PATTERN_CACHE = 256
 PROGRAM_MAX, TEXT_MAX, KEPT_MAX = 2000, 4096, 20_000
 NO_CHAR = ""
 OWN_END = 2
-"""So many characters at the end of a text are taken as its own, where many are searched: `host-17` of `host-1701`."""
+"""The number of last characters of a text that are read separately in `search_all`, since many texts differ only there:
+`17` of `host-1717`."""
 
 
 class _Step(NamedTuple):
-    """One place of a program: reads a character of `chars`, or goes on to `ways` (when `look` holds); else a match."""
+    """One place of a program: reads a character of `chars`, or goes on to `ways` (if `look` holds); the end of the
+    pattern has neither."""
 
     chars: Charset | None
     ways: tuple[int, ...]
@@ -33,7 +35,7 @@ class _Step(NamedTuple):
 
 
 class _State:
-    """Places of a program after a character of the kind `before`, and the states that follow, by character."""
+    """A set of places of a program after a character of the kind `before`, and the following states by character."""
 
     __slots__ = ("before", "is_match", "places", "ways")
 
@@ -45,21 +47,21 @@ class _State:
 
 
 class TooMuchWork(Exception):
-    """A search needs more work than its budget has."""
+    """Raised when a search needs more work than its budget has left."""
 
 
 class SearchBudget:
-    """The work that searches may do together: so much until it is renewed, and so much in all."""
+    """A bound on the work of searches: `each` until the next `renew`, and `total` for all together."""
 
     def __init__(self, each: int, total: int) -> None:
         self._each, self._left, self._total = each, each, total
 
     def renew(self) -> None:
-        """Begin with the next text."""
+        """Restore the budget of one text, before the next one is searched."""
         self._left = self._each
 
     def spend(self, work: int) -> None:
-        """Take some of it; raises TooMuchWork."""
+        """Subtract work from the budget; raises TooMuchWork when it is used up."""
         self._left -= work
         self._total -= work
         if self._left < 0 or self._total < 0:
@@ -70,7 +72,7 @@ MATCHED = _State(frozenset(), NO_CHAR, is_match=True)
 
 
 class Regexp:
-    """A pattern ready to search texts; raises BadPattern when it is none."""
+    """A pattern ready to search texts; the constructor raises BadPattern for an invalid one."""
 
     def __init__(self, pattern: str, *, budget: SearchBudget | None = None) -> None:
         """With a budget, a search may raise TooMuchWork."""
@@ -89,12 +91,14 @@ class Regexp:
         return self.ends(self.after(text))
 
     def search_all(self, texts: Iterable[str | None]) -> list[bool]:
-        """The same for many texts, in their order; openings that several share are read once. None never matches."""
+        """`search` for many texts, in their order; beginnings that several texts share are read once. None never
+        matches."""
         openings = _Openings(self)
         return [text is not None and openings[text[:-OWN_END]][text[-OWN_END:]] for text in texts]
 
     def after(self, text: str, state: _State | None = None) -> _State:
-        """The state after a text, and another before it; MATCHED as soon as there is a match in it."""
+        """The state after reading a text from a state (the start by default); MATCHED as soon as the text holds a
+        match."""
         state = state or self._state(frozenset((self._start,)), NO_CHAR)
         for char in text:
             if state.is_match:
@@ -114,7 +118,7 @@ class Regexp:
         return found
 
     def _read(self, state: _State, char: str) -> _State:
-        """The state after a character; the one that says so when there is a match before it."""
+        """The state after reading a character; MATCHED if there is a match before it."""
         is_match, places = self._move(state.places, state.before, char)
         found = state.ways[char] = MATCHED if is_match else self._state(places, _kind(char))
         self._kept += 1
@@ -153,7 +157,7 @@ class Regexp:
         return len(self._steps) - 1
 
     def _compile(self, node: Node, then: int) -> int:
-        """The place where the node begins that goes on at `then`."""
+        """The number of the first place of the node's program, which continues at `then`."""
         match node:
             case Empty():
                 return then
@@ -186,7 +190,7 @@ class Regexp:
 
 
 class _Openings(dict[str, "dict[str, bool]"]):
-    """For the openings of texts the answers by the rest; the same after all openings that lead to one state."""
+    """By the beginning of texts, their answers by ending; beginnings that lead to one state share an object."""
 
     def __init__(self, regexp: Regexp) -> None:
         self._regexp = regexp
@@ -204,7 +208,7 @@ class _Openings(dict[str, "dict[str, bool]"]):
 
 
 class _Ends(dict[str, bool]):
-    """Whether texts that end so hold a match, after a state."""
+    """By ending, whether texts with it hold a match after a state."""
 
     def __init__(self, regexp: Regexp, state: _State) -> None:
         self._regexp = regexp
@@ -217,7 +221,7 @@ class _Ends(dict[str, bool]):
 
 @lru_cache(maxsize=PATTERN_CACHE)
 def compiled(pattern: str) -> Regexp | None:
-    """The pattern ready to use, or None for one that is no regular expression."""
+    """The compiled pattern, or None if it is not a valid regular expression."""
     try:
         return Regexp(pattern)
     except BadPattern:
@@ -225,7 +229,7 @@ def compiled(pattern: str) -> Regexp | None:
 
 
 def problem(pattern: str) -> str:
-    """What is wrong with a pattern; empty for nothing. A good one is kept ready, since it is used next."""
+    """The error of a pattern; "" for a valid one, which stays in the cache because it is used next."""
     if compiled(pattern) is not None:
         return ""
     try:
@@ -236,7 +240,7 @@ def problem(pattern: str) -> str:
 
 
 def _kind(char: str) -> str:
-    """A character that stands for all that are alike to a look behind."""
+    """A character that represents all those that assertions about the preceding character treat alike."""
     if char in (NO_CHAR, "\n"):
         return char
     return "w" if _is_word(char) else "-"

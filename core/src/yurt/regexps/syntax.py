@@ -1,4 +1,4 @@
-"""RE2's syntax as a tree: what Go's `regexp` takes, less classes of scripts and the two-byte `\\C`.
+r"""RE2's syntax as a tree: the syntax of Go's `regexp` without classes of scripts and the two-byte `\C`.
 
 The parser descends by precedence: choice, sequence, repetition, atom. Flags (`(?i)`, `(?s)`, `(?m)`; `(?U)` means
 nothing here) hold to the end of their group.
@@ -16,7 +16,7 @@ Range = tuple[int, int]
 
 
 class BadPattern(ValueError):
-    """The text is no regular expression that RE2 takes."""
+    """The text is not a regular expression that RE2 accepts."""
 
 
 class Charset(NamedTuple):
@@ -41,7 +41,7 @@ class Charset(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """Matches nothing, everywhere."""
+    """Matches the empty text at every place."""
 
 
 class Assertion(NamedTuple):
@@ -51,19 +51,19 @@ class Assertion(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """One after another."""
+    """Nodes that match one after the other."""
 
     parts: tuple[Node, ...]
 
 
 class Alternation(NamedTuple):
-    """Any of them."""
+    """Nodes of which any may match."""
 
     parts: tuple[Node, ...]
 
 
 class Repeat(NamedTuple):
-    """From `least` to `most` times; None for any number."""
+    """A node that matches from `least` to `most` times; `most` is None for no upper bound."""
 
     part: Node
     least: int
@@ -133,7 +133,7 @@ class _PatternParser:
         return found
 
     def choice(self, flags: frozenset[str], depth: int) -> Node:
-        """Up to the end of the group."""
+        """Parse alternatives up to the end of the group."""
         if depth > DEPTH_MAX:
             raise BadPattern("expression nests too deeply")
         parts, sequence = [], list[Node]()
@@ -149,7 +149,7 @@ class _PatternParser:
         return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _flags_alone(self, flags: frozenset[str]) -> frozenset[str] | None:
-        """`(?i)` holds for the rest of the group; None for a group of its own."""
+        """Parse flags for the rest of the group, as in `(?i)`; None if they belong to a group of their own."""
         stop = self._at + 2
         while stop < len(self._text) and self._text[stop] in "imsU-":
             stop += 1
@@ -236,7 +236,7 @@ class _PatternParser:
         return _one(self._code(char), flags)
 
     def _class(self, char: str) -> Charset | None:
-        r"""`\d`, `\W`, `\pL`, `\P{Lu}`."""
+        r"""Parse a class such as `\d`, `\W`, `\pL` or `\P{Lu}`."""
         if char.lower() in _CLASSES:
             return Charset(_CLASSES[char.lower()], is_negated=char.isupper())
         if char not in "pP":
@@ -296,7 +296,7 @@ class _PatternParser:
         return Charset(tuple(ranges), is_negated, "i" in flags, tuple(categories))
 
     def _set_class(self) -> Charset | None:
-        """A class inside brackets: `[:alpha:]`, `\\d`, `\\pL`; None for a plain character."""
+        r"""Parse a class inside brackets: `[:alpha:]`, `\d`, `\pL`; None for a plain character."""
         if self._takes("[:"):
             name = self._until(":]")
             ranges = _POSIX.get(name.removeprefix("^"))
@@ -329,7 +329,7 @@ def _is_number(text: str) -> bool:
 
 
 def _inverted(ranges: tuple[Range, ...]) -> list[Range]:
-    """Everything else."""
+    """The complement of the ranges."""
     found, start = [], 0
     for low, high in sorted(ranges):
         if low > start:
