@@ -105,7 +105,7 @@ def test_asking_whether_something_is_set_is_not_warned_of() -> None:
         ),
         (
             "${NOMAD_ALOC_ID}",
-            'there is no variable NOMAD_ALOC_ID, so the text stays as it is (did you mean "${NOMAD_ALLOC_ID}"?)',
+            'variable NOMAD_ALOC_ID does not exist, so the text stays as it is (did you mean "${NOMAD_ALLOC_ID}"?)',
         ),
     ],
 )

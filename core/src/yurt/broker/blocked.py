@@ -61,8 +61,8 @@ class _News:
     def prune(self, below_index: int) -> None:
         """Drop older events."""
         self.classes, self.limits, self.missing, self.namespaces = (
-            {name: index for name, index in known.items() if index >= below_index}
-            for known in (self.classes, self.limits, self.missing, self.namespaces)
+            {name: index for name, index in indexes.items() if index >= below_index}
+            for indexes in (self.classes, self.limits, self.missing, self.namespaces)
         )
 
 

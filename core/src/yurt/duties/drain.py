@@ -38,9 +38,9 @@ class Left(NamedTuple):
         return (*self.service, *self.batch, *self.system)
 
 
-def drain_strategy(spec: DrainSpec, known: DrainStrategy | None, *, now: UnixNano) -> DrainStrategy:
+def drain_strategy(spec: DrainSpec, current: DrainStrategy | None, *, now: UnixNano) -> DrainStrategy:
     """The requested drain; a draining node keeps its start time."""
-    started = known.started_at if known is not None else now
+    started = current.started_at if current is not None else now
     if spec.deadline > 0:
         deadline = now + spec.deadline
     else:

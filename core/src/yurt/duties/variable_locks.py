@@ -40,10 +40,10 @@ class VariableLocks:
     def follow(self, key: Key, variable: EncryptedVariable | None, now: int) -> None:
         """Update the leases after a variable was written or deleted."""
         lock = variable.lock if variable is not None else None
-        known = self.leases.get(key)
+        lease = self.leases.get(key)
         if lock is None:
             self.leases.pop(key, None)
-        elif known is None or known.lock_id != lock.id or known.ttl != lock.ttl:
+        elif lease is None or lease.lock_id != lock.id or lease.ttl != lock.ttl:
             self.leases[key] = LockLease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
 
     def renew(self, key: Key, lock_id: str, now: int) -> bool:

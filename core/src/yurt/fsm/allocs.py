@@ -47,7 +47,7 @@ from yurt.structs.predicates import is_client_terminal, is_terminal
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 
 IDLE_TEXT_MAX = 512
-"""Characters kept of what a client measured."""
+"""The maximum number of characters of a client's measurement that are stored."""
 
 
 def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
@@ -92,7 +92,7 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
 
 
 def _is_own(alloc: Allocation | None, update: AllocUpdate) -> bool:
-    """Whether a report is one that its node can make: about an allocation that runs there."""
+    """Whether the reporting node may make this report: the allocation runs there."""
     return alloc is not None and alloc.node_id == update.node_id and update.client_status in CLIENT_TELLS
 
 
@@ -105,7 +105,7 @@ def _note_contact(edit: Edit, node_id: str) -> None:
     """Record that the node has reported since it was last lost; this index serves no other purpose.
 
     A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time. The
-    node shows the index, so whoever waits for news of the node is told (invariant A6).
+    index is visible in the node's row, so blocking queries for the node wake (invariant A6).
     """
     node: Node | None = edit.tx.get(Tables.nodes, node_id)
     if node is None or node.status in status.NODE_UNRESPONSIVE:
@@ -136,48 +136,48 @@ def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Alloca
 
 
 def with_idle_report(alloc: Allocation, update: AllocUpdate, index: int, now: int) -> Allocation:
-    """The allocation with what its client says of its devices; whether that is new is seen by its content."""
-    told, known = update.idle, alloc.idle
-    if told is None and known is not None and known.idle_for > 0:
-        # Its client measures no more, as one of an earlier release: what nobody measures is not idle.
-        told = IdleReport()
-    if told is None or is_terminal(alloc) or (known is not None and known.action):
+    """The allocation with its client's report on idle devices; unchanged if the report has the same content."""
+    report, idle_state = update.idle, alloc.idle
+    if report is None and idle_state is not None and idle_state.idle_for > 0:
+        # The client does not measure any more, for example after a downgrade: an unmeasured device is not idle.
+        report = IdleReport()
+    if report is None or is_terminal(alloc) or (idle_state is not None and idle_state.action):
         return alloc
-    known, text = known or IdleState(), told.text[:IDLE_TEXT_MAX]
-    if (told.idle_for, text) == (known.idle_for, known.text):
+    idle_state, text = idle_state or IdleState(), report.text[:IDLE_TEXT_MAX]
+    if (report.idle_for, text) == (idle_state.idle_for, idle_state.text):
         return alloc
-    if told.idle_for <= 0:
-        # It is used again: the announced end is void, and only what was put off stays counted.
-        kept = IdleState(kept_until=known.kept_until, keeps=known.keeps, kept_free=known.kept_free)
+    if report.idle_for <= 0:
+        # It is used again: the announced end is void; only the count of keep calls remains.
+        kept = IdleState(kept_until=idle_state.kept_until, keeps=idle_state.keeps, kept_free=idle_state.kept_free)
         return replace(alloc, idle=replace(kept, report_index=index))
-    since = known.since or UnixNano(max(now - told.idle_for, alloc.create_time, 1))
-    idle = replace(known, idle_for=told.idle_for, text=text, since=since, report_index=index)
+    since = idle_state.since or UnixNano(max(now - report.idle_for, alloc.create_time, 1))
+    idle = replace(idle_state, idle_for=report.idle_for, text=text, since=since, report_index=index)
     return replace(alloc, idle=idle)
 
 
 def _reported_health(
-    known: AllocDeploymentStatus | None, told: AllocDeploymentStatus | None, *, index: int
+    stored: AllocDeploymentStatus | None, reported: AllocDeploymentStatus | None, *, index: int
 ) -> AllocDeploymentStatus | None:
-    if told is None or told.healthy is None:
-        return known
-    return with_health(known, healthy=told.healthy, timestamp=told.timestamp, index=index)
+    if reported is None or reported.healthy is None:
+        return stored
+    return with_health(stored, healthy=reported.healthy, timestamp=reported.timestamp, index=index)
 
 
 def with_health(
-    known: AllocDeploymentStatus | None, *, healthy: bool, timestamp: int, index: int
+    stored: AllocDeploymentStatus | None, *, healthy: bool, timestamp: int, index: int
 ) -> AllocDeploymentStatus:
     """The deployment status after a health verdict; unhealthy is final."""
-    was = known or AllocDeploymentStatus()
+    was = stored or AllocDeploymentStatus()
     if was.healthy is False or was.healthy == healthy:
         return was
     return replace(was, healthy=healthy, timestamp=timestamp, modify_index=index)
 
 
 def _set_transitions(edit: Edit, command: SetDesiredTransitions) -> Rejected | None:
-    known = [alloc for alloc in map(edit.alloc, sorted(command.transitions)) if alloc is not None]
-    if command.transitions and not known:
+    existing = [alloc for alloc in map(edit.alloc, sorted(command.transitions)) if alloc is not None]
+    if command.transitions and not existing:
         return not_found(f'allocation "{min(command.transitions)}" not found')
-    for alloc in known:
+    for alloc in existing:
         changed = replace(
             alloc,
             desired_transition=_merged(alloc.desired_transition, command.transitions[alloc.id]),
@@ -188,6 +188,6 @@ def _set_transitions(edit: Edit, command: SetDesiredTransitions) -> Rejected | N
     return put_evaluations(edit, command.evaluations)
 
 
-def _merged(known: DesiredTransition, requested: DesiredTransition) -> DesiredTransition:
+def _merged(stored: DesiredTransition, requested: DesiredTransition) -> DesiredTransition:
     fields = DesiredTransition.__struct_fields__
-    return DesiredTransition(**{field: getattr(known, field) or getattr(requested, field) for field in fields})
+    return DesiredTransition(**{field: getattr(stored, field) or getattr(requested, field) for field in fields})

@@ -19,12 +19,12 @@ Key = str | tuple[str | int, ...]
 
 
 def expectation(state: Snapshot, table: str, key: Key) -> Expectation:
-    """The expectation for a row as read by a proposer."""
+    """The expectation for a row as its proposer read it."""
     return Expectation(table=table, key=key, index=_index_of(state.table(table).get(key)))
 
 
 def changed_basis(state: Snapshot, expected: Iterable[Expectation]) -> Rejected | None:
-    """The rejection of a command if one of the rows it is based on has changed."""
+    """The rejection of a command if one of the rows it is based on has changed, else None."""
     for each in expected:
         if each.table not in TABLES:
             return invalid(f'the command is based on the unknown table "{each.table}"')

@@ -1,7 +1,7 @@
 """Children of periodic and parameterized jobs: dispatches and launches.
 
-Both are decided here, at the command's position in the log. So one idempotency token makes one child and one time of a
-schedule launches once, however many ask and whoever leads. A parent that was stopped or purged makes none.
+Both are decided here, at the command's position in the log. So an idempotency token makes one child and a time of a
+schedule one launch, for any number of requests and changes of the leader. A stopped or purged parent makes none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
 
 
 def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | None:
-    """Register the child of a periodic job for an instant, unless it exists or must not overlap with a live one."""
+    """Register the child of a periodic job for an instant, unless it exists or would overlap with a live one."""
     parent = edit.job((command.namespace, command.job_id))
     if parent is None:
         return not_found(JOB_NOT_FOUND)
@@ -67,5 +67,5 @@ def _register_child(edit: Edit, child: Job, command: DispatchJob | LaunchPeriodi
 
 
 def _has_live_child(edit: Edit, parent: Job) -> bool:
-    """Whether a launch of the periodic job is still alive."""
+    """Whether a launch of the periodic job is still live."""
     return any(child.status != status.JOB_DEAD for child in edit.tx.base.jobs.each_where("parent", parent.key))

@@ -38,11 +38,11 @@ def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
         if refused is not None:
             return refused
         key = (volume.namespace, volume.id)
-        known: CSIVolume | None = edit.tx.get(Tables.csi_volumes, key)
+        existing: CSIVolume | None = edit.tx.get(Tables.csi_volumes, key)
         stored = replace(
             volume,
-            create_index=edit.index if known is None else known.create_index,
-            create_time=command.now if known is None else known.create_time,
+            create_index=edit.index if existing is None else existing.create_index,
+            create_time=command.now if existing is None else existing.create_time,
             modify_index=edit.index,
             modify_time=command.now,
         )
@@ -51,8 +51,8 @@ def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
 
 
 def _unknown_plugin(edit: Edit, command: UpsertVolumes) -> str:
-    known = csi_plugins(edit.tx.base)
-    return next((volume.plugin_id for volume in command.volumes if volume.plugin_id not in known), "")
+    plugins = csi_plugins(edit.tx.base)
+    return next((volume.plugin_id for volume in command.volumes if volume.plugin_id not in plugins), "")
 
 
 def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
@@ -60,15 +60,15 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
         return invalid("a CSI volume needs an id and the id of its plugin")
     if edit.tx.get(Tables.namespaces, volume.namespace) is None:
         return not_found(f'namespace "{volume.namespace}" not found')
-    known: CSIVolume | None = edit.tx.get(Tables.csi_volumes, (volume.namespace, volume.id))
-    changed = [name for name in LASTING if known is not None and getattr(known, name) != getattr(volume, name)]
+    existing: CSIVolume | None = edit.tx.get(Tables.csi_volumes, (volume.namespace, volume.id))
+    changed = [name for name in LASTING if existing is not None and getattr(existing, name) != getattr(volume, name)]
     if changed and claims(edit.tx.base, volume.namespace).get(volume.id):
         return conflict(f"volume in use: {volume.id}; its {' and '.join(changed)} cannot change")
     return None
 
 
 def _delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
-    """Deregister volumes; by force also those in use."""
+    """Deregister volumes; with `force` also those in use."""
     for namespace, volume_id in command.keys:
         if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")

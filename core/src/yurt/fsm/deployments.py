@@ -31,7 +31,7 @@ STATUSES = frozenset(
 )
 DESCRIPTION_RUNNING = "Deployment is running"
 NOT_ALLOWED = ", which its namespace forbids"
-"""Suffix of a deployment's description when no roll-back is made."""
+"""The suffix of a deployment's description when rolling back is not allowed."""
 
 
 def apply_deployment(edit: Edit, command: DeploymentCommand) -> Rejected | None:

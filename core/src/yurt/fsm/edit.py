@@ -27,11 +27,11 @@ from yurt.structs.predicates import is_client_terminal, is_deployment_active
 from yurt.structs.quota import QuotaSpec
 
 COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment_id")
-"""New allocations that follow each other and agree in these are counted together."""
+"""Consecutive new allocations with equal values in these fields are counted together."""
 
 
 class Edit:
-    """The changes of the command at `index`, which is subject to the rules of `rules_version`."""
+    """The changes of the command at `index`, under the rules of `rules_version`."""
 
     def __init__(self, state: Snapshot, index: int, *, rules_version: int) -> None:
         self.tx = state.edit(index)
@@ -43,9 +43,9 @@ class Edit:
         self._progress = DeploymentProgress()
         self._ended: list[Allocation] = []
         self.counts_usage = True
-        """Whether usage of queues follows from the changes; not when a restore brings both."""
+        """Whether the changes count in the usage of queues; not in a restore, which brings both."""
         self.now = 0
-        """The command's time, where it has one besides that of its rows."""
+        """The command's time, unix ns, if it has one in addition to those of its rows; else 0."""
 
     # Reads, with the edits made so far.
 
@@ -113,7 +113,7 @@ class Edit:
 
     def delete_alloc(self, alloc: Allocation) -> None:
         """Delete an allocation."""
-        assert self.alloc(alloc.id) is alloc, (alloc.id, "only what is there is uncounted")
+        assert self.alloc(alloc.id) is alloc, (alloc.id, "only a stored allocation is uncounted")
         self.tx.delete(Tables.allocs, alloc.id)
         self.drop_services("alloc", alloc.id)
         key = (alloc.namespace, alloc.job_id)
@@ -126,7 +126,7 @@ class Edit:
             self.tx.delete(Tables.services, service_id)
 
     def put_evaluation(self, evaluation: Evaluation) -> None:
-        """Store an evaluation; the job's queued counts follow the evaluation written last."""
+        """Store an evaluation; the job's queued counts follow the last one written."""
         assert evaluation.modify_index == self.index, (evaluation.id, evaluation.modify_index, self.index)
         self.tx.put(Tables.evals, evaluation.id, evaluation)
         key = (evaluation.namespace, evaluation.job_id)
@@ -136,7 +136,7 @@ class Edit:
 
     def delete_evaluation(self, evaluation: Evaluation) -> None:
         """Delete an evaluation."""
-        assert self.evaluation(evaluation.id) is evaluation, (evaluation.id, "only what is there is deleted")
+        assert self.evaluation(evaluation.id) is evaluation, (evaluation.id, "only a stored evaluation is deleted")
         self.tx.delete(Tables.evals, evaluation.id)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
@@ -181,7 +181,8 @@ class Edit:
         return self.tx.commit(), self.tx.changes
 
     def _record_ends(self) -> None:
-        """Add what ended allocations used to the sums of their namespaces; those without devices cost one look."""
+        """Add the usage of ended allocations to the sums of their namespaces; those without devices are skipped
+        first."""
         ended = [alloc for alloc in self._ended if alloc.accounting is not None or has_devices(alloc)]
         if ended:
             from yurt.fsm.bookkeeping.accounting import record_ends

@@ -1,4 +1,4 @@
-"""Evaluations triggered by a change: of a job, or of the jobs that run on a node.
+"""Evaluations triggered by a change of a job, or of a node on which jobs run.
 
 `apply` makes those of nodes itself: a job that was registered or placed a moment before the change of its node is in
 the state at the command's position, and in no older one. Their ids follow from the seed that the command carries.
@@ -25,7 +25,7 @@ SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
 
 class Mint(NamedTuple):
-    """The inputs of a new evaluation from outside: the time and new ids."""
+    """A source of new evaluations: the time and new ids."""
 
     now: UnixNano
     new_id: Callable[[], str]
@@ -69,7 +69,7 @@ def evaluation_of(job: Job, trigger: Trigger, mint: Mint, *, priority: int = 0) 
 
 
 def requested_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
-    """A pending evaluation of a job, of which `apply` sets the type and, if 0, the priority."""
+    """A pending evaluation of a job; `apply` sets its type and, if it is 0, its priority."""
     namespace, job_id = key
     return Evaluation(
         id=mint.new_id(),
@@ -84,7 +84,7 @@ def requested_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, 
 
 
 def evaluations_of(jobs: Iterable[Job], trigger: Trigger, mint: Mint) -> tuple[Evaluation, ...]:
-    """One evaluation per job, in a fixed order."""
+    """One pending evaluation per job, in a fixed order."""
     unique = {job.key: job for job in jobs}
     return tuple(evaluation_of(unique[key], trigger, mint) for key in sorted(unique))
 
@@ -108,7 +108,7 @@ def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger)
 
 
 def system_jobs(state: Snapshot) -> tuple[Job, ...]:
-    """Jobs that run on every feasible node, without stopped ones and templates."""
+    """Jobs that run on every feasible node, except stopped ones and templates."""
     found = state.jobs.where("system", "system")
     return tuple(job for job in found if not job.stop and not job.is_template)
 
@@ -123,9 +123,9 @@ def transition_needs_evals(before: str, after: str) -> bool:
 
 
 def registration_needs_evals(before: Node | None, after: Node, *, has_device_notes: bool = False) -> bool:
-    """Whether a changed registration may affect feasibility; a new node is not ready yet.
+    """Whether a changed registration may affect feasibility; a new node cannot: it is not ready yet.
 
-    `has_device_notes`: a new reason for the state of a device is no change (from `DEVICE_RULES` on).
+    `has_device_notes`: ignore changed reasons for the state of a device (from `DEVICE_RULES` on).
     """
     if before is None:
         return False

@@ -23,7 +23,7 @@ from yurt.structs.job import Job
 from yurt.structs.predicates import eval_type, is_eval_terminal, is_terminal
 
 BROKER_ENABLED: Final = "eval broker is enabled; eval broker must be paused to delete evals"
-"""Nomad's words."""
+"""The wording is Nomad's."""
 STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
 
 
@@ -39,7 +39,7 @@ def apply_evaluation(edit: Edit, command: EvaluationCommand) -> Rejected | None:
 
 
 def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rejected | None:
-    """Store the evaluations of a command; None means no evaluation."""
+    """Store the evaluations of a command; None stands for none."""
     for evaluation in evaluations:
         if evaluation is None:
             continue
@@ -52,7 +52,7 @@ def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rej
 
 
 def evaluation_for(job: Job, asked: Evaluation | None) -> Evaluation | None:
-    """The evaluation requested by a command, with its job's type and, unless given, priority."""
+    """The evaluation requested by a command, with its job's type and, if it has none, the job's priority."""
     if asked is None:
         return None
     return replace(asked, type=eval_type(job), priority=asked.priority or job.priority)
@@ -105,7 +105,7 @@ def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
 
 
 def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
-    """Why an evaluation must not be deleted, or ''."""
+    """The reason why an evaluation must not be deleted, or ''."""
     if not is_eval_terminal(evaluation):
         return f"its status is {evaluation.status}; stop its job, or wait until it has ended"
     if not state.allocs.count_where("live", (evaluation.namespace, evaluation.job_id)):
@@ -115,7 +115,7 @@ def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
 
 
 def why_broker_forbids_deletion(configuration: SchedulerConfiguration | None) -> str:
-    """Why evaluations may not be deleted by hand under a scheduler configuration, or ''."""
+    """The reason why a scheduler configuration forbids the deletion of evaluations by users, or ''."""
     return "" if configuration is not None and configuration.pause_eval_broker else BROKER_ENABLED
 
 

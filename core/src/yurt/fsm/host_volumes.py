@@ -53,23 +53,23 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     if edit.tx.get(Tables.namespaces, volume.namespace) is None:
         return not_found(f'nonexistent namespace "{volume.namespace}"')
     node: Node | None = edit.tx.get(Tables.nodes, volume.node_id)
-    known: HostVolume | None = edit.tx.get(Tables.host_volumes, volume.id)
-    if node is None and known is None:
+    existing: HostVolume | None = edit.tx.get(Tables.host_volumes, volume.id)
+    if node is None and existing is None:
         return not_found(f'node "{volume.node_id}" not found')
-    if known is not None and (known.namespace, known.name, known.node_id) != (
+    if existing is not None and (existing.namespace, existing.name, existing.node_id) != (
         volume.namespace, volume.name, volume.node_id,
     ):  # fmt: skip
         return conflict(f'host volume "{volume.id}" exists; its namespace, name and node do not change')
     same_name = edit.tx.base.host_volumes.where("name", volume.name)
     if any(other.node_id == volume.node_id and other.id != volume.id for other in same_name):
         return conflict(f'node "{volume.node_id}" has a host volume "{volume.name}" already')
-    refused = _over_quota(edit, volume, known, command.region)
+    refused = _over_quota(edit, volume, existing, command.region)
     if refused is not None:
         return refused
     stored = replace(
         volume,
-        create_index=edit.index if known is None else known.create_index,
-        create_time=command.now if known is None else known.create_time,
+        create_index=edit.index if existing is None else existing.create_index,
+        create_time=command.now if existing is None else existing.create_time,
         modify_index=edit.index,
         modify_time=command.now,
     )
@@ -79,12 +79,12 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     return None
 
 
-def _over_quota(edit: Edit, volume: HostVolume, known: HostVolume | None, region: str) -> Rejected | None:
+def _over_quota(edit: Edit, volume: HostVolume, existing: HostVolume | None, region: str) -> Rejected | None:
     if edit.quota_of(volume.namespace) is None:
         return None
     from yurt.fsm.quotas.storage import host_volume_refusal
 
-    return host_volume_refusal(edit, volume, known, region)
+    return host_volume_refusal(edit, volume, existing, region)
 
 
 def _state(node: Node | None, volume: HostVolume) -> str:
@@ -127,13 +127,13 @@ def follow_node(edit: Edit, node_id: str) -> None:
     for volume in edit.tx.base.host_volumes.where("node", node_id):
         now = _state(node, volume)
         if now == volume.state or (edit.rules_version >= PLACEMENT_VOLUME_RULES and now == _state(before, volume)):
-            # The node offered the volume before, too: if it is not ready, somebody deletes it just now.
+            # The node already offers the volume: if its row is not ready, the volume is being deleted.
             continue
         edit.tx.put(Tables.host_volumes, volume.id, replace(volume, state=now, modify_index=edit.index))
 
 
 def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """Why a node no longer has a host volume for a placement of the group; empty when all nodes have theirs.
+    """The reason why the node lacks a host volume for a placement of the group; "" when it has all of them.
 
     Between the scheduler's look and this one a volume may have been deleted, may have another one of its name in its
     place that belongs to another namespace, or may be about to be deleted: what lies there is for others to read.
@@ -153,7 +153,7 @@ def withdrawn_volume(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
 
 
 def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """Why the group cannot write to a single-writer volume; empty when it can."""
+    """The reason why the group cannot write to a single-writer volume; "" when it can."""
     writing = [request for request in host_requests(group) if not request.read_only]
     for placement in plan.placements if writing else ():
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
@@ -169,7 +169,7 @@ def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
 
 
 def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:
-    """Claims of placed allocations on the sticky volumes of their groups."""
+    """Store the claims of placed allocations on the sticky volumes of their groups."""
     sticky = {
         (job.version, group.name): names
         for job in jobs
@@ -188,8 +188,8 @@ def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Alloc
 def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> None:
     parts = (alloc.namespace, alloc.job_id, alloc.task_group, alloc.name, volume_name)
     claim_id = _uuid("\0".join(parts))
-    known: TaskGroupHostVolumeClaim | None = edit.tx.get(Tables.host_volume_claims, claim_id)
-    assert known is None or known.volume_name == volume_name, (claim_id, "its id follows from what is claimed")
+    existing: TaskGroupHostVolumeClaim | None = edit.tx.get(Tables.host_volume_claims, claim_id)
+    assert existing is None or existing.volume_name == volume_name, (claim_id, "its id derives from the claimed volume")
     claim = TaskGroupHostVolumeClaim(
         id=claim_id,
         namespace=alloc.namespace,
@@ -199,7 +199,7 @@ def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> N
         alloc_name=alloc.name,
         volume_id=volume_id,
         volume_name=volume_name,
-        create_index=edit.index if known is None else known.create_index,
+        create_index=edit.index if existing is None else existing.create_index,
         modify_index=edit.index,
     )
     edit.tx.put(Tables.host_volume_claims, claim_id, claim)

@@ -51,7 +51,7 @@ def register_job(edit: Edit, command: RegisterJob) -> Rejected | None:
 
 
 def deregister_job(edit: Edit, command: DeregisterJob) -> Rejected | None:
-    """Stop or delete a job; an unknown job only gets an evaluation."""
+    """Stop or delete a job; a missing job only gets an evaluation."""
     key = (command.namespace, command.job_id)
     job = edit.job(key)
     if job is None and command.evaluation is None:
@@ -80,7 +80,7 @@ def evaluate_job(edit: Edit, command: EvaluateJob) -> Rejected | None:
 
 
 def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
-    """Delete those of the jobs that are dead."""
+    """Delete the jobs that are dead; skip the others."""
     for key in command.keys:
         job = edit.job(key)
         if job is not None and job.status == status.JOB_DEAD:
@@ -88,7 +88,7 @@ def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
 
 
 def registration_denied(edit: Edit, *, is_management: bool) -> Rejected | None:
-    """The rejection of job registrations while the scheduler configuration forbids them to all but management."""
+    """The rejection of registrations without management rights while the scheduler configuration forbids them."""
     if is_management:
         return None
     configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
@@ -97,17 +97,18 @@ def registration_denied(edit: Edit, *, is_management: bool) -> Rejected | None:
     return None
 
 
-def enforced_index_conflict(known: Job | None, enforced: int | None) -> str:
-    """Why a job whose index differs from `enforced` stays unchanged, or ''; 0 means that the job must not exist."""
+def enforced_index_conflict(existing: Job | None, enforced: int | None) -> str:
+    """The reason why a job whose index differs from `enforced` stays unchanged, or ''; 0 means that the job must not
+    exist."""
     if enforced is None:
         return ""
     prefix = f"Enforcing job modify index {enforced}"
-    if enforced == 0 and known is not None:
+    if enforced == 0 and existing is not None:
         return f"{prefix}: job already exists"
-    if enforced != 0 and known is None:
+    if enforced != 0 and existing is None:
         return f"{prefix}: job does not exist"
-    if known is not None and known.job_modify_index != enforced:
-        return f"{prefix}: job exists with conflicting job modify index: {known.job_modify_index}"
+    if existing is not None and existing.job_modify_index != enforced:
+        return f"{prefix}: job exists with conflicting job modify index: {existing.job_modify_index}"
     return ""
 
 
@@ -152,7 +153,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
 
 
 def forbidden_use(edit: Edit, job: Job) -> str:
-    """What the job uses that its namespace's present rules forbid; "" when they allow all of it."""
+    """The features of the job that its namespace's present rules forbid; "" when they allow all."""
     if edit.rules_version < NAMESPACE_RULES:
         return ""
     namespace: Namespace | None = edit.tx.get(Tables.namespaces, job.namespace)

@@ -81,10 +81,10 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     kept = _kept(existing) if existing is not None else _fresh(edit.index)
     was_marked = existing.device_marks if existing is not None else {}
     message = _registration_message(existing, node)
-    told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
+    event = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
     registered = with_marks(replace(registered, device_marks=pending_marks(was_marked, node)))
-    registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
+    registered = with_events(registered, command.events or (event if message else ()), index=edit.index)
     assert existing is None or registered.drain_strategy is existing.drain_strategy, "a client does not end its drain"
     edit.tx.put(Tables.nodes, node.id, registered)
     follow_node(edit, node.id)
@@ -136,7 +136,7 @@ def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
         case "ready":
             missed = 0
         case "down" | "disconnected":
-            # The first of these counts: a node that is down after it was disconnected was missed then.
+            # The first of these times counts: a node that is down after it was disconnected was missed then already.
             missed = missed if node.status in status.NODE_UNRESPONSIVE else index
         case "initializing":
             pass
@@ -146,7 +146,7 @@ def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
 
 
 def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -> Node:
-    """A copy with events added; the last ten are retained."""
+    """A copy with events added; the last ten are kept."""
     added = tuple(replace(event, create_index=index) for event in events if event is not None)
     if not added:
         return node
@@ -179,7 +179,7 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
         return invalid("can not set node's scheduling eligibility to eligible while it is draining")
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
     if node.last_drain is not None and SHUTDOWN_META in node.last_drain.meta:
-        # What an operator says of a node whose agent is away holds when the agent is back.
+        # Eligibility that an operator sets while the agent is away still holds when it returns.
         rest = {name: text for name, text in node.last_drain.meta.items() if name != SHUTDOWN_META}
         changed = replace(changed, last_drain=replace(node.last_drain, meta=rest))
     _check_drain(changed)
@@ -240,10 +240,10 @@ def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
 
 
 def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:
-    known = edit.tx.present(Tables.nodes, sorted(command.events))
-    if command.events and not known:
+    existing = edit.tx.present(Tables.nodes, sorted(command.events))
+    if command.events and not existing:
         return _unknown(min(command.events))
-    for node in edit.tx.rows(Tables.nodes, known):
+    for node in edit.tx.rows(Tables.nodes, existing):
         changed = with_events(replace(node, modify_index=edit.index), command.events[node.id], index=edit.index)
         edit.tx.put(Tables.nodes, node.id, changed)
     return None
@@ -257,11 +257,11 @@ def _evaluate(edit: Edit, command: EvaluateNode) -> Rejected | None:
 
 
 def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
-    known = edit.tx.rows(Tables.nodes, edit.tx.present(Tables.nodes, command.node_ids))
-    if command.node_ids and not known:
+    existing = edit.tx.rows(Tables.nodes, edit.tx.present(Tables.nodes, command.node_ids))
+    if command.node_ids and not existing:
         return _unknown(command.node_ids[0])
-    evaluations = _evaluations(edit, known, command.seed) if command.seed is not None else command.evaluations
-    for node in known:
+    evaluations = _evaluations(edit, existing, command.seed) if command.seed is not None else command.evaluations
+    for node in existing:
         edit.tx.delete(Tables.nodes, node.id)
         follow_node(edit, node.id)
         edit.drop_services("node", node.id)

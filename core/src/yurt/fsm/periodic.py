@@ -10,7 +10,7 @@ from yurt.structs.job import Job
 
 
 def record_launch(edit: Edit, job: Job, launched_at: UnixNano) -> None:
-    """Record a launch, unless a later one is recorded."""
+    """Record a launch, unless a later one is recorded already."""
     existing: PeriodicLaunch | None = edit.tx.get(Tables.periodic_launches, job.key)
     if existing is not None and existing.launch >= launched_at:
         return

@@ -2,10 +2,9 @@
 
 The plan is normalised: allocations are made here from placements, and share the job of the version that the plan
 names. A placement that no longer fits (its job version, group or node is gone) rejects the whole plan; the
-scheduler tries again on a newer state. A stop or an update of an allocation that is gone or over is left out: what
-it wanted is so already. What is to stop on a node that is down or gone is lost. An allocation whose node came back
-into contact a moment before the plan is neither marked unknown nor replaced: the node's return has its own
-evaluation, which looks again.
+scheduler tries again on a newer state. A stop or an update of a deleted or ended allocation is left out: its
+intent is fulfilled. An allocation stopped on a down or deleted node is lost. An allocation whose node came back into
+contact just before the plan is neither marked unknown nor replaced: the node's return has an evaluation of its own.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
 
 def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = False) -> Rejected | None:
-    """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at an index.
+    """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at index
+    `checked_at`.
 
-    Of a plan that `is_part` of another, `beyond_guarantees` was asked about the whole.
+    Of a plan that `is_part` of another, the caller has checked `beyond_guarantees` for the whole.
     """
     try:
         plan = unpacked(plan)
@@ -73,7 +73,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
 
 
 def _without_returned(edit: Edit, plan: Plan) -> Plan:
-    """The plan without changes for lost nodes that have returned meanwhile."""
+    """The plan without changes for nodes that were lost and have returned meanwhile."""
     marked = {one.node_id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN}
     nodes = (edit.tx.get(Tables.nodes, node_id) for node_id in marked)
     back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
@@ -89,33 +89,33 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
 
 
 def beyond_guarantees(edit: Edit, plan: Plan) -> Rejected | None:
-    """The rejection of a plan that preempts what is guaranteed to others, or protected, on the state as it is now.
+    """The rejection of a plan that preempts guaranteed or protected allocations, by the present state.
 
-    Between the plan check and this command a client may have told the end of an allocation, so that the next one of
-    its quota is within the guarantee; or something is guaranteed only since then.
+    Between the plan check and this command a client may have reported the end of an allocation, so that the next one
+    of its quota is within the guarantee; or a guarantee may be new.
     """
     if not (plan.guarantees_of and plan.preemptions):
         return None
     is_reclaiming = any(stop.reclaimed_for for stop in plan.preemptions)
     if not (is_reclaiming or len(edit.tx.base.quotas)):
         return None
-    from yurt.state.quota_tree import has_guarantees, known_tree
+    from yurt.state.quota_tree import cached_tree, has_guarantees
 
-    # The sums below are those of the columnar view, which takes long to build: only for who needs them.
+    # The sums below need the columnar view, which takes long to build: it is built only if they are needed.
     if not (is_reclaiming or has_guarantees(edit.tx.base, plan.guarantees_of)):
         return None
     from yurt.scheduler.capacity.guarantees import guarantee_refusals
 
-    tree = known_tree(edit.tx.base, plan.guarantees_of)
+    tree = cached_tree(edit.tx.base, plan.guarantees_of)
     refused = guarantee_refusals(edit.tx.base, plan, tree)
     return stale(refused[min(refused)]) if refused else None
 
 
 def _check(edit: Edit, plan: Plan) -> Rejected | None:
     ids = [placement.id for placement in plan.placements]
-    known = edit.tx.present(Tables.allocs, ids)
-    if known or "" in ids or len(set(ids)) < len(ids):
-        return invalid(f'the plan places allocation "{known[0] if known else ""}" that is there already')
+    existing = edit.tx.present(Tables.allocs, ids)
+    if existing or "" in ids or len(set(ids)) < len(ids):
+        return invalid(f'the plan places allocation "{existing[0] if existing else ""}" that is there already')
     for version, group in sorted(set(map(GROUP_OF, plan.placements))):
         job = _version(edit, plan, version)
         if job is None:
@@ -155,7 +155,7 @@ def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
 
 
 def _quota_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
-    """Updates in place count too: they may use more than before."""
+    """The rejection of a plan whose quota changed since the plan check; in-place updates may use more than before."""
     if not (plan.placements or plan.in_place) or edit.quota_of(plan.namespace) is None:
         return None
     if index < max(edit.tx.base.quotas.index, edit.tx.base.namespaces.index):
@@ -179,13 +179,13 @@ def _job_or_node_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
 
 
 def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """Why the group can no longer claim one of its CSI volumes; empty when it can."""
-    known = claims(edit.tx.base, plan.namespace) if csi_requests(group) else {}
+    """The reason why the group can no longer claim one of its CSI volumes; "" when it can."""
+    claims_by_volume = claims(edit.tx.base, plan.namespace) if csi_requests(group) else {}
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
     for request in csi_requests(group):
         for source in sorted({source_of(request, index) for index in indexes}):
             volume = edit.tx.get(Tables.csi_volumes, (plan.namespace, source))
-            reason = refusal(volume, request, source, known=known.get(source, []), job=job)
+            reason = refusal(volume, request, source, present_claims=claims_by_volume.get(source, []), job=job)
             if reason:
                 return reason
     return ""
@@ -213,9 +213,9 @@ def _put_deployments(edit: Edit, plan: Plan) -> None:
 
 
 def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocation]:
-    """The placements' allocations; consecutive equal resources become one object.
+    """The placements as allocations; consecutive equal resources become one object.
 
-    All are copies of one pattern, which holds what they share: that takes a fifth of the time of making each anew.
+    All are copies of one pattern with the shared fields: that takes a fifth of the time of constructing each.
     """
     shared: AllocatedResources | None = None
     node_of, index = edit.tx.reader(Tables.nodes), edit.index
@@ -275,13 +275,13 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
     }
     client_status = stop.client_status or _silent(edit, alloc)
     if client_status and not is_client_terminal(alloc):
-        told = AllocState(value=client_status, time=plan.now)
-        changes |= {"client_status": client_status, "alloc_states": (*alloc.alloc_states, told)}
+        client_state = AllocState(value=client_status, time=plan.now)
+        changes |= {"client_status": client_status, "alloc_states": (*alloc.alloc_states, client_state)}
     edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
 
 
 def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
-    """The status of an allocation stopped on a down or deleted node, whose client cannot report its end."""
+    """The client status of an allocation stopped on a down or deleted node, whose client cannot report its end."""
     node = edit.tx.get(Tables.nodes, alloc.node_id)
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
 
@@ -333,7 +333,7 @@ def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
 
 
 def _served(edit: Edit, plan: Plan, alloc: Allocation, changes: dict[str, object]) -> Allocation:
-    """A copy with a new index, so that the client fetches it."""
+    """A copy with a new `alloc_modify_index`, so that the client fetches it."""
     return replace(
         alloc,
         **changes,

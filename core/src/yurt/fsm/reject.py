@@ -12,7 +12,7 @@ def not_found(message: str) -> Rejected:
 
 
 def conflict(message: str, reason: Reason | None = None) -> Rejected:
-    """The command was based on an older state."""
+    """The state has changed since the decision of the command."""
     return Rejected(kind="conflict", message=message, reason=reason)
 
 

@@ -37,14 +37,14 @@ LENGTH_BYTES: Final = 8
 
 
 def framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks of a snapshot with length prefixes, which may be split anywhere."""
+    """The chunks of a snapshot with length prefixes; the stream may be split anywhere."""
     for chunk in chunks:
         yield len(chunk).to_bytes(LENGTH_BYTES, "big")
         yield chunk
 
 
 def unframed(data: bytes) -> Iterator[bytes]:
-    """The inverse; raises Invalid for a truncated stream."""
+    """The inverse of `framed`; raises Invalid for a truncated stream."""
     view, at = memoryview(data), 0
     while at < len(view):
         size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
@@ -114,7 +114,7 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
                 edit.tx.delete(schema, key)
         for key in _ordered(rows.keys()):
             row = rows[key]
-            # What a token was allowed before a change, and a secret that was replaced, do not come back (ADR 0022).
+            # Earlier rights of a changed token, and a replaced secret, do not come back (ADR 0022).
             if key in left_out or ((is_merged or is_token) and key in table):
                 continue
             if restored.index > edit.index:
@@ -130,7 +130,7 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
 
 
 def _ordered(keys: Iterable[K]) -> list[K]:
-    """A deterministic order for all replicas."""
+    """The rows in an order that is the same on every replica."""
     return sorted(keys, key=repr)
 
 

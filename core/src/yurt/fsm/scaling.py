@@ -1,4 +1,4 @@
-"""Changes a group's count within the bounds of its scaling block, and records scaling events."""
+"""Changes of a group's count within the bounds of its scaling block, and the record of scaling events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from yurt.structs.job import Job, JobScalingEvents, ScalingEvent
 from yurt.structs.predicates import is_deployment_active, total_count_problem
 
 SCALING_EVENTS_MAX: Final = 20
-"""Scaling events kept per group."""
+"""The maximum number of scaling events kept per group."""
 
 
 def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
-    """Set a group's count from an event as a new version of the job; stores the event with its evaluation."""
+    """Set a group's count as a new version of the job; stores the scaling event and its evaluation."""
     job = edit.job((command.namespace, command.job_id))
     if job is None:
         return not_found(f'job "{command.job_id}" not found')
@@ -46,7 +46,7 @@ def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
 
 
 def record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
-    """Record an event without a change of the job."""
+    """Record a scaling event without a change of the job."""
     job = edit.job((command.namespace, command.job_id))
     if job is None or job.group(command.group) is None:
         return not_found(f'group "{command.group}" of job "{command.job_id}" not found')
@@ -55,7 +55,7 @@ def record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
 
 
 def _refusal(edit: Edit, job: Job, command: ScaleJob) -> Rejected | None:
-    """Why the group's count cannot be set to this value."""
+    """The reason why the group's count cannot be set to this value."""
     group, count = job.group(command.group), command.event.count
     if group is None:
         return invalid(f'task group "{command.group}" specified for scaling does not exist in job')
@@ -87,9 +87,9 @@ def _with_count(job: Job, group_name: str, count: int) -> Job:
 
 
 def _record(edit: Edit, job: Job, group: str, event: ScalingEvent) -> None:
-    known: JobScalingEvents = edit.tx.get(Tables.scaling_events, job.key) or JobScalingEvents(
+    existing: JobScalingEvents = edit.tx.get(Tables.scaling_events, job.key) or JobScalingEvents(
         namespace=job.namespace, job_id=job.id
     )
-    events = (replace(event, create_index=edit.index), *known.scaling_events.get(group, ()))[:SCALING_EVENTS_MAX]
-    groups = {**known.scaling_events, group: events}
-    edit.tx.put(Tables.scaling_events, job.key, replace(known, scaling_events=groups, modify_index=edit.index))
+    events = (replace(event, create_index=edit.index), *existing.scaling_events.get(group, ()))[:SCALING_EVENTS_MAX]
+    groups = {**existing.scaling_events, group: events}
+    edit.tx.put(Tables.scaling_events, job.key, replace(existing, scaling_events=groups, modify_index=edit.index))

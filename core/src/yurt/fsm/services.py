@@ -1,4 +1,4 @@
-"""Service registrations, which end with their allocations at the latest.
+"""Service registrations; they are deleted with their allocations at the latest.
 
 A registration that comes when its allocation is over already is left out, and an allocation that ends, goes, or is on
 a node that is down takes its registrations with it (`Edit.put_alloc`, `Edit.delete_alloc`, `fsm.nodes`).
@@ -44,17 +44,19 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
         alloc = edit.alloc(service.alloc_id)
         if alloc is None or is_client_terminal(alloc):
             continue
-        known: ServiceRegistration | None = edit.tx.get(Tables.services, service.id)
-        created = edit.index if known is None else known.create_index
+        existing: ServiceRegistration | None = edit.tx.get(Tables.services, service.id)
+        created = edit.index if existing is None else existing.create_index
         stored = replace(service, create_index=created, modify_index=edit.index)
-        if known is None or replace(known, modify_index=edit.index) != stored:
+        if existing is None or replace(existing, modify_index=edit.index) != stored:
             edit.tx.put(Tables.services, service.id, stored)
     return None
 
 
 def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
-    known: list[ServiceRegistration | None] = [edit.tx.get(Tables.services, service_id) for service_id in command.ids]
-    matching = [service for service in known if service is not None and _is_meant(service, command)]
+    existing: list[ServiceRegistration | None] = [
+        edit.tx.get(Tables.services, service_id) for service_id in command.ids
+    ]
+    matching = [service for service in existing if service is not None and _is_meant(service, command)]
     if command.name and not matching:
         return not_found("service registration not found")
     for service in matching:
@@ -69,7 +71,7 @@ def _is_meant(service: ServiceRegistration, command: DeregisterServices) -> bool
 
 
 def _ownership_problem(service: ServiceRegistration, alloc: Allocation) -> str:
-    """A field of the registration that does not match its allocation; "" when all do."""
+    """A field of the registration that does not match its allocation; "" when all match."""
     for name, claimed, actual in (
         ("node", service.node_id, alloc.node_id),
         ("namespace", service.namespace, alloc.namespace),

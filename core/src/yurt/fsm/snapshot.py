@@ -24,7 +24,7 @@ from yurt.structs.job import Job
 
 FORMAT: Final = 2
 READABLE: Final = (1, FORMAT)
-"""Format 1 had the scores of each allocation in its row."""
+"""The readable formats. Format 1 had the scores of each allocation in its row."""
 END: Final = "*end"
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
 
 
 def digest(state: Snapshot) -> str:
-    """A hash of the complete state; equal for equal states, whatever their history.
+    """A hash of the complete state; equal for equal states, whatever led to them.
 
     It is made from texts that hold every field: which of them an encoder leaves out depends on more than content.
     """
@@ -103,7 +103,7 @@ def _batches(rows: Iterable[T]) -> Iterator[Sequence[T]]:
 
 
 class _SnapshotReader:
-    """Tables under construction."""
+    """The tables that are read from a stream."""
 
     def __init__(self, form: int) -> None:
         self._shared = SharedReader(has_scores_in_rows=form == 1)

@@ -23,7 +23,7 @@ PARTS_MAX: Final = 16_384
 
 
 def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
-    """Stage a part."""
+    """Stage one part of a plan."""
     if not command.plan_id or not 0 <= command.number < PARTS_MAX:
         return invalid(f"a staged plan has an id and at most {PARTS_MAX} parts")
     try:
@@ -35,7 +35,7 @@ def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
 
 
 def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
-    """Drop the parts of one plan, or of all."""
+    """Drop the parts of one plan, or of all plans."""
     for key in sorted(edit.tx.base.staged_plans.keys()):
         if plan_id in ("", key[0]):
             edit.tx.delete(Tables.staged_plans, key)
@@ -65,7 +65,7 @@ def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
 
 
 def _whole_beyond_guarantees(edit: Edit, parts: Sequence[Plan]) -> Rejected | None:
-    """The rejection of parts that together preempt what is guaranteed to others; each alone might not."""
+    """The rejection of parts that together preempt guaranteed allocations; each alone might not."""
     if not (parts[-1].guarantees_of and any(part.preemptions for part in parts)):
         return None
     try:

@@ -1,7 +1,7 @@
 """Variables, their locks, and root keys.
 
-A variable that is locked is changed by whoever names the lock, and by nobody else. A check index refuses a change that
-was made for another version; 0 wants that there is none yet.
+A locked variable can be changed only by a command that names the lock. A check index rejects a change that was made
+for another version of the variable; 0 means that the variable must not exist.
 """
 
 from __future__ import annotations
@@ -60,37 +60,40 @@ def _stored(edit: Edit, key: tuple[str, str]) -> EncryptedVariable | None:
     return found
 
 
-def _write(edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, now: UnixNano) -> None:
+def _write(edit: Edit, variable: EncryptedVariable, existing: EncryptedVariable | None, now: UnixNano) -> None:
     stored = replace(
         variable,
-        create_index=edit.index if known is None else known.create_index,
-        create_time=now if known is None else known.create_time,
+        create_index=edit.index if existing is None else existing.create_index,
+        create_time=now if existing is None else existing.create_time,
         modify_index=edit.index,
         modify_time=now,
     )
-    assert known is None or known.key == stored.key, (stored.key, "a write replaces the variable that was checked")
+    assert existing is None or existing.key == stored.key, (
+        stored.key,
+        "a write replaces the variable that was checked",
+    )
     edit.tx.put(Tables.variables, variable.key, stored)
 
 
-def _refused(known: EncryptedVariable | None, check_index: int | None, lock_id: str) -> Rejected | None:
-    if known is not None and known.lock is not None and known.lock.id != lock_id:
+def _refused(existing: EncryptedVariable | None, check_index: int | None, lock_id: str) -> Rejected | None:
+    if existing is not None and existing.lock is not None and existing.lock.id != lock_id:
         return conflict("attempting to modify locked variable")
-    if lock_id and (known is None or known.lock is None):
+    if lock_id and (existing is None or existing.lock is None):
         return conflict("variable does not hold a lock")
-    at = 0 if known is None else known.modify_index
+    at = 0 if existing is None else existing.modify_index
     if check_index is not None and check_index != at:
         return conflict(f"cas error: requested index {check_index}; found index {at}")
     return None
 
 
 def _over_quota(
-    edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, region: str
+    edit: Edit, variable: EncryptedVariable, existing: EncryptedVariable | None, region: str
 ) -> Rejected | None:
     if edit.quota_of(variable.namespace) is None:
         return None
     from yurt.fsm.quotas.storage import variable_refusal
 
-    return variable_refusal(edit, variable, known, region)
+    return variable_refusal(edit, variable, existing, region)
 
 
 def _put(edit: Edit, command: PutVariable) -> Rejected | None:
@@ -99,72 +102,72 @@ def _put(edit: Edit, command: PutVariable) -> Rejected | None:
         return invalid("a variable needs a path and a root key that exists")
     if edit.tx.get(Tables.namespaces, variable.namespace) is None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
-    known = _stored(edit, variable.key)
-    refused = _refused(known, command.check_index, command.lock_id)
-    refused = refused or _over_quota(edit, variable, known, command.region)
+    existing = _stored(edit, variable.key)
+    refused = _refused(existing, command.check_index, command.lock_id)
+    refused = refused or _over_quota(edit, variable, existing, command.region)
     if refused is None:
-        _write(edit, replace(variable, lock=None if known is None else known.lock), known, command.now)
+        _write(edit, replace(variable, lock=None if existing is None else existing.lock), existing, command.now)
     return refused
 
 
 def _delete(edit: Edit, command: DeleteVariable) -> Rejected | None:
     key = (command.namespace, command.path)
-    known = _stored(edit, key)
-    refused = _refused(known, command.check_index, command.lock_id)
-    if refused is None and known is not None:
+    existing = _stored(edit, key)
+    refused = _refused(existing, command.check_index, command.lock_id)
+    if refused is None and existing is not None:
         edit.tx.delete(Tables.variables, key)
     return refused
 
 
 def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
-    """Lock a variable, created if missing; without data, or on request, its items stay."""
+    """Lock a variable, created if missing; its items stay if the command has none, or asks for it."""
     variable = command.variable
-    known = _stored(edit, variable.key)
+    existing = _stored(edit, variable.key)
     if variable.lock is None or not variable.lock.id or not variable.path:
         return invalid("a lock needs an id and a path")
     if edit.tx.get(Tables.namespaces, variable.namespace) is None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
-    if known is not None and known.lock is not None and known.lock.id != variable.lock.id:
+    if existing is not None and existing.lock is not None and existing.lock.id != variable.lock.id:
         return conflict("variable is already locked")
-    if known is None and not variable.data:
+    if existing is None and not variable.data:
         return stale(f'variable "{variable.path}" is not there any more, and the lock brings no items')
-    if known is not None and (command.keeps_items or not variable.data):
-        variable = replace(variable, data=known.data, key_id=known.key_id)
+    if existing is not None and (command.keeps_items or not variable.data):
+        variable = replace(variable, data=existing.data, key_id=existing.key_id)
     if edit.tx.get(Tables.root_keys, variable.key_id) is None:
         return invalid("a variable needs a root key that exists")
-    refused = _over_quota(edit, variable, known, command.region)
+    refused = _over_quota(edit, variable, existing, command.region)
     if refused is None:
-        _write(edit, variable, known, command.now)
+        _write(edit, variable, existing, command.now)
     return refused
 
 
 def _release(edit: Edit, command: ReleaseVariableLock) -> Rejected | None:
-    known = _stored(edit, (command.namespace, command.path))
-    if known is None:
+    existing = _stored(edit, (command.namespace, command.path))
+    if existing is None:
         return not_found("variable not found")
-    if known.lock is None or known.lock.id != command.lock_id:
+    if existing.lock is None or existing.lock.id != command.lock_id:
         return conflict("variable does not hold this lock")
-    _write(edit, replace(known, lock=None), known, command.now)
+    _write(edit, replace(existing, lock=None), existing, command.now)
     return None
 
 
 def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
     """Reencrypt variables with a new key; those changed meanwhile are skipped, and no index moves."""
     for variable in command.variables:
-        known = _stored(edit, variable.key)
-        is_same = known is not None and known.modify_index == variable.modify_index
-        if known is not None and is_same and edit.tx.get(Tables.root_keys, variable.key_id) is not None:
-            edit.tx.put(Tables.variables, variable.key, replace(known, key_id=variable.key_id, data=variable.data))
+        existing = _stored(edit, variable.key)
+        is_same = existing is not None and existing.modify_index == variable.modify_index
+        if existing is not None and is_same and edit.tx.get(Tables.root_keys, variable.key_id) is not None:
+            edit.tx.put(Tables.variables, variable.key, replace(existing, key_id=variable.key_id, data=variable.data))
     return None
 
 
 def _rekey_methods(edit: Edit, command: RekeyACLAuthMethods) -> Rejected | None:
-    """The same for the secrets of login methods."""
+    """`_rekey` for the secrets of login methods."""
     for method in command.methods:
-        known: ACLAuthMethod | None = edit.tx.get(Tables.acl_auth_methods, method.name)
-        is_same = known is not None and known.modify_index == method.modify_index
-        if known is not None and is_same and edit.tx.get(Tables.root_keys, method.key_id) is not None:
-            sealed = replace(known, key_id=method.key_id, sealed_secrets=method.sealed_secrets)
+        existing: ACLAuthMethod | None = edit.tx.get(Tables.acl_auth_methods, method.name)
+        is_same = existing is not None and existing.modify_index == method.modify_index
+        if existing is not None and is_same and edit.tx.get(Tables.root_keys, method.key_id) is not None:
+            sealed = replace(existing, key_id=method.key_id, sealed_secrets=method.sealed_secrets)
             edit.tx.put(Tables.acl_auth_methods, method.name, sealed)
     return None
 
@@ -174,8 +177,8 @@ def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
     key = command.key
     if not key.key_id:
         return invalid("a root key without an id")
-    known: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key.key_id)
-    created = edit.index if known is None else known.create_index
+    existing: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key.key_id)
+    created = edit.index if existing is None else existing.create_index
     if key.state == KEY_ACTIVE:
         for other in sorted(edit.tx.base.root_keys.values(), key=lambda each: each.key_id):
             if other.key_id != key.key_id and other.state == KEY_ACTIVE:
@@ -187,10 +190,10 @@ def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
 
 def _delete_keys(edit: Edit, command: DeleteRootKeys) -> Rejected | None:
     for key_id in command.key_ids:
-        known: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key_id)
-        if known is None:
+        existing: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key_id)
+        if existing is None:
             return not_found("root key not found")
-        if known.state == KEY_ACTIVE:
+        if existing.state == KEY_ACTIVE:
             return invalid("active root key cannot be deleted - call rotate first")
         is_used = any(edit.tx.count_where(table, "root_key", key_id) for table in SEALED)
         if is_used and not command.is_forced:

@@ -75,9 +75,9 @@ class Accuracy:
 
     def started(self, key: JobKey, at: int) -> None:
         """Record that a job has started."""
-        known = self._waiting.pop(key, None)
-        if known is not None:
-            self._starts.append(Start(*known, at))
+        forecasts = self._waiting.pop(key, None)
+        if forecasts is not None:
+            self._starts.append(Start(*forecasts, at))
             self._ratios = None
 
     def left(self, key: JobKey) -> None:

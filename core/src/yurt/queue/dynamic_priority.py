@@ -79,10 +79,10 @@ def _adjusted(job: Waiting, used: Amounts, total: Amounts, weights: Weights, now
 
 def _tenant_adjustment(used: Amounts, total: Amounts, weight: int) -> int:
     """The weight less the tenant's part of it; resources that no tenant has used are ignored."""
-    known = [(own, whole) for own, whole in zip(used, total, strict=True) if whole > 0]
-    if not known:
+    used_resources = [(own, whole) for own, whole in zip(used, total, strict=True) if whole > 0]
+    if not used_resources:
         return weight
-    return sum((whole - own) * weight // whole for own, whole in known) // len(known)
+    return sum((whole - own) * weight // whole for own, whole in used_resources) // len(used_resources)
 
 
 def _rising(amount: int, most: int, weight: int) -> int:

@@ -67,12 +67,12 @@ class Band:
 
     def refresh(self, path: Path) -> None:
         """Sort a leaf again among the others."""
-        leaf, known = self.leaves.get(path), self._head_of.get(path)
+        leaf, sorted_head = self.leaves.get(path), self._head_of.get(path)
         now = None if leaf is None else head_of(leaf[0], self._delays)
-        if now == known:
+        if now == sorted_head:
             return
-        if known is not None:
-            del self.heads[bisect_left(self.heads, known)], self._head_of[path]
+        if sorted_head is not None:
+            del self.heads[bisect_left(self.heads, sorted_head)], self._head_of[path]
         if now is not None:
             insort(self.heads, now)
             self._head_of[path] = now

@@ -40,14 +40,14 @@ def admitted(job: Data) -> Data:
 
 def _add_constraints(group: Data) -> None:
     present = list(group.get("Constraints") or ())
-    known = {_key(each) for each in present}
-    added = [each for each in _implied(group) if _key(each) not in known]
+    present_keys = {_key(each) for each in present}
+    added = [each for each in _implied(group) if _key(each) not in present_keys]
     if added:
         group["Constraints"] = [*present, *(dict(each) for each in added)]
 
 
 def _is_default_identity(identity: Data | None) -> bool:
-    """Whether it equals the default: the API writes it out, and clients send it back."""
+    """Whether an identity block equals the default one, which the API writes out and clients send back."""
     fields = {name: value for name, value in (identity or {}).items() if value}
     audience = list(fields.pop("Audience", ()))
     return audience == [AUDIENCE] and fields in ({}, {"Name": "default"})
@@ -72,7 +72,7 @@ def _implied(group: Data) -> Iterator[Data]:
 
 
 def _signals(task: Data) -> Iterator[str]:
-    """The signals that the task is sent."""
+    """The signals that the task's blocks name."""
     if task.get("KillSignal"):
         yield task["KillSignal"]
     for block in (*(task.get("Templates") or ()), *((task["Vault"],) if task.get("Vault") else ())):
@@ -81,14 +81,14 @@ def _signals(task: Data) -> Iterator[str]:
 
 
 def _saving_signal(group: Data) -> Iterator[str]:
-    """The signal that makes the tasks save their work; SIGTERM, which every node knows, adds no constraint."""
+    """The signal for saving work before preemption; SIGTERM, which every node has, adds no constraint."""
     signal = (group.get("Checkpoint") or {}).get("Signal") or "SIGTERM"
     if signal != "SIGTERM":
         yield signal
 
 
 def _native(owner: Data) -> Iterable[Data]:
-    """The services that the cluster itself registers."""
+    """The services whose provider is the cluster itself."""
     return (service for service in owner.get("Services") or () if service.get("Provider") == "nomad")
 
 

@@ -47,7 +47,7 @@ _GROUPS: Final = ("usage", "fairshare", "age", "cpu", "memory", "gpu")
 
 
 def normalised(document: Any, parse_duration: ParseDuration) -> Any:
-    """The block as the API spells it; raises Invalid for unknown keys and invalid durations."""
+    """The block in the API's spelling; raises Invalid for unknown keys and invalid durations."""
     block = _one(document)
     if block is None:
         return document
@@ -57,7 +57,7 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
     for key, value in block.items():
         name = _folded(key)
         if value is None:
-            # Answers name the types that a queue is not.
+            # API answers contain the blocks of the other queue types as well.
             continue
         if name in _TYPES:
             found[_TYPES[name]] = _parameters(_TYPES[name], value, parse_duration)
@@ -88,7 +88,7 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
 
 
 def batch_queue_problems(queue: BatchQueue) -> list[str]:
-    """All that is wrong with it."""
+    """All problems of the block."""
     found = [f"batch_queue: {text}" for text in _common_problems(queue)]
     if queue.dynamic_priority is not None:
         found += [f"batch_queue.dynamic_priority: {text}" for text in _dynamic_problems(queue.dynamic_priority)]
@@ -157,7 +157,8 @@ def _parameters(kind: str, value: Any, parse_duration: ParseDuration) -> Json:
 
 
 def _flat(block: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The parameters without groups: `age { weight = 1  max = "1h" }` is `age_weight` and `max_age`."""
+    """The parameters with their groups flattened: `age { weight = 1  max = "1h" }` becomes `age_weight` and
+    `max_age`."""
     for key, value in block.items():
         group = _one(value) if _folded(key) in _GROUPS else None
         if group is None:
@@ -185,7 +186,7 @@ def _outside(name: str, value: int, least: int, most: int) -> Iterator[str]:
 
 
 def _one(value: Any) -> Mapping[str, Any] | None:
-    """A block, given as an object or as a list of one."""
+    """A block given as an object or as a list of one object."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     return value if isinstance(value, Mapping) else None

@@ -1,4 +1,4 @@
-"""Size limits of jobs, and which jobs are so large that they are processed in a thread.
+"""Size limits of jobs, and the test for jobs so large that they are processed in a thread.
 
 What a job costs grows with what it lists: validation, its diff, the comparison with its last version, scheduling. Each
 list is bounded for the job as a whole, far above what jobs have, so that no registered job can hold up a server. A job
@@ -18,30 +18,30 @@ from yurt.structs.task import Task
 GROUPS_MAX: Final = 500
 TASKS_MAX: Final = 1_000
 CONSTRAINTS_MAX: Final = 1_000
-"""Constraints, affinities and spreads, of devices too."""
+"""The maximum number of constraints, affinities and spreads, including those of devices."""
 REGEXPS_MAX: Final = 100
-"""Constraints and affinities with the operator regexp."""
+"""The maximum number of constraints and affinities with the operator regexp."""
 TEMPLATES_MAX: Final = 500
 SERVICES_MAX: Final = 500
 CHECKS_MAX: Final = 1_000
 META_MAX: Final = 5_000
-"""Entries of all meta blocks."""
+"""The maximum number of entries of all meta blocks."""
 CRON_LINES_MAX: Final = 64
 
 THREAD_PARTS: Final = 60
 """A job with more parts is validated, compared and tried in a thread: it would block the loop for 10 ms or more."""
 REGEXP_PARTS: Final = 10
 TEMPLATE_PART: Final = 512
-"""Characters of a template that cost as much as another part."""
+"""The number of template characters that cost as much as one part."""
 META_PART: Final = 64
-"""Entries of meta blocks that cost as much as another part."""
+"""The number of meta entries that cost as much as one part."""
 
 CONFIG_DEPTH: Final = 8
 """References in config blocks below this depth are neither checked nor counted."""
 
 
 def bound_problems(job: Job) -> tuple[str, ...]:
-    """The exceeded limits; a job that is not costly exceeds none, since each limit is worth more parts."""
+    """The exceeded limits; none for a job that is not costly, since each limit is worth more parts."""
     tasks = _tasks(job)
     owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
     services = [service for owner in owners for service in owner.services]
@@ -67,9 +67,9 @@ def bound_problems(job: Job) -> tuple[str, ...]:
 
 
 def is_costly(job: Job) -> bool:
-    """Whether to process the job in a thread: the weighted number of its parts.
+    """Whether the weighted number of a job's parts requires processing it in a thread.
 
-    Every registration and every evaluation asks, nearly always about a few parts: one pass adds up numbers, no lists.
+    Called by every registration and evaluation, mostly for a few parts: so one pass that adds numbers, without lists.
     """
     parts = _cron_lines(job) + len(job.spreads) + _terms(job)
     meta = len(job.meta)

@@ -185,14 +185,14 @@ def _fill(target: Data, defaults: Data) -> None:
 
 
 def _fill_empty(target: Data, defaults: Data) -> None:
-    """Set absent, null and zero fields: these fields do not distinguish them."""
+    """Set absent, null and zero fields, for fields in which these mean the same."""
     for field, value in defaults.items():
         if not target.get(field):
             target[field] = value
 
 
 def _merged(*policies: Data | None) -> Data:
-    """The policies merged, the last one taking precedence."""
+    """The policies merged; a later one overrides an earlier one."""
     result: Data = {}
     for policy in policies:
         for field, value in (policy or NOTHING).items():
@@ -290,7 +290,7 @@ def _group_policies(group: Data, job: Data, kind: str) -> None:
 
 
 def _preemption_policies(group: Data, job: Data) -> None:
-    """A group that saves its work is requeued, and its disk follows it unless that is on a volume."""
+    """A group that saves its work is requeued, and its disk migrates with it unless the work is on a volume."""
     if job.get("Checkpoint") is not None or group.get("Checkpoint") is not None:
         found = group["Checkpoint"] = _merged(_CHECKPOINT, job.get("Checkpoint"), group.get("Checkpoint"))
         if group.get("Requeue") is None:

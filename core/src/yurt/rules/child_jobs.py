@@ -27,7 +27,7 @@ def periodic_child_id(parent_id: str, at: UnixNano) -> str:
 
 
 def dispatched_child(parent: Job, child_id: str, *, payload: bytes, meta: Mapping[str, str], token: str) -> Job:
-    """The job that a dispatch of a parameterized parent makes."""
+    """The job that a dispatch of a parameterized parent creates."""
     return replace(
         _fresh(parent, child_id),
         dispatched=True,
@@ -38,7 +38,7 @@ def dispatched_child(parent: Job, child_id: str, *, payload: bytes, meta: Mappin
 
 
 def instance_of(job: Job) -> Job:
-    """A child of a periodic or parameterized job in the form for placement; other jobs unchanged.
+    """A child of a periodic or parameterized job as placement would see it; other jobs unchanged.
 
     It has neither a payload nor metadata of its own, and is never stored.
     """
@@ -54,7 +54,7 @@ def dispatch_id(parent_id: str, *, template: str, at: UnixNano, suffix: str) -> 
 
 
 def dispatch_problem(job: Job | None, job_id: str, payload: bytes, meta: Mapping[str, str]) -> str:
-    """Why the job cannot be dispatched with this payload and metadata, or ''."""
+    """The reason why the job cannot be dispatched with this payload and metadata, or ''."""
     if job is None:
         return "parameterized job not found"
     spec = job.parameterized_job

@@ -33,7 +33,7 @@ MACROS: Final = {
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2099
 LENGTH_MAX: Final = 256
-"""The longest expression; listing every minute of an hour takes 169 characters."""
+"""The maximum length of an expression; a list of every minute of an hour takes 169 characters."""
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
 SHAPES_KEPT: Final = 4096
@@ -125,7 +125,7 @@ class Cron(msgspec.Struct, frozen=True):
     def _time_from(self, wall: datetime) -> datetime | None:
         """The first matching time of the day at or after a time, for a constant offset.
 
-        Only the first hour and the first minute can be too late for what is below them: no loop takes a third turn.
+        Only the first hour and the first minute can leave too little time below them: no loop runs a third time.
         """
         for hour in self.hours[bisect_left(self.hours, wall.hour) :]:
             is_hour = hour == wall.hour
@@ -138,7 +138,7 @@ class Cron(msgspec.Struct, frozen=True):
 
 
 def _spans(midnight: datetime, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
-    """The UTC intervals that may contain the day of that midnight, split where the offset changes.
+    """The UTC intervals that may contain the day that begins at that midnight, split where the offset changes.
 
     No zone changes its clocks twice within a day.
     """
@@ -165,7 +165,7 @@ def _offset(instant: datetime, zone: tzinfo) -> timedelta:
 
 
 class MonthShape(NamedTuple):
-    """A month's number of days and its first weekday, Sunday being 0: all that its matching days depend on.
+    """A month's number of days and its first weekday, Sunday being 0, which determine its matching days.
 
     There are 28 shapes, so that the days of a field are worked out 28 times at most.
     """

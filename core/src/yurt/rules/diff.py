@@ -49,7 +49,7 @@ _SEQUENCE = (
     "Volume", "Vault", "Consul", "Template", "VolumeMount", "Identity", "Periodic", "ParameterizedJob", "Multiregion",
     "Spread", "Scaling",
 )  # fmt: skip
-"""The order of the blocks of a job, a group and a task; others come after them by name."""
+"""The order of the blocks of a job, a group and a task; other blocks follow by name."""
 _KINDS = (EDITED, ADDED, DELETED, NONE)
 _NEVER_SHOWN = {
     "LogConfig": {"enabled"},
@@ -60,13 +60,13 @@ _SHOWN_WHEN_SET: Mapping[str, Mapping[str, Any]] = {
     "Port": {"value": 0},
     "UpdateStrategy": {"stagger": 30_000_000_000},
 }
-"""Fields that Nomad leaves out, by struct, with the value that jobs have unless they ask for another."""
+"""Fields that Nomad leaves out, by struct, with their default values."""
 _TREES = {("Service", "connect")}
-"""Fields with a document of blocks that has no types of its own."""
+"""Fields with a document of blocks without types."""
 _FLAT_KEY = "Config"
-"""The key of such a document whose map is flattened to fields: options that another program reads."""
+"""The key of such a document whose map is flattened to fields, because another program reads it."""
 _MAPS = {("ScalingPolicy", "policy")}
-"""Maps that are an object of their own instead of `Policy[key]` fields."""
+"""Maps that are shown as one object instead of `Policy[key]` fields."""
 
 Fields = dict[str, str]
 S = TypeVar("S", bound=msgspec.Struct)
@@ -126,7 +126,7 @@ def _by_name(old: Iterable[S], new: Iterable[S], label: str = "name") -> Iterato
 
 
 def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) -> Fields:
-    """The fields of a struct that are not blocks, as texts; maps flattened."""
+    """The fields of a struct that are not blocks, as texts; maps are flattened."""
     if value is None:
         return {}
     found: Fields = {}
@@ -145,7 +145,7 @@ def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) 
 
 @functools.cache
 def _silent(cls: type[msgspec.Struct]) -> Mapping[str, tuple[Any, ...]]:
-    """The values with which a field is left out: unset where Nomad does not know the field, else the usual one."""
+    """The values at which a field is left out: unset if Nomad does not have the field, else the default."""
     info = msgspec.inspect.type_info(cls)
     assert isinstance(info, msgspec.inspect.StructType), cls
     own = {
@@ -158,7 +158,7 @@ def _silent(cls: type[msgspec.Struct]) -> Mapping[str, tuple[Any, ...]]:
 
 @functools.cache
 def _hidden(cls: type[msgspec.Struct]) -> frozenset[str]:
-    """Fields that are never plain fields of the diff: left out, or blocks, set or not."""
+    """Fields that are never plain fields of the diff: those left out and all blocks."""
     info = msgspec.inspect.type_info(cls)
     assert isinstance(info, msgspec.inspect.StructType), cls
     blocks = (field.name for field in info.fields if _is_block(field.type))
@@ -194,7 +194,7 @@ def _text(value: Any) -> str:
 
 
 def _flat(value: Any, prefix: str = "") -> Fields:
-    """`{"args": ["a"], "port_map": [{"db": 1}]}` as `args[0]`, `port_map[0][db]`."""
+    """The fields of a config value: `{"args": ["a"], "port_map": [{"db": 1}]}` as `args[0]`, `port_map[0][db]`."""
     found: Fields = {}
     items: Iterable[tuple[Any, Any]]
     if isinstance(value, Mapping):
@@ -209,7 +209,7 @@ def _flat(value: Any, prefix: str = "") -> Fields:
 
 
 def _changed_fields(old: Fields, new: Fields, *, with_context: bool = False) -> tuple[FieldDiff, ...]:
-    """The differing fields by name; `with_context` also the others, empty ones included."""
+    """The differing fields by name; with `with_context` also the equal ones, empty ones included."""
     found = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name) or "", new.get(name) or ""
@@ -314,7 +314,7 @@ def _repeated(old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> Iterator
 
 
 def _unmatched(old: Iterable[Any], new: Iterable[Any]) -> list[tuple[Any, Any]]:
-    """What `old` has and `new` has not, as pairs with None, then the reverse; the same item twice counts twice."""
+    """The items of `old` without an equal one in `new`, as pairs with None, then the reverse; duplicates count each."""
     before, after = list(old), list(new)
     for item in list(before):
         if item in after:
@@ -329,7 +329,7 @@ def _are_unique(items: tuple[Any, ...], label: str) -> bool:
 
 
 def _tree(old: Any, new: Any, name: str) -> Iterator[ObjectDiff]:
-    """A document of blocks: scalars are fields, documents in it blocks, a map `Config` is flattened."""
+    """A document of blocks: scalars become fields, inner documents become blocks, a map `Config` is flattened."""
     if old == new:
         return
     before, after = old or {}, new or {}
@@ -359,7 +359,7 @@ def _scalars(document: Mapping[str, Any]) -> Fields:
 
 
 def _listed(old: Any, new: Any, name: str) -> Iterator[ObjectDiff]:
-    """A list inside a document of blocks: of blocks, or of words."""
+    """The diff of a list in a document of blocks: a list of blocks or of words."""
     if not any(isinstance(item, Mapping) for item in (*old, *new)):
         yield from _words(tuple(old), tuple(new), name)
         return

@@ -1,4 +1,4 @@
-"""The policy on idle devices: its defaults, where it comes from, and the spellings of the API.
+"""The policy on idle devices: defaults, precedence of job, node pool and namespace, and the spellings of the API.
 
 A job's own block holds, else that of its namespace, else that of its node pool. A namespace or a pool that enforces
 its block replaces what jobs say; of two that do so, the one with the shorter window holds. The choice is made where a
@@ -39,7 +39,7 @@ _DURATIONS: Final = ("Window", "First", "Grace")
 
 
 def fill_idle(block: Data) -> None:
-    """Set the defaults of a block that the API spells, in place; warnings: at a half and five sixths of the window."""
+    """Set the defaults of a block in the API's spelling, in place; warnings come after 1/2 and 5/6 of the window."""
     for field, value in _DEFAULTS.items():
         if block.get(field) is None:
             block[field] = value
@@ -57,7 +57,7 @@ def _fill(block: Data, defaults: Data) -> None:
 
 
 def normalised_idle(document: Any, parse_duration: ParseDuration) -> Data:
-    """The block of a namespace or a node pool as the API spells it, complete; raises Invalid.
+    """The complete block of a namespace or a node pool in the API's spelling; raises Invalid.
 
     Keys may be those of files (`min_gpu`) or of the API (`Below`), durations numbers or texts.
     """
@@ -95,7 +95,7 @@ def _renamed(block: Mapping[str, Any], keys: Mapping[str, str], name: str) -> Da
     for key, value in block.items():
         field = folded.get(str(key).replace("_", "").lower())
         if field is None and str(key) == "Source":
-            continue  # an answer names none; a copied job's block does
+            continue  # of a block copied from a job; those of namespaces and pools have none
         if field is None:
             near = get_close_matches(str(key)[:64], list(keys), n=1)
             hint = f' (did you mean "{near[0]}"?)' if near else f"; known are {', '.join(keys)}"
@@ -114,7 +114,7 @@ def _duration(name: str, value: Any, parse_duration: ParseDuration) -> int:
 
 
 def with_idle_policy(job: Job, namespace: Namespace | None, pool: NodePool | None) -> Job:
-    """The job with the policies that hold for its groups with devices; the same job where that changes nothing."""
+    """The job with the effective policies of its groups with devices; the same object if nothing changes."""
     spaces = {} if namespace is None or namespace.idle is None else {f'namespace "{namespace.name}"': namespace.idle}
     if pool is not None and pool.idle is not None:
         spaces[f'node pool "{pool.name}"'] = pool.idle
@@ -126,9 +126,9 @@ def with_idle_policy(job: Job, namespace: Namespace | None, pool: NodePool | Non
 
 def _with_policy(job: Job, group: TaskGroup, spaces: Mapping[str, IdlePolicy]) -> TaskGroup:
     if sum(not policy.source for policy in idle_blocks(group)) > 1:
-        return group  # which is refused; one block would hide the others
-    known = idle_policy(group)
-    chosen = _chosen(known if known is not None and not known.source else None, spaces)
+        return group  # validation rejects it; a single block here would hide the others
+    existing = idle_policy(group)
+    chosen = _chosen(existing if existing is not None and not existing.source else None, spaces)
     if chosen is not None:
         chosen = possible(job, group, chosen) if chosen.source else chosen
     tasks, is_set = [], False
@@ -155,7 +155,7 @@ def _chosen(own: IdlePolicy | None, spaces: Mapping[str, IdlePolicy]) -> IdlePol
 
 
 def possible(job: Job, group: TaskGroup, policy: IdlePolicy) -> IdlePolicy:
-    """A default with the nearest action that a group can have."""
+    """The policy with its action replaced by the nearest one that the group supports."""
     gang, action = group.gang, policy.action
     if action == SHRINK and (gang is None or not gang.elastic):
         action = REQUEUE
@@ -167,7 +167,7 @@ def possible(job: Job, group: TaskGroup, policy: IdlePolicy) -> IdlePolicy:
 
 
 def idle_blocks(group: TaskGroup) -> Iterator[IdlePolicy]:
-    """All blocks of a group."""
+    """All `idle` blocks of a group's devices."""
     devices = (device for task in group.tasks for device in task.resources.devices)
     requests = (each for device in devices for each in (device, *device.first_available))
     return (each.idle for each in requests if each.idle is not None)

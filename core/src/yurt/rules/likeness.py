@@ -1,4 +1,4 @@
-"""Finds the known name that a misspelt one means, at a bounded cost."""
+"""Finds the name that a misspelt one most likely means, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from itertools import islice, takewhile
 from typing import Final
 
 KNOWN_MAX: Final = 2_000
-"""So many known names are looked at."""
+"""The maximum number of candidates that are examined."""
 COMPARED_MAX: Final = 20
-"""So many are compared as a whole, which costs a hundred times as much: those that share most at their two ends."""
+"""The maximum number of candidates that are compared as a whole, which costs a hundred times as much: those with the
+longest common beginning and end."""
 LENGTH_MAX: Final = 128
-"""Longer names are like none."""
+"""The maximum length of a name to look for; a longer one matches none."""
 
 
-def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
-    """The known name that looks most alike; None below the likeness `cutoff`, 0 to 1."""
+def nearest(name: str, candidates: Iterable[str], *, cutoff: float) -> str | None:
+    """The most similar candidate; None if all are below the likeness `cutoff`, 0 to 1."""
     if len(name) > LENGTH_MAX:
         return None
     difference = len(name) // 3 + 5
-    near = (each for each in islice(known, KNOWN_MAX) if abs(len(each) - len(name)) <= difference)
+    near = (each for each in islice(candidates, KNOWN_MAX) if abs(len(each) - len(name)) <= difference)
     likely = nlargest(COMPARED_MAX, near, key=lambda each: _shared(name, each))
     found = get_close_matches(name, likely, n=1, cutoff=cutoff)
     return found[0] if found else None
 
 
 def _shared(one: str, other: str) -> int:
-    """The number of characters that two names share at the front and at the back."""
+    """The number of equal characters at the beginnings and at the ends of two names."""
     return _common(one, other) + _common(reversed(one), reversed(other))
 
 

@@ -34,7 +34,7 @@ def namespace_problems(namespace: Namespace, job: Job) -> Iterator[str]:
 
 
 def configuration_problems(namespace: Namespace) -> Iterator[str]:
-    """What contradicts itself in the rules of a namespace, and extra claims that no token can hold."""
+    """Contradictions in the rules of a namespace, and extra claims that no token can carry."""
     yield from extra_claim_problems(namespace)
     pools = namespace.node_pool_configuration
     if pools is None:
@@ -67,7 +67,7 @@ def _refused(used: set[str], enabled: tuple[str, ...], disabled: tuple[str, ...]
 
 
 def _is_pool_allowed(pools: NamespaceNodePoolConfiguration, pool: str) -> bool:
-    """Whether jobs may use a pool; the default one always, and it alone where the list of allowed ones is empty."""
+    """Whether jobs may use a pool; the default one always, and only that if the list of allowed ones is empty."""
     if pool == (pools.default or DEFAULT_POOL):
         return True
     if pools.allowed is not None:

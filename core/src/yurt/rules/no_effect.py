@@ -1,4 +1,4 @@
-"""Job settings that this version ignores: reported at registration, one line per field.
+"""Job settings that this version ignores; registration reports one line per field.
 
 A field leaves this module when the code that honours it arrives. What a task cannot safely run without (vault, secrets,
 tokens of an identity or of Consul) is `not_available`: the client refuses to start such a task.
@@ -18,7 +18,7 @@ from yurt.structs.service import Service
 from yurt.structs.task import Task
 
 TOKEN_IDENTITIES = ("consul_", "vault_")
-"""Identities of these names request a token of another product."""
+"""Names of identities that request a token of another product."""
 
 
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
@@ -51,7 +51,7 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
 
 
 def _is_numa_heeded(resources: Resources) -> bool:
-    """Whether the task's NUMA block has an effect: memory follows its devices; cores and nodes ignore it."""
+    """Whether the task's NUMA block has its effect: memory follows its devices; the choice of cores ignores it."""
     affinity = resources.numa.affinity if resources.numa is not None else ""
     return affinity in ("", "none") or (affinity == "require" and bool(resources.devices))
 
@@ -67,7 +67,7 @@ def unregistered(services: Iterable[Service], providers: Collection[str] = (NOMA
 
 
 def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
-    """Unavailable features requested by the task or its group's services, which prevent a start."""
+    """Unavailable features that the task or its group's services request and that prevent a start."""
     blocks = (
         ("vault", task.vault),
         ("consul", task.consul),
@@ -89,7 +89,7 @@ def is_gateway(service: Service) -> bool:
 
 
 def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:
-    """Fields of a network, with whether they are set."""
+    """Fields of a network, each with whether it is set."""
     has_plugins = network.mode == "bridge" or network.mode.startswith("cni/")
     return [
         ("network.cni", network.cni is not None and bool(network.cni.args) and not has_plugins),
@@ -101,12 +101,12 @@ def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:
 
 
 def lines(named: Iterable[tuple[str, bool]]) -> Iterator[str]:
-    """One sentence per set field."""
+    """One warning sentence per set field."""
     return (f"{name} has no effect in this version" for name, is_set in named if is_set)
 
 
 def constraint_doubts(constraints: Iterable[Constraint]) -> Iterator[str]:
-    """Constraints without a comparison value: usually a short form of `is_set` that job files do not have."""
+    """Constraints without a comparison value: usually a short form of `is_set`, which job files do not have."""
     for constraint in constraints:
         if constraint.operand in ("=", "==", "is") and constraint.l_target and not constraint.r_target:
             yield (

@@ -1,4 +1,4 @@
-"""When periodic jobs launch."""
+"""The launch times of periodic jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 @lru_cache(maxsize=1024)
 def parsed(expression: str) -> Cron:
-    """A cached, parsed cron expression; raises Invalid."""
+    """A parsed cron expression, cached; raises Invalid."""
     return parse(expression)
 
 
@@ -43,5 +43,5 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def is_scheduled(job: Job) -> bool:
-    """Whether the job launches children itself."""
+    """Whether the servers launch children of the job by its schedule."""
     return job.periodic is not None and job.periodic.enabled and not job.stop and job.parameterized_job is None

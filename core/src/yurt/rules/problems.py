@@ -15,7 +15,7 @@ HOSTNAME = re.compile(
 
 
 def multi_error(errors: Iterable[str]) -> str:
-    """Problems as one text, in the format known to the API's clients."""
+    """Problems as one text, in the format that API clients expect."""
     lines = list(errors)
     count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
     return f"{count} occurred:\n" + "".join(f"\t* {line}\n" for line in lines) + "\n"
@@ -29,17 +29,17 @@ def nested(place: str, problems: Iterable[str], *, sep: str = " ") -> Iterator[s
 
 
 def seconds_text(duration: int) -> str:
-    """A duration for people: `1.5s`."""
+    """A duration in seconds as text: `1.5s`."""
     return f"{duration / NANOSECONDS:g}s"
 
 
 def one_of(choices: Sequence[str]) -> str:
-    """`service, batch or system`."""
+    """The words as an alternative: `service, batch or system`."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
 def duplicates(names: Iterable[str]) -> Iterator[str]:
-    """Duplicate names, each once."""
+    """The names that occur more than once, each once."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1

@@ -1,9 +1,9 @@
-"""References such as `${node.class}` and `${NOMAD_PORT_http}` in a job that nothing will replace.
+"""References such as `${node.class}` and `${NOMAD_PORT_http}` in a job that will stay unresolved.
 
-A constraint on a name that no node has is never met, and in `config` and `env` a node leaves such a reference as it is
-written, so that the program reads the dollar sign. Neither is an error, because `${HOME}` may be meant for a shell and
-an attribute may come with a later node; so these are warnings, each with its place. What only the nodes of a cluster
-can tell is asked of `NameLookup`.
+A constraint on a name that no node has is never met; in `config` and `env` a node leaves such a reference unchanged, so
+that the program reads the dollar sign. Neither is an error, because `${HOME}` may be meant for a shell and an attribute
+may come with a later node; so these are warnings, each with its place. `NameLookup` answers for the names that the
+nodes of a cluster have.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9_]")
 _VARIABLE: Final = re.compile(r"NOMAD_[A-Za-z0-9_]+")
 _PORT: Final = re.compile(r"NOMAD_(?:(?:HOST_|ALLOC_)?(?:PORT|IP|ADDR)|ALLOC_INTERFACE)_(?P<label>\w+)")
 _OPEN_NAMES: Final = ("NOMAD_META_", "NOMAD_TOKEN_", "NOMAD_UPSTREAM_")
-"""Variables with such beginnings have any name: those of a dispatch and of a parent job are not in this job."""
+"""Variables with these prefixes may have any name: a dispatch or a parent job may define them."""
 NODE_NAMES: Final = (*FIELDS, "node.region")
-"""Names of a node in `config` and `env`; constraints know FIELDS."""
+"""Names of node values in `config` and `env`; constraints accept FIELDS."""
 TASK_NAMES: Final = (
     "NOMAD_ALLOC_DIR", "NOMAD_TASK_DIR", "NOMAD_SECRETS_DIR", "NOMAD_UNIX_ADDR", "NOMAD_ALLOC_ID",
     "NOMAD_SHORT_ALLOC_ID", "NOMAD_ALLOC_NAME", "NOMAD_ALLOC_INDEX", "NOMAD_TASK_NAME", "NOMAD_GROUP_NAME",
@@ -37,20 +37,20 @@ TASK_NAMES: Final = (
     "NOMAD_PARENT_CGROUP", "NOMAD_MEMORY_LIMIT", "NOMAD_MEMORY_MAX_LIMIT", "NOMAD_CPU_LIMIT", "NOMAD_CPU_CORES",
     "NOMAD_TOKEN",
 )  # fmt: skip
-"""Variables that tasks may have; some only with a cgroup, reserved cores, a parent job or an identity. Those of ports,
-metadata and identities carry names of the job besides."""
+"""Variables that tasks may have; some only with a cgroup, reserved cores, a parent job or an identity. The names of
+those for ports, metadata and identities also contain names from the job."""
 LIKE: Final = 0.75
 DOUBTS_MAX: Final = 20
-"""So many references of a job are warned of."""
+"""The maximum number of references of a job that are reported."""
 COMPARED_MAX: Final = 100
-"""So many unknown names of a job are compared with known ones, which costs most of all."""
+"""The maximum number of unknown names of a job for which similar ones are searched, which costs most."""
 _LITERALS_COMPARED: Final = frozenset({"=", "==", "is", "regexp", "version", "semver", "set_contains"})
 
 
 class NodeReference(NamedTuple):
     """A name that a job reads from its nodes, such as `attr.kernel.name`, and the place, as worded in a warning.
 
-    `is_required`: without a value the group finds no node.
+    `is_required`: without the value no node is feasible for the group.
     """
 
     place: str
@@ -65,29 +65,29 @@ class NameLookup(Protocol):
         """Whether some node has the name; None if that is unknown."""
 
     def nearest(self, name: str) -> str | None:
-        """A name of the same kind that looks alike."""
+        """The most similar name of the same kind."""
 
 
 class _Search(NamedTuple):
-    """What references are looked up in; `compared` counts the names that were compared with known ones."""
+    """The lookup of names on nodes; `compared` lists the names for which similar ones were searched."""
 
     nodes: NameLookup
     compared: list[str]
 
-    def near(self, name: str, known: Iterable[str], cutoff: float = LIKE) -> str | None:
-        """The known name that looks most alike; None also after COMPARED_MAX comparisons."""
+    def near(self, name: str, names: Iterable[str], cutoff: float = LIKE) -> str | None:
+        """The most similar of the names; None also after COMPARED_MAX searches."""
         if len(self.compared) >= COMPARED_MAX:
             return None
         self.compared.append(name)
-        return nearest(name, known, cutoff=cutoff)
+        return nearest(name, names, cutoff=cutoff)
 
-    def meant(self, name: str, known: Iterable[str]) -> str:
-        """The question whether a similar name is meant; "" without one."""
-        return _question(self.near(name, known))
+    def meant(self, name: str, names: Iterable[str]) -> str:
+        """The question whether a similar name was meant; "" without one."""
+        return _question(self.near(name, names))
 
 
 def reference_doubts(job: Job, nodes: NameLookup) -> Iterator[str]:
-    """One line for each reference of the job that has no value on any node, for DOUBTS_MAX of them."""
+    """One line for each reference of the job that has no value on any node, at most DOUBTS_MAX."""
     found = _doubts(job, _Search(nodes, []))
     yield from islice(found, DOUBTS_MAX)
     if next(found, None) is not None:
@@ -114,7 +114,7 @@ def _doubts(job: Job, search: _Search) -> Iterator[str]:
 def _rule_references(
     place: str, constraints: Iterable[Constraint], affinities: Iterable[Affinity], spreads: Iterable[Spread]
 ) -> Iterator[tuple[str, str, bool]]:
-    """(place, target, whether a missing value keeps the group from every node)."""
+    """The references of rules as (place, target, whether a missing value makes every node infeasible)."""
     for number, rule in enumerate(constraints, start=1):
         if rule.operand not in ("is_set", "is_not_set", "distinct_hosts") and rule.l_target:
             yield f"{place}Constraint {number}", rule.l_target, rule.operand in _LITERALS_COMPARED
@@ -140,12 +140,12 @@ def _rule_doubts(rule: tuple[str, str, bool], search: _Search) -> Iterator[str]:
         yield from _node_doubts(NodeReference(place, name, is_required), search)
     elif name not in FIELDS and not name.startswith("device."):
         attribute = f"attr.{name}"
-        known = (*FIELDS, attribute) if search.nodes.has(attribute) else tuple(FIELDS)
-        yield f"{place}: no node has ${{{name[:64]}}}{search.meant(name, known)}"
+        names = (*FIELDS, attribute) if search.nodes.has(attribute) else tuple(FIELDS)
+        yield f"{place}: no node has ${{{name[:64]}}}{search.meant(name, names)}"
 
 
 def _name_of_plain(target: str, nodes: NameLookup) -> str | None:
-    """The name of nodes that a plain text spells: any other text may be compared on purpose, as variables are."""
+    """The node name that a text without `${}` spells; other such texts may be compared on purpose, as variables are."""
     if target in FIELDS:
         return target
     name = target if target.startswith(("attr.", "meta.")) else f"attr.{target}"
@@ -170,15 +170,15 @@ def _question(near: str | None) -> str:
 
 
 def _text_doubts(place: str, group: TaskGroup, task: Task, search: _Search) -> Iterator[str]:
-    told: set[str] = set()
+    reported: set[str] = set()
     for where, text in _texts("config", task.config or {}, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, told)
+        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, reported)
     for where, text in _texts("env", task.env, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, told)
+        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, reported)
 
 
 def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Each text below a value that holds a reference, with the option that it belongs to."""
+    """The texts with a reference inside a value, each with the path of its option."""
     if isinstance(value, str):
         if "${" in value:
             yield path, value
@@ -193,13 +193,13 @@ def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _doubts_of_text(
-    place: str, text: str, owner: tuple[TaskGroup, Task], search: _Search, told: set[str]
+    place: str, text: str, owner: tuple[TaskGroup, Task], search: _Search, reported: set[str]
 ) -> Iterator[str]:
     for match in _REFERENCE.finditer(text):
         name = match[1]
-        if name in told or ":" in name:  # a shell has ${NAME:-default} and ${NAME:0:8}
+        if name in reported or ":" in name:  # a shell has ${NAME:-default} and ${NAME:0:8}
             continue
-        told.add(name)
+        reported.add(name)
         if name.startswith(("attr.", "meta.")):
             yield from _node_doubts(NodeReference(place, name, is_required=False), search)
         elif name.startswith("node.") and name not in NODE_NAMES:
@@ -210,7 +210,7 @@ def _doubts_of_text(
 
 
 def _variable_doubts(place: str, name: str, owner: tuple[TaskGroup, Task], search: _Search) -> Iterator[str]:
-    """A variable that looks like one of the task's and is none; its templates may define others."""
+    """A warning for a name similar to a variable of the task, unless a template may define it."""
     group, task = owner
     if name in task.env or name in TASK_NAMES or name.startswith(_OPEN_NAMES):
         return
@@ -219,7 +219,7 @@ def _variable_doubts(place: str, name: str, owner: tuple[TaskGroup, Task], searc
     match = _PORT.fullmatch(name)
     if match is None:
         if near := search.meant(name, TASK_NAMES):
-            yield f"{place}: there is no variable {name[:64]}, so the text stays as it is{near}"
+            yield f"{place}: variable {name[:64]} does not exist, so the text stays as it is{near}"
         return
     labels = sorted(
         {_UNCLEAN.sub("_", label) for label in (*port_labels(group, task), *_labels_of_others(group, task))}
@@ -237,7 +237,7 @@ def port_labels(group: TaskGroup, task: Task) -> frozenset[str]:
 
 
 def _labels_of_others(group: TaskGroup, task: Task) -> Iterator[str]:
-    """Ports of the other tasks' own network blocks, as variables name them: TASK_LABEL."""
+    """The port labels of the group's other tasks as variables spell them: TASK_LABEL."""
     for other in group.tasks:
         if other.name != task.name:
             yield from (f"{other.name}_{label}" for label in _labels(other.resources.networks))
@@ -248,11 +248,11 @@ def _labels(networks: Sequence[NetworkResource]) -> frozenset[str]:
 
 
 def label_problems(option: Any, group: TaskGroup, task: Task) -> Iterator[str]:
-    """Labels in a driver's option `ports` that no network block of the group declares, DOUBTS_MAX at most."""
-    known = sorted(port_labels(group, task))
+    """Labels in a driver's option `ports` that no network block of the group declares, at most DOUBTS_MAX."""
+    declared = sorted(port_labels(group, task))
     labels = option if isinstance(option, list | tuple) else ()
-    unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in known)
+    unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in declared)
     for label in islice(unknown, DOUBTS_MAX):
-        near = nearest(label, known, cutoff=0.5)
+        near = nearest(label, declared, cutoff=0.5)
         fix = f'did you mean "{near}"?' if near else f'add port "{label[:64]}" to its network block'
         yield f'config.ports: the group has no port "{label[:64]}" ({fix})'

@@ -1,4 +1,4 @@
-"""Scaling policies: the `scaling` blocks of the groups of all jobs that are not stopped.
+"""Scaling policies: the `scaling` blocks of the groups of all unstopped jobs.
 
 They have no table of their own. A policy's id follows from its job and group, so it is the same on every server and
 after every restart, and outlives changes of the job.

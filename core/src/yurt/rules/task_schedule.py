@@ -27,7 +27,8 @@ _NUMBER: Final = re.compile(r"\d{1,2}\Z")
 
 
 class Hours(NamedTuple):
-    """When a task runs: from `start` to `end` on the days of `cron`; `zone` is None for the node's own."""
+    """The hours in which a task runs: from `start` to `end` on the days of `cron`; `zone` is None for the node's
+    own."""
 
     cron: Cron
     start: time
@@ -36,14 +37,14 @@ class Hours(NamedTuple):
 
 
 class ScheduleWindow(NamedTuple):
-    """Whether the task may run now, and when to look again at the latest."""
+    """Whether the task may run now, and the seconds until the next check at the latest."""
 
     is_open: bool
     again_s: float
 
 
 def schedule_problems(schedule: TaskSchedule | None) -> Iterator[str]:
-    """Everything that is wrong with a schedule block, each with how to write it."""
+    """All problems of a schedule block, each with the correct spelling."""
     if schedule is None:
         return
     if schedule.cron is None:
@@ -72,7 +73,7 @@ def hours(schedule: TaskSchedule) -> Hours:
 
 
 def window_at(schedule: TaskSchedule, now: UnixNano, *, longest_s: float) -> ScheduleWindow:
-    """Whether a task with this schedule may run, and the seconds to the next start or end of today, at most
+    """Whether a task with this schedule may run now, and the seconds to today's next start or end, at most
     `longest_s`."""
     when = hours(schedule)
     instant = datetime.fromtimestamp(now / NANOSECONDS, UTC)
@@ -85,7 +86,7 @@ def window_at(schedule: TaskSchedule, now: UnixNano, *, longest_s: float) -> Sch
 
 def _instant(day: date, at: time, zone: tzinfo | None) -> datetime:
     wall = datetime.combine(day, at)
-    # A naive time is one of the node's own zone for astimezone().
+    # astimezone() takes a naive time as one of the node's own zone.
     return (wall if zone is None else wall.replace(tzinfo=zone)).astimezone(UTC)
 
 

@@ -16,11 +16,11 @@ from yurt.rules.canonical import canonicalize_job
 Data = dict[str, Any]
 
 TASKS_MAX = 200
-"""A job with more tasks than this is returned as it is, nulls aside."""
+"""The maximum number of tasks of a job that is trimmed; larger jobs only lose their nulls."""
 _KEPT = frozenset({"ID", "Name", "Type", "Driver", "TaskGroups", "Tasks"})
-"""Fields that are always shown, default or not."""
+"""Fields that are always shown, even with their default."""
 _FREE = frozenset({"Config", "Env", "Meta", "CanaryMeta", "TaggedAddresses", "Policy", "Header", "Args"})
-"""Maps with keys of the user's own."""
+"""Maps whose keys users choose."""
 
 
 def without_nulls(value: Any) -> Any:

@@ -14,41 +14,41 @@ from yurt.structs.node import Node
 from yurt.structs.service import WorkloadIdentity
 
 DEFAULT: Final = "default"
-"""The name of the identity that every task has."""
+"""The name of the default identity, which every task has."""
 AUDIENCE: Final = "nomadproject.io"
 """The audience of default identities and of those of nodes."""
 EXTRA_CLAIMS_MAX: Final = 32
-"""Extra claims of one namespace: a token has to fit into a header of 8 KiB."""
+"""The maximum number of extra claims of one namespace: a token must fit into a header of 8 KiB."""
 EXTRA_CLAIM_CHARACTERS_MAX: Final = 512
 _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
 _CLAIM_NAME: Final = re.compile(r"[\x21-\x7e]{1,128}\Z")
 
 
 class Signing(Value):
-    """What claims hold of the cluster and the moment."""
+    """The values of claims that depend on the cluster and the time."""
 
     region: str
     issuer: str
-    """The base URL of the discovery document; "" for none."""
+    """The base URL of the discovery document; "" if there is none."""
     now: UnixNano
     token_id: str
-    """Unique to the token."""
+    """An id that is unique to the token."""
 
 
 def identity_name(identity: WorkloadIdentity) -> str:
-    """The name of an identity; one without is the default one."""
+    """The name of an identity; without a name it is the default one."""
     return identity.name or DEFAULT
 
 
 def job_of_claims(job: Job) -> str:
-    """The job that identities name: the parent of dispatched and periodic children."""
+    """The job that claims name: the parent of a dispatched or periodic child."""
     return job.parent_id or job.id
 
 
 def workload_claims(
     alloc: Allocation, task: str, identity: WorkloadIdentity, *, signing: Signing, extra: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The claims of a task's identity. The audience of the default one is fixed."""
+    """The claims of a task's identity; the audience of the default identity is fixed."""
     assert alloc.job is not None, alloc.id
     name, job_id, now = identity_name(identity), job_of_claims(alloc.job), signing.now // NANOSECONDS
     claims: dict[str, Any] = {
@@ -76,7 +76,7 @@ def workload_claims(
 def extra_claims(
     namespace: Namespace | None, identity: WorkloadIdentity, lookup: Callable[[str], str | None]
 ) -> dict[str, str]:
-    """The namespace's claims for an identity: those for all, and the optional ones that it requests by name."""
+    """The namespace's claims for an identity: those for all identities, and the optional ones that it requests."""
     if namespace is None:
         return {}
     optional = namespace.optional_extra_claims
@@ -87,10 +87,10 @@ def extra_claims(
 def claim_lookup(
     alloc: Allocation, task: str, *, region: str, node: Node | None
 ) -> Callable[[str], str | None]:  # fmt: skip
-    """What `${...}` may name in an extra claim. Without a node, as in default identities, its values are empty."""
+    """The values of `${...}` in an extra claim; those of the node are empty in default identities."""
     job = alloc.job
     assert job is not None, alloc.id
-    known = {
+    values = {
         "job.region": region,
         "job.namespace": alloc.namespace,
         "job.id": job_of_claims(job),
@@ -105,7 +105,7 @@ def claim_lookup(
     }
 
     def lookup(name: str) -> str | None:
-        return job.meta.get(name.removeprefix("job.meta.")) if name.startswith("job.meta.") else known.get(name)
+        return job.meta.get(name.removeprefix("job.meta.")) if name.startswith("job.meta.") else values.get(name)
 
     return lookup
 
@@ -123,7 +123,7 @@ def extra_claim_problems(namespace: Namespace) -> Iterator[str]:
 
 
 def _filled(text: str, lookup: Callable[[str], str | None]) -> str:
-    """The text with its references replaced; unknown ones stay as written."""
+    """The text with its references replaced; unknown references stay as written."""
 
     def value(match: re.Match[str]) -> str:
         found = lookup(match.group(1).strip())

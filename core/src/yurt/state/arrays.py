@@ -11,7 +11,7 @@ IntArray = npt.NDArray[np.int64]
 TieArray = npt.NDArray[np.uint64]
 
 SMALL_MAX: Final = (1 << 15) - 1
-"""Numbers that are sorted by their digits, which takes a fraction of the time."""
+"""Numbers up to this are sorted by their digits, which takes a fraction of the time."""
 FEW: Final = 64
 """Up to this number of values, counting them one by one is faster."""
 DENSE: Final = 64
@@ -19,7 +19,7 @@ DENSE: Final = 64
 
 
 def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
-    """For each value its rank among the distinct ones, and the first index of each distinct value.
+    """The rank of each value among the distinct values, and the first index of each distinct value.
 
     As numpy's `unique`, which is not used: its first call imports a part of numpy that nothing else needs, for 60 ms.
     """
@@ -40,7 +40,7 @@ def order_of(values: IntArray | TieArray) -> IntArray:
 
 
 def tally(values: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct values in order, and the number of each; none is negative."""
+    """The distinct values in ascending order, and the number of each; values must not be negative."""
     if len(values) * DENSE < values.max(initial=0):
         numbers, firsts = numbered(values)
         return values[firsts], np.bincount(numbers)

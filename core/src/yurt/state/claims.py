@@ -1,4 +1,4 @@
-"""Claims of CSI volumes: which live allocations use a volume. Derived from the allocations alone.
+"""Claims of CSI volumes: the live allocations that use a volume. Derived from the allocations alone.
 
 A group's request names a volume by its source; with `per_alloc` each allocation has its own, `<source>[<index>]`.
 """
@@ -56,8 +56,10 @@ def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
             yield source_of(request, alloc_index(alloc.name)), claim
 
 
-def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, known: list[Claim], job: Job) -> str:
-    """Why no node can provide the volume to another allocation of the job; empty when one can.
+def refusal(
+    volume: CSIVolume | None, request: VolumeRequest, source: str, *, present_claims: list[Claim], job: Job
+) -> str:
+    """The reason why no node can provide the volume to another allocation of the job; "" when one can.
 
     Claims of the job itself do not count: what it replaces lets go before the new one is given the volume.
     """
@@ -66,12 +68,12 @@ def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, kn
     if not offers(volume, request):
         asked = f"{request.access_mode} as {request.attachment_mode or 'any attachment'}"
         return f"CSI volume {source} does not offer {asked}"
-    others = [claim for claim in known if (claim.namespace, claim.job_id) != job.key]
+    others = [claim for claim in present_claims if (claim.namespace, claim.job_id) != job.key]
     return conflict_of(request, source, others)
 
 
 def conflict_of(request: VolumeRequest, source: str, others: list[Claim]) -> str:
-    """Why the claims of others exclude the request, or empty. All users of a volume share one mode."""
+    """The reason why the claims of others exclude the request, or "". All users of a volume share one mode."""
     mode = request.access_mode
     if mode in READERS_ONLY and not request.read_only:
         return f"CSI volume {source} is unschedulable or is read-only"

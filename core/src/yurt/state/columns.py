@@ -3,7 +3,7 @@
 The view is derived from the tables `nodes` and `allocs` and nothing else: it is outside digest and snapshot, kept
 incrementally from the changes of each transaction, and equal to one that is rebuilt (`rebuild`). Chunks of rows are
 copied on write, so a snapshot's columns stay true for ever. Row numbers and codes carry no meaning: two equal views
-may number their rows differently, so whoever breaks ties does it by `ties`, a hash of the node's id, never by row.
+may number their rows differently, so ties are broken by `ties`, a hash of the node's id, never by row.
 `memo` and `Codes` are caches that only grow by what follows from the columns themselves; readers in other threads see
 complete entries.
 
@@ -37,15 +37,15 @@ T = TypeVar("T", bound=Hashable)
 
 CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
-"""Columns of `used`, and the first columns of `offered` (ALLOCS there is the node's own limit, 0 for none)."""
+"""The columns of `used`, and the first of `offered`, where ALLOCS is the node's own limit (0: none)."""
 USED_WIDTH = 5
 MANY_ROWS = 48
-"""From this number of rows on, amounts are added as arrays."""
+"""From this number of rows on, amounts are added with numpy."""
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
 
 USED_BY: Final = attrgetter("namespace", "allocated_resources", "job", "task_group", "client_status")
-"""Allocations that agree in these use the same."""
+"""Allocations with equal values in these fields have the same usage."""
 
 
 class Shape(NamedTuple):
@@ -89,7 +89,7 @@ class Chunk(NamedTuple):
     def with_used(self, used: IntArray) -> Chunk:
         """The same rows with a new usage."""
         assert used.shape == self.used.shape, (used.shape, self.used.shape)
-        assert not used.flags.writeable, "what a snapshot shows never changes (A8)"
+        assert not used.flags.writeable, "the arrays of a snapshot never change (A8)"
         return Chunk(self.ids, self.offered, used, self.ties)
 
 
@@ -99,7 +99,7 @@ class NodeColumns:
     def __init__(
         self, chunks: tuple[Chunk, ...], *, before: NodeColumns | None = None, changed: Collection[int] = ()
     ) -> None:
-        """Columns of these chunks; `before` provides the numbers of known values, and differs in the rows `changed`."""
+        """Columns of these chunks; `before` differs in the rows `changed` and provides the codes' numbers."""
         self._chunks = chunks
         self.shapes: Codes[Shape] = before.shapes if before else Codes()
         self.datacenters: Codes[str] = before.datacenters if before else Codes()
@@ -109,11 +109,11 @@ class NodeColumns:
         self._place: int
         self._history, self._place = before._history.after(before._place, changed) if before else (RowHistory(), 0)
         self.memo: dict[Hashable, Any] = {}
-        """Answers that depend on these columns alone, kept by whoever computed them."""
+        """Cached results that depend on these columns alone, by keys of the modules that use them."""
         self.lasting: dict[Hashable, Any] = before.lasting if before else {}
-        """Answers that are good for the columns that follow as well; of a shape, or that say of what they are true."""
+        """Cached results that stay valid for later columns: of shapes, or stored with the objects they describe."""
         self.names: dict[int, str] = {}
-        """Names of nodes by row, as far as somebody has looked them up."""
+        """Names of nodes by row, filled as they are looked up."""
 
     @cached_property
     def offered(self) -> IntArray:
@@ -139,7 +139,7 @@ class NodeColumns:
         return found
 
     def earlier(self, key: Hashable) -> tuple[Any, list[int]] | None:
-        """A cached result for earlier columns, and the rows changed since."""
+        """A cached result for earlier columns, and the rows changed since then; None without one."""
         return self._history.earlier(key, self._place)
 
     def keep(self, key: Hashable, answer: Any) -> None:
@@ -162,7 +162,7 @@ class RowNumbers(NamedTuple):
     free: tuple[int, ...] = ()
 
 
-class _Known(NamedTuple):
+class _CachedUsage(NamedTuple):
     """The joined usage of an earlier view, and the chunks changed since."""
 
     used: IntArray
@@ -172,7 +172,7 @@ class _Known(NamedTuple):
 class Columns:
     """Derived columns; immutable."""
 
-    __slots__ = ("_chunks", "_free", "_known", "_used", "by_namespace", "in_use", "nodes", "rows")
+    __slots__ = ("_cached", "_chunks", "_free", "_used", "by_namespace", "in_use", "nodes", "rows")
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Columns:
         rows: RowNumbers,
         in_use: immutables.Map[str, ExclusiveResources],
         by_namespace: NamespaceUsages,
-        known: _Known | None = None,
+        cached: _CachedUsage | None = None,
     ) -> None:
         taken, free = rows
         assert len(taken) + len(free) == len(chunks) * CHUNK, (len(taken), len(free), "a row is a node's, or free")
@@ -190,10 +190,10 @@ class Columns:
         self.rows = taken
         self.in_use = in_use
         self.by_namespace = by_namespace
-        """What the allocations of each namespace and node pool use together; plans in flight are not counted."""
+        """The total usage of each namespace's allocations by node pool, without plans in flight."""
         self._chunks = chunks
         self._free = free
-        self._known = known
+        self._cached = cached
         self._used: IntArray | None = None
 
     @classmethod
@@ -214,18 +214,18 @@ class Columns:
     def used(self) -> IntArray:
         """Usage: USED_WIDTH columns, a row per node."""
         if self._used is None:
-            known = self._known
+            cached = self._cached
             # Most transactions touch few chunks: copying the array of the view before and a few slices is much quicker
             # than joining all chunks.
-            if known is not None and len(known.used) == len(self._chunks) * CHUNK:
-                used = known.used.copy(order="F")
-                for number in known.stale:
+            if cached is not None and len(cached.used) == len(self._chunks) * CHUNK:
+                used = cached.used.copy(order="F")
+                for number in cached.stale:
                     used[number * CHUNK : (number + 1) * CHUNK] = self._chunks[number].used
                 used.flags.writeable = False
             else:
                 used = _joined([chunk.used for chunk in self._chunks], USED_WIDTH)
             assert used.shape == (len(self._chunks) * CHUNK, USED_WIDTH), used.shape
-            self._used, self._known = used, None
+            self._used, self._cached = used, None
         return self._used
 
     def used_on(self, row: int) -> list[int]:
@@ -253,14 +253,14 @@ class Columns:
             found = sorted({*found, *offered})
         return found
 
-    def cached_usage(self, stale: Iterable[int]) -> _Known | None:
-        """The joined usage that a successor with the differing chunks `stale` may start from."""
+    def cached_usage(self, stale: Iterable[int]) -> _CachedUsage | None:
+        """The joined usage for a successor that differs in the chunks `stale`; None if too many differ."""
         if self._used is not None:
-            return _Known(self._used, frozenset(stale))
-        if self._known is None:
+            return _CachedUsage(self._used, frozenset(stale))
+        if self._cached is None:
             return None
-        changed = self._known.stale.union(stale)
-        return _Known(self._known.used, changed) if 2 * len(changed) <= len(self._chunks) else None
+        changed = self._cached.stale.union(stale)
+        return _CachedUsage(self._cached.used, changed) if 2 * len(changed) <= len(self._chunks) else None
 
     def plus(self, sums: IntArray, numbers: Sequence[int]) -> Columns:
         """The columns plus amounts per row, which are zero except in the chunks `numbers`."""
@@ -270,18 +270,18 @@ class Columns:
             used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
             used.flags.writeable = False
             chunks[number] = chunks[number].with_used(used)
-        known = self.cached_usage(numbers)
+        cached = self.cached_usage(numbers)
         return Columns(
             self.nodes,
             tuple(chunks),
             rows=RowNumbers(self.rows, self._free),
             in_use=self.in_use,
             by_namespace=self.by_namespace,
-            known=known,
+            cached=cached,
         )
 
     def with_usage_of(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
-        """The columns plus usages, each on some nodes by id; unknown nodes are ignored."""
+        """The columns plus usages, each on some nodes by id; nodes without a row are ignored."""
         editor = _Editor(self)
         for usage, node_ids in takers:
             editor.take_all(usage, [node_id for node_id in node_ids if node_id in self.rows])
@@ -328,8 +328,8 @@ class Columns:
 class _Editor:
     """The edits of one transaction: amounts summed by row, each chunk copied once.
 
-    What comes is gathered by usage, since most of it is the same: `_coming` has for each usage the rows that it goes
-    to. All else (what goes, what is exclusive, rows of nodes that change) is summed up by row in `_sums`.
+    Added usage is gathered by value, since most placements use the same: `_coming` has the rows of each usage. All
+    else (removed usage, exclusive resources, rows of changed nodes) is summed up by row in `_sums`.
     """
 
     def __init__(self, base: Columns) -> None:
@@ -343,11 +343,11 @@ class _Editor:
         self._sums: dict[int, list[int]] = {}
         self._coming: dict[Usage, list[int]] = {}
         self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
-        """By identity; the allocation keeps alive what the key names."""
+        """Usages by the identity of resources; the allocation keeps the object of the key alive."""
         self._of_namespaces: dict[NamespaceKey, dict[Usage, int]] = {}
-        """How often each usage comes (or goes) in a namespace and node pool."""
+        """The number of times that each usage is added (or removed) in a namespace and node pool."""
         self._changed: set[int] = set()
-        """The rows of nodes that change."""
+        """The rows of changed nodes."""
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or subtract an allocation's usage."""
@@ -400,8 +400,8 @@ class _Editor:
             for node_id in node_ids:
                 self.take(node_id, usage)
         else:
-            known = [row for row in map(self._rows.get, node_ids) if row is not None]
-            rows = known if len(known) == len(node_ids) else map(self._row, node_ids)
+            existing = [row for row in map(self._rows.get, node_ids) if row is not None]
+            rows = existing if len(existing) == len(node_ids) else map(self._row, node_ids)
             self._coming.setdefault(usage, []).extend(rows)
 
     def set_node(self, node_id: str, node: Node | None) -> None:
@@ -416,13 +416,13 @@ class _Editor:
 
     def finish(self) -> Columns:
         """The columns after the edits."""
-        # What comes first, then what goes: a row that is empty in between would be given up with its number.
+        # Additions before removals: a row that becomes empty in between would lose its number.
         for usage, rows in self._coming.items():
             self._add(usage, rows)
         for row, sums in self._sums.items():
             used, at = self._used(row // CHUNK), row % CHUNK
             used[at] += sums
-            # A node that is gone keeps its row while allocations still use it: their clients have not ended them.
+            # A deleted node keeps its row while allocations use it, until their clients report that they ended.
             if not self._offered(row // CHUNK)[at, IS_NODE] and not used[at, ALLOCS]:
                 ids = self._chunk(row // CHUNK)[0]
                 self._release(row, ids[at])
@@ -442,7 +442,7 @@ class _Editor:
             rows=RowNumbers(self._rows.finish() if self._changed else self._base.rows, tuple(self._free)),
             in_use=self._in_use.finish(),
             by_namespace=with_usages(self._base.by_namespace, self._of_namespaces),
-            known=self._base.cached_usage(self._fresh_used),
+            cached=self._base.cached_usage(self._fresh_used),
         )
 
     def _add(self, usage: Usage, rows: list[int]) -> None:
@@ -532,7 +532,7 @@ def shape_of(node: Node) -> Shape:
 
 
 def amounts_used(allocs: Iterable[Allocation]) -> list[int]:
-    """What allocations of one node use together, counted one by one."""
+    """The total usage of the allocations of one node, computed without the columns."""
     usages = [usage_of(alloc).amounts for alloc in allocs if is_using(alloc)]
     return [sum(column) for column in zip([0] * USED_WIDTH, *usages, strict=True)]
 
@@ -569,7 +569,7 @@ def _is_offer_changed(before: Node | None, after: Node | None) -> bool:
 
 
 def _differing(pairs: list[tuple[int, IntArray, IntArray]], width: int) -> list[int]:
-    """The rows that differ in chunks of this width, which are given with their numbers."""
+    """The numbers of rows that differ between pairs of chunks (number, now, then) of this width."""
     if not pairs:
         return []
     now, then = (np.concatenate([pair[side] for pair in pairs]) for side in (1, 2))

@@ -16,7 +16,7 @@ from yurt.structs.task import TaskCSIPluginConfig
 from yurt.structs.volumes.csi import CONTROLLER, MONOLITH, NODE, CSIPlugin
 
 TABLES = ("nodes", "jobs", "allocs")
-"""What plugins follow from."""
+"""The tables from which plugins are derived."""
 
 
 def csi_plugin(snapshot: Snapshot, plugin_id: str) -> CSIPlugin | None:
@@ -53,7 +53,7 @@ def _is_holder(node: Node, plugin_id: str) -> bool:
 
 
 class _Role(NamedTuple):
-    """A plugin in its controller or node part."""
+    """The controller or node part of a plugin."""
 
     plugin_id: str
     part: str
@@ -72,7 +72,7 @@ def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]
 
 
 def _holders(snapshot: Snapshot) -> Iterator[tuple[Job, TaskGroup]]:
-    """The groups with plugins of unstopped jobs."""
+    """The groups of unstopped jobs that contain plugins."""
     for job in snapshot.jobs.where("csi_plugin", "csi_plugin"):
         yield from ((job, group) for group in job.task_groups if not job.stop and any(_blocks(group)))
 
@@ -96,12 +96,12 @@ def _plugin(plugin_id: str, holders: list[Node], jobs: list[Job], expected: Coun
         node.id: found for node in holders if (found := node.csi_controller_plugins.get(plugin_id)) is not None
     }
     infos = (*controllers.values(), *nodes.values())
-    known = next((info for info in infos if info.provider), None)
+    info_of_provider = next((info for info in infos if info.provider), None)
     shown = [*holders, *jobs]
     return CSIPlugin(
         id=plugin_id,
-        provider=known.provider if known is not None else "",
-        version=known.provider_version if known is not None else "",
+        provider=info_of_provider.provider if info_of_provider is not None else "",
+        version=info_of_provider.provider_version if info_of_provider is not None else "",
         controller_required=any(info.requires_controller_plugin for info in infos),
         controllers=controllers,
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Who belongs to a gang with a rendezvous, whether its generation is over, and what the next one needs. Pure.
+"""The members of a gang with a rendezvous, the end of its generation, and the requirements of the next one. Pure.
 
 Members that have completed are not missed: the others are about to. A member that is lost, or stopped, ends its
 generation, because programs that communicate cannot go on without it.
@@ -20,19 +20,19 @@ LIVE: Final = frozenset({status.CLIENT_PENDING, status.CLIENT_RUNNING})
 
 
 def gang_key(alloc: Allocation) -> GangKey:
-    """The gang that an allocation of a group is of."""
+    """The key of the gang that an allocation of a group belongs to."""
     return alloc.namespace, alloc.job_id, alloc.task_group
 
 
 def gang_of(alloc: Allocation) -> Gang | None:
-    """The gang's block, where it has a rendezvous."""
+    """The `gang` block of an allocation's group, if it has a rendezvous."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     gang = group.gang if group is not None else None
     return gang if gang is not None and gang.rendezvous is not None else None
 
 
 def is_live(alloc: Allocation) -> bool:
-    """Whether an allocation is to run, has not ended, and its node is in contact."""
+    """Whether an allocation is to run and has not ended, and its node is in contact."""
     return alloc.desired_status == status.DESIRED_RUN and alloc.client_status in LIVE
 
 
@@ -50,7 +50,7 @@ def candidates(allocs: Iterable[Allocation], group: str) -> list[Allocation]:
 
 
 def loss(roster: GangRoster, find: FindAlloc) -> str:
-    """Why a generation is over; "" while it may go on."""
+    """The reason why a generation is over; "" while it may go on."""
     for member in roster.members:
         alloc = find(member.alloc_id)
         if alloc is None:
@@ -64,7 +64,7 @@ def loss(roster: GangRoster, find: FindAlloc) -> str:
 def size_needed(
     gang: Gang, count: int, roster: GangRoster | None, find: FindAlloc, *, found: Iterable[Allocation]
 ) -> int:
-    """How many members the next generation needs; `found` are its candidates.
+    """The number of members that the next generation needs; `found` are its candidates.
 
     A first one needs the gang's minimum. One that goes on with a member of the last one, or with the replacement of
     one, needs as many as that, or the minimum if the gang is elastic, less those that have completed.
@@ -80,7 +80,7 @@ def size_needed(
 
 
 def member_of(alloc: Allocation, port: str) -> GangMember | None:
-    """A member as its roster shows it; None without the port of the rendezvous."""
+    """The roster's entry of a member; None without the port of the rendezvous."""
     resources = alloc.allocated_resources
     found = next((mapping for mapping in resources.shared.ports if mapping.label == port), None)
     if found is None:
@@ -97,7 +97,7 @@ def member_of(alloc: Allocation, port: str) -> GangMember | None:
 
 
 def _is_done(alloc: Allocation) -> bool:
-    """Whether a member has done its work; one that was stopped has not, whatever its programs say."""
+    """Whether a member has completed its work; a stopped one has not, whatever the exit status of its tasks."""
     return alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status == status.DESIRED_RUN
 
 

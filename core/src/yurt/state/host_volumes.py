@@ -39,7 +39,7 @@ def access_mode(volume: HostVolume, request: VolumeRequest) -> str:
 
 
 def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
-    """Why the volume cannot serve the request in its present configuration; empty when it can."""
+    """The reason why the volume cannot serve the request in its present configuration; "" when it can."""
     name = volume.name
     if volume.namespace != namespace:
         return f'host volume "{name}" belongs to another namespace'
@@ -54,7 +54,7 @@ def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
 def refusal_of_node(
     node: Node, request: VolumeRequest, *, source: str, namespace: str, volume_of: Callable[[str], HostVolume | None]
 ) -> str:
-    """Why the node cannot serve the request with its host volume `source`; empty when it can.
+    """The reason why the node cannot serve the request with its host volume `source`; "" when it can.
 
     `volume_of` finds a dynamic volume by its id: only its row says to which namespace it belongs.
     """

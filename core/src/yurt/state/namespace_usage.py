@@ -17,15 +17,15 @@ from yurt.structs.alloc import Allocation
 NamespaceKey = tuple[str, str]
 """(namespace, node pool of the job)."""
 MILLI: Final = 1000
-"""A device counts in thousandths, because a share is a part of one."""
+"""Thousandths of a device: a booked share is counted as a part of it."""
 
 
 SHARE_PARTS: Final = 4
-"""Device, mode, MiB and percent."""
+"""The number of fields in the key of a share: device, mode, MiB and percent."""
 
 
 class NamespaceUsage(NamedTuple):
-    """MHz, cores, MiB; devices in thousandths by "vendor/type/name", sorted."""
+    """Amounts in MHz, cores and MiB; devices in thousandths by "vendor/type/name", sorted."""
 
     cpu: int = 0
     cores: int = 0
@@ -56,11 +56,11 @@ class NamespaceUsage(NamedTuple):
 
 NOTHING_USED: Final = NamespaceUsage()
 NamespaceUsages = immutables.Map[str, Mapping[str, NamespaceUsage]]
-"""By namespace and node pool; those without allocations are missing."""
+"""Usage by namespace and node pool; those without allocations are missing."""
 
 
 def namespace_key(alloc: Allocation) -> NamespaceKey:
-    """Under which key an allocation counts."""
+    """The namespace and node pool under which an allocation counts."""
     return alloc.namespace, alloc.job.node_pool if alloc.job is not None else ""
 
 
@@ -77,11 +77,11 @@ def counted(usage: Usage) -> NamespaceUsage:
     )
 
 
-def with_usages(known: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[Usage, int]]) -> NamespaceUsages:
+def with_usages(usages: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[Usage, int]]) -> NamespaceUsages:
     """The sums after adding or removing a number of each usage."""
     if not changes:
-        return known
-    editor = known.mutate()
+        return usages
+    editor = usages.mutate()
     for (namespace, pool), numbers in changes.items():
         pools = dict(editor.get(namespace, {}))
         total = pools.get(pool, NOTHING_USED)
@@ -99,7 +99,7 @@ def with_usages(known: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[U
 
 
 def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]:
-    """The sums of allocations by namespace and node pool, counted one by one."""
+    """The usage of allocations by namespace and node pool, computed without the columns."""
     found: dict[str, dict[str, NamespaceUsage]] = {}
     for alloc in filter(is_using, allocs):
         namespace, pool = namespace_key(alloc)
@@ -109,7 +109,7 @@ def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]
 
 
 def _devices(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Devices by "vendor/type/name" from the keys of `device_key`.
+    """The device names, in thousandths, from keys of `device_key`.
 
     A share of a device's compute counts as that part of the device; a share of its memory alone counts as a whole one,
     because the key does not tell how much memory the device has.

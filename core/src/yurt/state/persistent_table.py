@@ -19,12 +19,12 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 Extract = Callable[[V], Hashable]
-"""Gives the index key of a row; an empty string or None means the row is not in that index."""
+"""A function from a row to its index key; "" or None means that the row is not in the index."""
 Indexes = Mapping[str, Extract[V]]
 """The secondary indexes of a table by name."""
 
 CHECKED_KEYS: Final = 8
-"""Keys of each changed index entry that `check` examines: an entry may have a hundred thousand."""
+"""The number of keys of a changed index entry that `check` examines: an entry may have a hundred thousand."""
 
 
 class Table(Generic[K, V]):
@@ -33,7 +33,7 @@ class Table(Generic[K, V]):
     __slots__ = ("__weakref__", "_by", "_extract", "_key_set", "_rows", "get", "index", "name")
 
     get: Callable[[K], V | None]
-    """The row of a key, or None: the map's own method, because it is the most frequent call."""
+    """The row of a key, or None; a reference to the map's own method, because it is called most often."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Table(Generic[K, V]):
         return len(self._rows)
 
     def present(self, keys: Iterable[K]) -> list[K]:
-        """The keys that have a row."""
+        """Those of the keys that have a row."""
         return list(filter(self._rows.__contains__, keys))
 
     def rows(self, keys: Iterable[K]) -> list[V]:
@@ -83,7 +83,7 @@ class Table(Generic[K, V]):
         return iter(self._rows.keys())
 
     def key_set(self, most: int) -> frozenset[K] | None:
-        """All keys, the same object each time; None where there are more than `most`, one number for each table."""
+        """All keys, the same object each time; None if there are more than `most`, one constant for each table."""
         found = self._key_set
         if found is None and len(self._rows) <= most:
             found = self._key_set = frozenset(self._rows.keys())
@@ -123,7 +123,7 @@ class Table(Generic[K, V]):
         return 0 if found is None else len(found)
 
     def index_values(self, column: str) -> Iterator[Any]:
-        """The index keys that some row has, each once, unordered."""
+        """The index keys of all rows, each once, unordered."""
         return iter(self._by[column].keys())
 
     def has_key(self, column: str, value: Hashable, key: K) -> bool:
@@ -159,7 +159,7 @@ class TableEditor(Generic[K, V]):
         self._by = by
         self._extract = extract
         self._entries: dict[str, dict[Hashable, Keys[K]]] = {}
-        """Index entries that changed, empty ones too, of the indexes that changed."""
+        """The changed entries of each changed index, empty ones included."""
         self.is_changed = False
 
     def get(self, key: K) -> V | None:
@@ -182,7 +182,7 @@ class TableEditor(Generic[K, V]):
         return len(self._keys(column, value))
 
     def present(self, keys: Iterable[K]) -> list[K]:
-        """The keys that have a row."""
+        """Those of the keys that have a row, including the changes so far."""
         return list(filter(self._rows.__contains__, keys))
 
     def put(self, key: K, row: V) -> V | None:
@@ -210,9 +210,9 @@ class TableEditor(Generic[K, V]):
 
         Entries that are one and the same and get all of these rows, as those of a new job do, stay one and the same.
         """
-        known = len(self._rows)
+        count_before = len(self._rows)
         self._rows.update(rows)
-        assert len(self._rows) == known + len(rows), "rows that are there already"
+        assert len(self._rows) == count_before + len(rows), "keys that have a row already"
         self.is_changed = True
         whole: dict[int, tuple[Keys[K], Keys[K]]] = {}
         for column, extract in self._extract.items():
@@ -250,7 +250,7 @@ class TableEditor(Generic[K, V]):
         return Table(self._table.name, self._extract, index=index, rows=self._rows.finish(), by=by)
 
     def check(self, after: Table[K, V]) -> None:
-        """Assert that the index entries that changed agree with the rows, on some of the keys of each."""
+        """Assert that the changed index entries agree with the rows, for some keys of each entry."""
         for column, changed in self._entries.items():
             extract = self._extract[column]
             for value, keys in changed.items():
@@ -288,7 +288,7 @@ def _with_entries(
 
 
 def _sharing(rows: Mapping[K, V], extract: Extract[V]) -> Mapping[Hashable, Sequence[K]]:
-    """The rows' keys by index key."""
+    """The keys of new rows by index key."""
     values = list(map(extract, rows.values()))
     if values and values.count(values[0]) == len(values):
         return {values[0]: tuple(rows)} if values[0] else {}

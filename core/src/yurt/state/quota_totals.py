@@ -20,11 +20,11 @@ MIB: Final = 1 << 20
 
 
 DEPTH_MAX: Final = 8
-"""Quotas from a root to a leaf."""
+"""The maximum number of quotas from a root to a leaf."""
 
 
 def chain_of(snapshot: Snapshot, quota: str) -> tuple[QuotaSpec, ...]:
-    """A quota and those above it; ends before one that is missing or was met before."""
+    """A quota and those above it; ends before a missing one and before one met already."""
     found: dict[str, QuotaSpec] = {}
     spec = snapshot.quotas.get(quota) if quota else None
     while spec is not None and spec.name not in found and len(found) < DEPTH_MAX:
@@ -34,7 +34,7 @@ def chain_of(snapshot: Snapshot, quota: str) -> tuple[QuotaSpec, ...]:
 
 
 def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
-    """The namespaces that count under a quota, sorted: those that name it, or one below it."""
+    """The namespaces that count under a quota, sorted: those that name it or a quota below it."""
     own = snapshot.namespaces.keys_where("quota", quota)
     level, depth = snapshot.quotas.keys_where("parent", quota), 1
     if not level:
@@ -48,27 +48,27 @@ def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
 
 
 def counts_in(pool: str, of_job: str) -> bool:
-    """Whether the jobs of a pool count under a pool's limits; a job whose pool is unknown counts everywhere."""
+    """Whether the jobs of a pool count under a pool's limits; a job without a known pool counts everywhere."""
     return not pool or of_job in (pool, ALL_POOLS, "")
 
 
 def used_by(snapshot: Snapshot, namespaces: Iterable[str], pool: str = "") -> NamespaceUsage:
     """The usage of the allocations of some namespaces, in one node pool or in all."""
-    known, total = snapshot.columns.by_namespace, NOTHING_USED
+    usages, total = snapshot.columns.by_namespace, NOTHING_USED
     for namespace in namespaces:
-        for of_job, usage in known.get(namespace, {}).items():
+        for of_job, usage in usages.get(namespace, {}).items():
             if counts_in(pool, of_job):
                 total = total.plus(usage)
     return total
 
 
 def devices_used(used: NamespaceUsage, limit: str) -> int:
-    """Thousandths of the devices that a limit is about: "type", "vendor/type" or "vendor/type/name"."""
+    """Thousandths of devices that match a limit's name: "type", "vendor/type" or "vendor/type/name"."""
     return sum(amount for name, amount in used.devices if is_covered(name, limit))
 
 
 def is_covered(device: str, limit: str) -> bool:
-    """Whether a device, or a request for one, surely is one that the limit is about."""
+    """Whether a device, or every device that a request allows, matches the name of a limit."""
     limit_parts, has = limit.split("/", 2), device.split("/", 2)
     if len(limit_parts) == 1:
         return limit_parts[0] == (has[0] if len(has) == 1 else has[1])
@@ -76,7 +76,7 @@ def is_covered(device: str, limit: str) -> bool:
 
 
 def may_be_covered(device: str, limit: str) -> bool:
-    """Whether a device, or what meets a request for one, may be one that the limit is about."""
+    """Whether a device, or some device that a request allows, matches the name of a limit."""
     wanted, has = limit.split("/", 2), device.split("/", 2)
     if len(wanted) == 1 or len(has) == 1:
         return wanted[min(1, len(wanted) - 1)] == has[min(1, len(has) - 1)]
@@ -84,7 +84,7 @@ def may_be_covered(device: str, limit: str) -> bool:
 
 
 def whole(milli: int) -> int:
-    """Whole devices, of which parts count as one."""
+    """The number of devices, of which parts count as one."""
     return -(-milli // MILLI)
 
 
@@ -101,7 +101,7 @@ def host_volumes_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
 
 
 def size_of_volume(volume: HostVolume) -> int:
-    """The bytes that a host volume counts: its capacity, or the requested size while that is unknown."""
+    """The bytes for which a host volume counts: its capacity, or the requested size while that is unknown."""
     return volume.capacity_bytes or volume.requested_capacity_max_bytes or volume.requested_capacity_min_bytes
 
 

@@ -1,8 +1,8 @@
-"""The tree of quotas in one region: who is whose parent, what is guaranteed to whom, and what counts where.
+"""The tree of quotas in one region: parents, guarantees, and the quotas under which namespaces count.
 
-What a namespace uses counts under the quota that it names, and under all quotas above that one. A *borrower* is a quota
-that uses more than what is guaranteed to it, or a namespace without a quota. What follows from quotas and namespaces
-alone is made once and kept until one of them changes.
+The usage of a namespace counts under the quota that it names, and under all quotas above that one. A *borrower* is a
+quota that uses more than its guarantee, or a namespace without a quota. Values that depend on quotas and namespaces
+alone are cached until one of them changes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from yurt.structs.quota import AMOUNT_FIELDS, PROTECTION, NodePoolLimit, QuotaRe
 
 NO_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({})
 WEIGHT_ONE: Final = 1000
-"""A weight of 1."""
+"""The integer that represents a weight of 1."""
 
 
 class GuaranteedPart(NamedTuple):
-    """Amounts in all node pools (`pool` is empty) or in one."""
+    """Guaranteed amounts in one node pool, or in all together (`pool` is empty)."""
 
     pool: str
     amounts: tuple[tuple[str, int], ...]
-    """By dimension: "cpu", "memory"; "device nvidia/gpu" in thousandths."""
+    """Amounts by dimension: "cpu", "memory"; "device nvidia/gpu" in thousandths."""
 
 
 class QuotaShare(NamedTuple):
@@ -37,7 +37,7 @@ class QuotaShare(NamedTuple):
 
     name: str
     chain: tuple[str, ...]
-    """Its own name, and those of the quotas above it up to the root."""
+    """The names of the quota and of those above it, up to the root."""
     guaranteed: tuple[GuaranteedPart, ...]
     protection: Duration
 
@@ -48,7 +48,7 @@ class QuotaTree:
     __slots__ = ("_guaranteed", "_named_by", "_of_namespace", "_parents", "has_guarantees", "members", "shares")
 
     def __init__(self, quotas: Mapping[str, QuotaSpec], namespaces: Mapping[str, str], region: str) -> None:
-        """`namespaces`: the quota that each namespace names."""
+        """`namespaces`: the quota of each namespace."""
         self.shares = {name: _share(name, quotas, region) for name in quotas}
         self.has_guarantees = any(share.guaranteed for share in self.shares.values())
         self._of_namespace = {name: self.shares[quota] for name, quota in namespaces.items() if quota in self.shares}
@@ -57,7 +57,7 @@ class QuotaTree:
             for name in share.chain:
                 members[name].append(namespace)
         self.members = {name: tuple(sorted(found)) for name, found in members.items()}
-        """By quota the namespaces that count under it."""
+        """The namespaces that count under each quota."""
         self._guaranteed = {
             namespace: tuple(name for name in share.chain if self.shares[name].guaranteed)
             for namespace, share in self._of_namespace.items()
@@ -69,11 +69,11 @@ class QuotaTree:
         self._parents = frozenset(spec.parent for spec in quotas.values())
 
     def named_by(self, quota: str) -> Sequence[str]:
-        """The namespaces that name a quota, without those that name one below it."""
+        """The namespaces that name a quota itself."""
         return self._named_by.get(quota, ())
 
     def is_parent(self, quota: str) -> bool:
-        """Whether there are quotas below a quota."""
+        """Whether the quota has quotas below it."""
         return quota in self._parents
 
     def guaranteed(self, namespace: str) -> tuple[str, ...]:
@@ -81,73 +81,73 @@ class QuotaTree:
         return self._guaranteed.get(namespace, ())
 
     def of(self, namespace: str) -> QuotaShare | None:
-        """The quota that a namespace names."""
+        """The quota that a namespace names, if it is in the tree."""
         return self._of_namespace.get(namespace)
 
     def chain(self, namespace: str) -> tuple[str, ...]:
-        """The quotas under which a namespace counts, its own first; none without a quota."""
+        """The quotas under which a namespace counts, its own first; empty without a quota."""
         share = self._of_namespace.get(namespace)
         return () if share is None else share.chain
 
     def apart(self, namespace: str, other: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of two namespaces the quotas under which only the one counts, and only the other."""
+        """The quotas under which only the first namespace counts, and those under which only the second does."""
         own, theirs = self.chain(namespace), self.chain(other)
         return tuple(name for name in own if name not in theirs), tuple(name for name in theirs if name not in own)
 
     def protection(self, namespace: str) -> Duration:
-        """For how long what a namespace borrows runs at least."""
+        """The minimum run time of the allocations for which a namespace borrows."""
         share = self._of_namespace.get(namespace)
         return PROTECTION if share is None else share.protection
 
 
-class _KnownTree:
-    """What was made of a table of quotas, by region."""
+class _CachedTrees:
+    """Cached values derived from one table of quotas, by region."""
 
     __slots__ = ("has_guarantees", "trees")
 
     def __init__(self) -> None:
         self.has_guarantees: dict[str, bool] = {}
         self.trees: dict[str, tuple[object, QuotaTree]] = {}
-        """With the table of namespaces of which each was made."""
+        """Trees, each with the table of namespaces from which it was built."""
 
 
-_known: Final[WeakKeyDictionary[object, _KnownTree]] = WeakKeyDictionary()
-"""By table of quotas. Not kept in the columns, which `apply` would have to build for it."""
+_caches: Final[WeakKeyDictionary[object, _CachedTrees]] = WeakKeyDictionary()
+"""By table of quotas. Not in the columns, which `apply` would have to build for it."""
 
 
 def tree_of(state: Snapshot, region: str) -> QuotaTree | None:
-    """The tree of a region; None where no quota guarantees anything."""
-    return known_tree(state, region) if has_guarantees(state, region) else None
+    """The tree of a region; None where no quota has a guarantee."""
+    return cached_tree(state, region) if has_guarantees(state, region) else None
 
 
 def has_guarantees(state: Snapshot, region: str) -> bool:
-    """Whether a quota guarantees anything in a region; looked for once per change of quotas."""
+    """Whether a quota has a guarantee in a region; computed once per change of quotas."""
     if not len(state.quotas):
         return False
-    known = _known_of(state).has_guarantees
-    found = known.get(region)
+    by_region = _cache_of(state).has_guarantees
+    found = by_region.get(region)
     if found is None:
-        found = known[region] = any(guaranteed_parts(row, region) for row in state.quotas.values())
+        found = by_region[region] = any(guaranteed_parts(row, region) for row in state.quotas.values())
     return found
 
 
-def known_tree(state: Snapshot, region: str) -> QuotaTree:
-    """The tree of a region, made once per change of quotas and namespaces."""
-    trees, namespaces = _known_of(state).trees, state.namespaces
-    known = trees.get(region)
-    if known is not None and known[0] is namespaces:
-        return known[1]
+def cached_tree(state: Snapshot, region: str) -> QuotaTree:
+    """The tree of a region, built once per change of quotas and namespaces."""
+    trees, namespaces = _cache_of(state).trees, state.namespaces
+    cached = trees.get(region)
+    if cached is not None and cached[0] is namespaces:
+        return cached[1]
     named = {row.name: row.quota for row in namespaces.values() if row.quota}
     tree = QuotaTree({row.name: row for row in state.quotas.values()}, named, region)
     trees[region] = (namespaces, tree)
     return tree
 
 
-def _known_of(state: Snapshot) -> _KnownTree:
-    found = _known.get(state.quotas)
+def _cache_of(state: Snapshot) -> _CachedTrees:
+    found = _caches.get(state.quotas)
     if found is None:
-        # Attempts run in threads; of two that come at once, both go on with the same.
-        found = _known.setdefault(state.quotas, _KnownTree())
+        # Attempts run in threads: `setdefault` gives two concurrent ones the same object.
+        found = _caches.setdefault(state.quotas, _CachedTrees())
     return found
 
 
@@ -161,7 +161,7 @@ def chain_of(name: str, quotas: Mapping[str, QuotaSpec]) -> tuple[str, ...]:
 
 
 def guaranteed_parts(spec: QuotaSpec, region: str) -> tuple[GuaranteedPart, ...]:
-    """What a quota guarantees in a region."""
+    """The guarantees of a quota in a region."""
     limit = spec.limit_of(region)
     if limit is None or limit.guaranteed is None:
         return ()
@@ -170,12 +170,12 @@ def guaranteed_parts(spec: QuotaSpec, region: str) -> tuple[GuaranteedPart, ...]
 
 
 def amount_in(used: NamespaceUsage, dimension: str) -> int:
-    """What is used of a dimension for sure."""
+    """The amount of a dimension that a usage certainly has."""
     return _amount(used, dimension, is_covered)
 
 
 def most_in(used: NamespaceUsage, dimension: str) -> int:
-    """What may be used of a dimension: a request for any "gpu" may be met by a "nvidia/gpu/H100"."""
+    """The amount of a dimension that a usage may have: a request for any "gpu" may be met by a "nvidia/gpu/H100"."""
     return _amount(used, dimension, may_be_covered)
 
 
@@ -200,7 +200,7 @@ def _amounts(resources: QuotaResources | NodePoolLimit) -> tuple[tuple[str, int]
 
 
 def weights_of_namespaces(state: Snapshot) -> Mapping[str, int]:
-    """The weights of namespaces that follow from quotas with a weight or a parent, in thousandths.
+    """The weights of namespaces whose quotas have a weight or a parent, in thousandths.
 
     A quota has its weight's part of its parent's weight among all quotas of that parent, a root its own weight;
     namespaces of one quota have equal parts of its weight. Kept until quotas or namespaces change.
@@ -209,12 +209,12 @@ def weights_of_namespaces(state: Snapshot) -> Mapping[str, int]:
     if not len(quotas):
         return NO_WEIGHTS
     memo = state.columns.nodes.lasting
-    known = memo.get("weights of namespaces")
-    if known is None or known[0] is not quotas or known[1] is not namespaces:
+    cached = memo.get("weights of namespaces")
+    if cached is None or cached[0] is not quotas or cached[1] is not namespaces:
         named = {row.name: row.quota for row in namespaces.values() if row.quota}
         made = dict(_weights({row.name: row for row in quotas.values()}, named))
-        known = memo["weights of namespaces"] = (quotas, namespaces, made)
-    weights: Mapping[str, int] = known[2]
+        cached = memo["weights of namespaces"] = (quotas, namespaces, made)
+    weights: Mapping[str, int] = cached[2]
     return weights
 
 

@@ -1,6 +1,6 @@
 """The encoding of rows in a snapshot: shared parts are written once, and shared again after reading.
 
-A codec turns a batch of rows into what is encoded, and a decoded chunk back into rows. Most tables write keys and
+A codec turns a batch of rows into values to encode, and a decoded chunk back into rows. Most tables write keys and
 rows as they are (`PlainRows`). Jobs, resources, metrics and scores are shared by many rows and worth more than the
 rest of them: `SharedWriter` numbers them by identity and writes each in a chunk of its own kind before the first rows
 that refer to it, `SharedReader` gives the object of a number. Strings of allocations that repeat become one object.
@@ -23,7 +23,7 @@ from yurt.structs.job import Job
 
 CHUNK_ROWS: Final = 1_000
 JOBS, RESOURCES, METRICS, PARTS, SCORES = "*jobs", "*resources", "*metrics", "*parts", "*scores"
-"""Kinds of chunks that hold what rows share."""
+"""Kinds of chunks with objects that rows share."""
 SHARED: Final = frozenset({JOBS, RESOURCES, METRICS, PARTS, SCORES})
 
 K = TypeVar("K", bound=Hashable)
@@ -40,9 +40,10 @@ _metrics_decoder = msgspec.msgpack.Decoder(list[AllocationMetric])
 _parts_decoder = msgspec.msgpack.Decoder(list[dict[str, float]])
 _scores_decoder = msgspec.msgpack.Decoder(list[tuple[str, int, float]])
 _allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, tuple[int, ...], Allocation]])
-"""An allocation's row: the numbers of its job, resources and metrics, those of its score table, and the rest of it."""
+"""Decodes allocations' rows: the numbers of job, resources and metrics, those of score table rows, and the other
+fields."""
 _old_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, Allocation]])
-"""The same in format 1, which had the scores of each allocation in its row."""
+"""Decodes allocations' rows of format 1, which contain their scores."""
 
 
 class RowCodec(Protocol[K, V]):
@@ -67,7 +68,7 @@ class RowCodec(Protocol[K, V]):
 
 
 class PlainRows(Generic[K, V]):
-    """Key and row without sharing."""
+    """Each key and row, without sharing."""
 
     def __init__(self, rows: type[list[tuple[K, V]]]) -> None:
         self._rows = rows
@@ -76,11 +77,11 @@ class PlainRows(Generic[K, V]):
         self._decoder: msgspec.msgpack.Decoder[list[tuple[K, V]]] | None = None
 
     def ordered(self, table: Table[K, V]) -> Iterable[tuple[K, V]]:
-        """In the order of their hash."""
+        """Rows in the order of their keys' hashes."""
         return table.items()
 
     def written(self, rows: Sequence[tuple[K, V]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """Unchanged."""
+        """The rows unchanged."""
         return rows
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
@@ -95,7 +96,7 @@ class PlainRows(Generic[K, V]):
 
 
 class JobKeys(Generic[K]):
-    """Key and number of a job, which allocations and the current version share."""
+    """Keys with the numbers of their jobs, which allocations and versions share."""
 
     row_type = Job
 
@@ -104,11 +105,11 @@ class JobKeys(Generic[K]):
         self.key_type: type[K] = get_args(get_args(rows)[0])[0]
 
     def ordered(self, table: Table[K, Job]) -> Iterable[tuple[K, Job]]:
-        """In the order of their hash."""
+        """Rows in the order of their keys' hashes."""
         return table.items()
 
     def written(self, rows: Sequence[tuple[K, Job]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """Their numbers."""
+        """Keys with the numbers of their jobs."""
         return [(key, shared.job(job)) for key, job in rows]
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, Job]) -> int:
@@ -130,7 +131,7 @@ class AllocRows:
         return table.grouped("job")
 
     def written(self, rows: Sequence[tuple[str, Allocation]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """Each with the numbers of its shared objects."""
+        """Each row with the numbers of its shared objects."""
         return [self._written(row, shared) for _, row in rows]
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[str, Allocation]) -> int:
@@ -164,12 +165,12 @@ class _SharedObjects(Generic[T]):
         self._kind = kind
         self._numbers: dict[Hashable, int] = {}
         self._fresh: list[T] = []
-        self.known = self._numbers.get
-        """The number of what has this key, or None."""
+        self.number_or_none = self._numbers.get
+        """The number of the object with this key, or None."""
 
     def number(self, value: T) -> int:
         """The object's number; a new object is written before the rows that use it."""
-        number = self.known(id(value))
+        number = self.number_or_none(id(value))
         return self.add(id(value), value) if number is None else number
 
     def add(self, key: Hashable, value: T) -> int:
@@ -212,12 +213,13 @@ class SharedWriter:
         if metric is None:
             return _NOTHING, []
         key = tuple(map(id, _parts_of_metric(metric)))
-        number = self._metrics.known(key)
+        number = self._metrics.number_or_none(key)
         if number is None:
             number = self._metrics.add(key, replace(metric, score_meta_data=()))
-        known = self._scores.known
+        number_of = self._scores.number_or_none
         return number, [
-            self._new_score(score) if (found := known(id(score))) is None else found for score in metric.score_meta_data
+            self._new_score(score) if (found := number_of(id(score))) is None else found
+            for score in metric.score_meta_data
         ]
 
     def _new_score(self, score: NodeScoreMeta) -> int:
@@ -229,20 +231,20 @@ class SharedReader:
 
     def __init__(self, *, has_scores_in_rows: bool) -> None:
         self.has_scores_in_rows = has_scores_in_rows
-        """The stream has format 1."""
+        """Whether the stream has format 1."""
         self.jobs: list[Job] = []
         self._resources: list[AllocatedResources] = []
         self._metrics: list[AllocationMetric] = []
         self._parts: list[dict[str, float]] = []
         self._scores: list[NodeScoreMeta] = []
         self._strings: dict[str, str] = {}
-        """Texts of allocations that repeat."""
+        """Repeated texts of allocations, by value."""
         self._newest: dict[tuple[str, str, int], Job] = {}
 
     def read(self, kind: str, body: msgspec.Raw) -> None:
         """Read a chunk of one of the kinds `SHARED`."""
         if kind == JOBS:
-            self.jobs.extend(map(self._with_known_groups, _jobs_decoder.decode(body)))
+            self.jobs.extend(map(self._with_shared_groups, _jobs_decoder.decode(body)))
         elif kind == RESOURCES:
             self._resources.extend(_resources_decoder.decode(body))
         elif kind == METRICS:
@@ -257,8 +259,10 @@ class SharedReader:
         """The metrics with this number, with the scores of these numbers."""
         if number == _NOTHING:
             return None
-        metric, known = self._metrics[number], self._scores
-        return replace(metric, score_meta_data=tuple([known[score] for score in scores])) if scores else metric
+        metric, scores_by_number = self._metrics[number], self._scores
+        return (
+            replace(metric, score_meta_data=tuple([scores_by_number[score] for score in scores])) if scores else metric
+        )
 
     def alloc(self, alloc: Allocation, job: int, resources: int, metric: AllocationMetric | None) -> Allocation:
         """The allocation with its shared objects; repeated texts become one object."""
@@ -286,8 +290,8 @@ class SharedReader:
         node_id = self._strings.setdefault(node_id, node_id)
         return NodeScoreMeta(node_id=node_id, scores=self._parts[parts], norm_score=score)
 
-    def _with_known_groups(self, job: Job) -> Job:
-        """Versions of a job that differ in status share their groups."""
+    def _with_shared_groups(self, job: Job) -> Job:
+        """The job with its groups replaced by equal ones of another version, which may differ in status only."""
         key = (job.namespace, job.id, job.version)
         other = self._newest.get(key)
         if other is not None and other.task_groups == job.task_groups:

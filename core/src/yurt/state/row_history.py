@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 STEPS_MAX = 1 << 12
-"""Then another history begins, without results: until then all steps stay, at 200 bytes each."""
+"""The number of steps after which a new, empty history begins: each step takes 200 bytes."""
 ANSWERS_MAX = 1024
 
 
@@ -20,11 +20,11 @@ class RowHistory:
 
     def __init__(self) -> None:
         self._steps: dict[int, tuple[int, ...]] = {}
-        """The rows that changed after each place."""
+        """The rows that changed after each position."""
         self._answers: dict[Hashable, tuple[int, Any]] = {}
 
     def after(self, place: int, changed: Collection[int]) -> tuple[RowHistory, int]:
-        """The history and position for columns that follow a position and differ in some rows."""
+        """The history and position of columns that follow a position and differ in these rows."""
         step = tuple(changed)
         if place >= STEPS_MAX or self._steps.setdefault(place, step) is not step:
             return RowHistory(), 0

@@ -26,81 +26,80 @@ class TableSet:
 
     __slots__ = ("__dict__", "_tables")
     _tables: dict[str, Table[Any, Any]]
-    """Also the `__dict__` of the instance: the tables are its attributes."""
+    """The `__dict__` of the instance as well: the tables are its attributes."""
 
 
 class OnRestore(Enum):
-    """What happens to a table's rows when a snapshot is restored into a running cluster."""
+    """The effect on a table's rows of restoring a snapshot into a running cluster."""
 
     REPLACE = "replace"
-    """They become those of the snapshot."""
+    """The rows of the snapshot replace them."""
     CLEAR = "clear"
-    """The rows are dropped, and those of the snapshot are not restored: they describe work in progress."""
+    """The rows are deleted, and those of the snapshot are not restored: they describe work in progress."""
     KEEP = "keep"
-    """They are the restore itself."""
+    """The rows stay: they carry the restore itself."""
     MERGE = "merge"
     """The rows stay, and those of the snapshot are added: their content must never be undone."""
 
 
 class Topic(NamedTuple, Generic[V]):
-    """How rows appear in the event stream."""
+    """The events of a table's rows in the event stream."""
 
     name: str
-    """The topic, one of those that readers subscribe to."""
+    """The topic to which readers subscribe."""
     key: Callable[[V], str]
     """The event's key."""
     needs: Need
-    """What a reader needs for the row's location."""
+    """The capability that a reader needs for the row's location."""
     place: Callable[[V], Scope] = lambda _: ANYWHERE
-    """Where the row belongs beside its namespace: its node pool, or the path of a variable."""
+    """The location of the row apart from its namespace: its node pool, or the path of a variable."""
     filter_keys: Callable[[V], Iterable[str]] = lambda _: ()
     """Further names by which a reader may select events; empty ones are omitted."""
     payload: str = ""
-    """The row's key in the payload where that is not the topic."""
+    """The row's key in the payload, if it differs from the topic."""
     shown: Callable[[V], object] = lambda row: row
-    """The row as everybody may see it, without secrets and without what would make the event large."""
+    """The row as any reader may see it, without secrets and without large fields."""
     has_deletion_flag: bool = False
-    """Whether the payload tells if the row was deleted."""
+    """Whether the payload says that the row was deleted."""
 
 
 class SearchContext(NamedTuple, Generic[V]):
-    """How rows are found by a search."""
+    """The search for rows of a table."""
 
     name: str
-    """The context, as requests and answers name it."""
+    """The name of the context in requests and answers."""
     entry: Callable[[V], tuple[str, str, str]]
-    """(namespace, id, name) of a row; namespace and id are empty where it has none."""
+    """(namespace, id, name) of a row; namespace and id are empty if it has none."""
     has_uuids: bool = False
-    """Ids are UUIDs: prefixes are compared in lower case."""
+    """Whether ids are UUIDs, so that prefixes are compared in lower case."""
     is_shown_by_name: bool = False
-    """A fuzzy search answers with the name, and gives the id as its scope."""
+    """Whether a fuzzy search answers with the name, and gives the id as its scope."""
 
 
 @dataclass(eq=False)
 class TableSchema(Generic[K, V]):
-    """A table: its keys and rows, its indexes, and how others handle it."""
+    """The declaration of a table: its keys and rows, its indexes, and its handling elsewhere."""
 
     codec: RowCodec[K, V]
-    """How the rows stand in a snapshot; gives the types of keys and rows."""
+    """The encoding of the rows in a snapshot; defines the types of keys and rows."""
     _: KW_ONLY
     key_of: Callable[[V], K] | None
-    """The key of a row; None where it cannot be derived from the row."""
+    """The key of a row; None if it cannot be derived from the row."""
     namespace_of: Callable[[K, V], str] | None
-    """The namespace that a row belongs to; None where the rows belong to the cluster. Who may see a row follows from
-    it."""
+    """The namespace of a row, which decides who may see it; None if the rows belong to the cluster."""
     indexes: Indexes[V] = field(default_factory=dict)
-    """The index key of a row by the name of the index; an empty text or None means that the row is not in it."""
+    """For each index, the function that gives a row's index key; "" or None means that the row is not in it."""
     topic: Topic[V] | None = None
-    """How rows appear in the event stream; None: not at all."""
+    """The events of rows in the event stream; None: no events."""
     search: SearchContext[V] | None = None
-    """How rows are found by a search; None: not searchable."""
+    """The search for rows; None: not searchable."""
     built_in: tuple[tuple[K, V], ...] = ()
-    """The rows that exist before any command."""
+    """The rows that exist before the first command."""
     on_restore: OnRestore = OnRestore.REPLACE
     columns_work: int = 0
-    """The cost of counting a change of a row in the columns; 0 where they do not depend on the table."""
+    """The cost of counting a change of a row in the columns; 0 if they do not depend on the table."""
     name: str = field(init=False)
-    """The name of the attribute: log and snapshots have it, so it never changes."""
+    """The name of the attribute, which is also the name in log and snapshots, so it never changes."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

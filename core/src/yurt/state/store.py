@@ -39,21 +39,21 @@ class Change(NamedTuple):
 
 
 _change: Callable[[tuple[str, Hashable, Any, Any]], Change] = partial(tuple.__new__, Change)
-"""A change of its four parts, in a third of the time of the class itself."""
+"""A `Change` of four parts, made in a third of the time of the constructor."""
 
 Changes = tuple[Change, ...]
 
 
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
-"""The cost of counting a change of a table that the columns show."""
+"""The cost of counting a row change in the columns, by table."""
 CHECKED_EACH = 64
-"""One of this many commands has its edits checked; chosen by index, so that every replica checks the same ones."""
+"""One command in this number has its edits checked; chosen by index, so that every replica checks the same ones."""
 CHECKED_NODES = 2
-"""Nodes whose columns are compared with their allocations then."""
+"""The number of nodes whose columns are then compared with their allocations."""
 CHECKED_CHANGES = 32
-"""Changes of such a command whose rows, index entries and columns are checked."""
+"""The number of changes of such a command whose rows, index entries and columns are checked."""
 LATER_MAX = 2_000
-"""The changes that may wait to be counted in the columns until the columns are read."""
+"""The maximum cost of pending changes; a commit beyond it counts them in the columns at once."""
 
 
 class _Origin:
@@ -66,7 +66,7 @@ class _Origin:
 
 
 class _Later(NamedTuple):
-    """The columns of an earlier snapshot, and the changes since."""
+    """The columns of an earlier snapshot, and the changes since then."""
 
     origin: _Origin
     changes: tuple[Changes, ...]
@@ -90,7 +90,7 @@ class Snapshot(Tables):
         self._tables = self.__dict__ = tables
         self.index = index
         self.ahead = ahead
-        """Plans that are on their way into the log: the columns count what they take, the tables do not show them."""
+        """Plans in flight: the columns count their usage, the tables do not show them."""
         self._columns = columns
         self._later = later
 
@@ -251,7 +251,7 @@ class Transaction:
 
     @property
     def changes(self) -> Changes:
-        """The changes, one per row, in the order of first touch."""
+        """The changes, one per row, in the order of the first edit."""
         return tuple(self._changes.values())
 
     def commit(self) -> Snapshot:
@@ -299,7 +299,7 @@ class Transaction:
             after._later = _Later(_Origin(columns), (changes,), work)
         elif later is not None:
             after._later = _Later(later.origin, (*later.changes, changes), later.work + work)
-        # Readers pay for columns, not writers; but a queue without a bound would make one reader pay for all.
+        # Readers pay for columns, not writers; but without a bound one reader would pay for all pending changes.
         follows = after._later
         if follows is not None and follows.work > LATER_MAX and follows.origin.columns is not None:
             assert after.columns is not None

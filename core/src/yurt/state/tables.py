@@ -67,7 +67,7 @@ VersionKey = tuple[str, str, int]
 DEFAULT_NAMESPACE: Final = "default"
 BUILT_IN_POOLS: Final = ("all", "default")
 FIRST_INDEX: Final = 1
-"""The index of the rows that exist before any command."""
+"""The index of the rows that exist before the first command."""
 
 _READ_JOB: Final = needs.namespace(Capability.READ_JOB)
 _ID_AND_NAME: Final = attrgetter("namespace", "id", "name")
@@ -95,7 +95,7 @@ def _stopping(alloc: Allocation) -> str | None:
 
 
 class Tables(TableSet):
-    """All tables: instances have their rows, the class their declarations."""
+    """All tables: the attributes of an instance are its rows, those of the class their declarations."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class Tables(TableSet):
         namespace_of=lambda _, job: job.namespace,
         indexes={"job": lambda job: (job.namespace, job.id)},
     )
-    """Kept versions by (namespace, id, version)."""
+    """Retained versions by (namespace, id, version)."""
 
     job_summaries = TableSchema(
         PlainRows(list[tuple[JobKey, JobSummary]]),
@@ -213,8 +213,8 @@ class Tables(TableSet):
         search=SearchContext("allocs", _ID_AND_NAME, has_uuids=True, is_shown_by_name=True),
         columns_work=1,
     )
-    """Allocations by id; `live` indexes those that are not terminal by job, `stopping` by namespace those that the
-    servers have asked to end and whose clients have not told their end."""
+    """Allocations by id; `live` indexes those that are not terminal by job, `stopping` indexes by namespace those that
+    the servers have stopped and whose clients have not reported the end."""
 
     deployments = TableSchema(
         PlainRows(list[tuple[str, Deployment]]),
@@ -277,7 +277,7 @@ class Tables(TableSet):
         key_of=lambda key: key.key_id,
         namespace_of=None,
     )
-    """Root keys' public facts, by id."""
+    """Root keys by id, without the secret key material."""
 
     namespaces = TableSchema(
         PlainRows(list[tuple[str, Namespace]]),
@@ -397,7 +397,7 @@ class Tables(TableSet):
         indexes={"namespace": lambda policy: "" if policy.job_acl is None else policy.job_acl.namespace},
         topic=Topic("ACLPolicy", key=lambda policy: policy.name, needs=needs.MANAGEMENT),
     )
-    """Policies by name; `namespace` indexes those attached to workloads of a namespace."""
+    """Policies by name; `namespace` indexes those attached to workloads by their namespace."""
 
     acl_roles = TableSchema(
         PlainRows(list[tuple[str, ACLRole]]),
@@ -472,8 +472,8 @@ class Tables(TableSet):
         namespace_of=None,
         on_restore=OnRestore.MERGE,
     )
-    """When the first management token was made, under the key "". A restore does not turn it back: the file that once
-    permitted another bootstrap would permit it again."""
+    """The index of the creation of the first management token, under the key "". A restore does not set it back: the
+    file that once permitted another bootstrap would permit it again."""
 
     acl_revocations = TableSchema(
         PlainRows(list[tuple[str, ACLRevocation]]),
@@ -481,7 +481,7 @@ class Tables(TableSet):
         namespace_of=None,
         on_restore=OnRestore.MERGE,
     )
-    """Revoked tokens by accessor id; "" stands for forgotten ones."""
+    """Revoked tokens by accessor id; "" represents the dropped ones."""
 
     quotas = TableSchema(
         PlainRows(list[tuple[str, QuotaSpec]]),
@@ -498,7 +498,7 @@ class Tables(TableSet):
         namespace_of=lambda _, row: row.tenant[0],
         indexes={"pool": attrgetter("pool")},
     )
-    """What tenants have used of pools with a fair-share queue, by (pool, tenant)."""
+    """The usage of tenants in pools with a fair-share queue, by (pool, tenant)."""
 
     ended_sessions = TableSchema(
         PlainRows(list[tuple[str, EndedSession]]),
@@ -507,7 +507,7 @@ class Tables(TableSet):
         indexes={"token": lambda session: session.secret_hash},
         on_restore=OnRestore.MERGE,
     )
-    """Sessions of browsers that were signed out of, by id, as long as one of their cookies could be shown."""
+    """Ended browser sessions by id, kept for as long as their cookies would be valid."""
 
     gang_rosters = TableSchema(
         PlainRows(list[tuple[GangKey, GangRoster]]),
@@ -515,7 +515,7 @@ class Tables(TableSet):
         namespace_of=lambda key, _: key[0],
         indexes={"job": lambda roster: roster.key[:2]},
     )
-    """The present generations of gangs with a rendezvous, by (namespace, job, group)."""
+    """The rosters of the present generations of gangs with a rendezvous, by (namespace, job, group)."""
 
     usage_days = TableSchema(
         PlainRows(list[tuple[UsageDayKey, UsageDay]]),
@@ -523,7 +523,7 @@ class Tables(TableSet):
         namespace_of=lambda _, row: row.namespace,
         indexes={"namespace": attrgetter("namespace")},
     )
-    """What allocations used that ended on a day, by (namespace, day)."""
+    """The usage of allocations that ended on a day, by (namespace, day)."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

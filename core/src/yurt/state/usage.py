@@ -15,14 +15,14 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.status import CLIENT_TERMINAL
 
 SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
-"""Access modes of which one node has one holder."""
+"""Access modes that allow one user per node."""
 AMOUNT_MAX = 1 << 53
-"""Amounts are cut here, so that no sum of them overflows a column."""
+"""The maximum of an amount; larger ones are cut, so that no sum overflows a column."""
 
 KNOWN_MAX = 128
-_known: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
-"""The last answers by identity: a plan is looked at by several, and its placements share their resources. Two batches
-of a worker fit. Each answer keeps a group of some job in memory, long after the job: more would be kept for nothing."""
+_cache: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
+"""The last results by identity: several steps read a plan, and its placements share their resources. Two batches of a
+worker fit; more entries would keep groups of old jobs in memory."""
 
 PortKey = tuple[str, int]
 
@@ -37,11 +37,11 @@ class Usage(NamedTuple):
     ports: tuple[PortKey, ...] = ()
     devices: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
-    """Host volumes that it writes alone."""
+    """Host volumes that it writes exclusively."""
     tolerant: tuple[PortKey, ...] = ()
-    """Those of the ports that it uses even when another allocation has them (`ignore_collision`)."""
+    """Ports that it uses even if another allocation has them (`ignore_collision`)."""
     memory_max: int = 0
-    """The hard limits on memory; nodes do not count them, quotas do."""
+    """The hard limits on memory, MiB; nodes do not count them, quotas do."""
     secrets: int = 0
 
     @property
@@ -69,19 +69,19 @@ def usage_of(alloc: Allocation) -> Usage:
 def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     """The usage of granted resources; the group tells which tasks run concurrently."""
     key = (id(resources), id(group))
-    known = _known.get(key)
-    if known is not None and known[0] is resources and known[1] is group:
-        return known[2]
+    cached = _cache.get(key)
+    if cached is not None and cached[0] is resources and cached[1] is group:
+        return cached[2]
     usage = _computed(resources, group)
-    if len(_known) >= KNOWN_MAX:
-        _known.clear()
-    _known[key] = (resources, group, usage)
+    if len(_cache) >= KNOWN_MAX:
+        _cache.clear()
+    _cache[key] = (resources, group, usage)
     return usage
 
 
 def forget_usages() -> None:
-    """Drop the known usages, which would keep resources and groups of deleted allocations."""
-    _known.clear()
+    """Drop the cached usages, which would keep resources and groups of deleted allocations."""
+    _cache.clear()
 
 
 def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
@@ -130,7 +130,7 @@ def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
 
 
 def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[int, int, int]:
-    """MHz, MiB of memory and MiB of its hard limits."""
+    """The sums over tasks: CPU in MHz, memory and its hard limits in MiB."""
     sidecar, prestart, main, poststop = [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]
     for name, given in resources.tasks.items():
         task = group.task(name) if group is not None else None

@@ -24,7 +24,7 @@ class Watches:
         self._next = 0
 
     def add(self, keys: Iterable[WatchKey], wake: Wake) -> Callable[[], None]:
-        """Call `wake` whenever one of the keys changes; returns a function that cancels the watch."""
+        """Register `wake` to be called when one of the keys changes; returns a function that cancels the watch."""
         self._next += 1
         number, watched = self._next, tuple(keys)
         for key in watched:
@@ -54,7 +54,7 @@ class Watches:
             wake()
 
     def wake_all(self) -> None:
-        """Call every watcher: a snapshot was restored."""
+        """Call every watcher, after a snapshot was restored."""
         for wake in {number: wake for entries in self._entries() for number, wake in entries.items()}.values():
             wake()
 
@@ -78,7 +78,7 @@ class _WatchSet:
         self.columns: dict[Hashable, dict[Hashable, Wakes]] = {}
 
     def place(self, key: WatchKey) -> dict[Hashable, Wakes]:
-        """The callbacks of a watch key."""
+        """The callbacks registered for a watch key."""
         if len(key) < 3:
             return self.rows if len(key) == 2 else self.whole
         return self.columns.setdefault(key[1], {})

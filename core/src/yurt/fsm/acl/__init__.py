@@ -107,7 +107,7 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
         case TakeOneTimeToken():
             return take_one_time(edit, command)
         case EndSession():
-            # Few people sign out, and the others save the import.
+            # Imported late: few clusters have users who sign out.
             from yurt.fsm.acl.ended_sessions import end_session
 
             return end_session(edit, command)
@@ -116,7 +116,7 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
 
 
 def _apply_replica(edit: Edit, command: ReplicaCommand) -> Rejected | None:
-    # Most servers are of one region, and save the import.
+    # Imported late: most clusters have one region.
     from yurt.fsm.acl import replication
 
     match command:

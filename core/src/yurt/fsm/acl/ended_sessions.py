@@ -1,4 +1,4 @@
-"""Sessions of browsers that were signed out of: a bounded record, for as long as their cookies could be shown."""
+"""Ended browser sessions: a bounded record, kept for as long as their cookies would be valid."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from yurt.structs.commands import Rejected
 from yurt.structs.commands.acl import EndSession
 
 OF_TOKEN_MAX: Final = 1_000
-"""Ended sessions recorded per token; a bound, because its holder can create and end any number of sessions."""
+"""The maximum number of ended sessions recorded per token, whose holder can create and end any number."""
 TOO_MANY: Final = f"{OF_TOKEN_MAX:,} sessions of this token were ended lately: wait, or delete the token to end all"
 
 
 def end_session(edit: Edit, command: EndSession) -> Rejected | None:
-    """Record the end of a session; once is enough."""
+    """Record the end of a session, unless it is recorded already."""
     session = command.session
     if not session.id or not session.secret_hash:
         return invalid("a session has an id and a token")

@@ -29,11 +29,11 @@ def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None
         for other in edit.tx.keys_where(Tables.acl_auth_methods, "default", "default"):
             if other != method.name:
                 return invalid(f"default method already exists: {other}")
-    known: ACLAuthMethod | None = edit.tx.get(Tables.acl_auth_methods, method.name)
+    existing: ACLAuthMethod | None = edit.tx.get(Tables.acl_auth_methods, method.name)
     stored = replace(
         method,
-        create_time=method.modify_time if known is None else known.create_time,
-        create_index=edit.index if known is None else known.create_index,
+        create_time=method.modify_time if existing is None else existing.create_time,
+        create_index=edit.index if existing is None else existing.create_index,
         modify_index=edit.index,
     )
     edit.tx.put(Tables.acl_auth_methods, method.name, stored)
@@ -71,14 +71,16 @@ def create_binding_rule(edit: Edit, command: CreateACLBindingRule) -> Rejected |
 def update_binding_rule(edit: Edit, command: UpdateACLBindingRule) -> Rejected | None:
     """Change a rule's condition or target; its login method cannot change."""
     rule = command.rule
-    known: ACLBindingRule | None = edit.tx.get(Tables.acl_binding_rules, rule.id)
-    if known is None:
+    existing: ACLBindingRule | None = edit.tx.get(Tables.acl_binding_rules, rule.id)
+    if existing is None:
         return invalid("cannot find binding rule ID")
-    if rule.auth_method != known.auth_method:
+    if rule.auth_method != existing.auth_method:
         return invalid("cannot update auth method for binding rule, create a new rule instead")
     if edit.tx.get(Tables.acl_auth_methods, rule.auth_method) is None:
         return invalid(f"ACL auth method {rule.auth_method} not found")
-    stored = replace(rule, create_time=known.create_time, create_index=known.create_index, modify_index=edit.index)
+    stored = replace(
+        rule, create_time=existing.create_time, create_index=existing.create_index, modify_index=edit.index
+    )
     edit.tx.put(Tables.acl_binding_rules, rule.id, stored)
     return None
 

@@ -13,7 +13,7 @@ from yurt.structs.commands.acl import PutOneTimeToken, TakeOneTimeToken
 
 
 def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:
-    """Store a one-time token for a valid token, replacing an earlier one."""
+    """Store a one-time token for a valid token; it replaces an earlier one of the same accessor."""
     token = command.token
     if not token.secret_hash or not token.accessor_id:
         return invalid("a one-time token has a secret and an accessor id")
@@ -29,10 +29,10 @@ def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:
 
 def take_one_time(edit: Edit, command: TakeOneTimeToken) -> Rejected | None:
     """Consume a one-time token."""
-    known: OneTimeToken | None = edit.tx.get(Tables.one_time_tokens, command.secret_hash)
-    if known is None or known.expires_at <= command.now:
+    existing: OneTimeToken | None = edit.tx.get(Tables.one_time_tokens, command.secret_hash)
+    if existing is None or existing.expires_at <= command.now:
         return denied(DENIED)
-    holder: ACLToken | None = edit.tx.get(Tables.acl_tokens, known.accessor_id)
+    holder: ACLToken | None = edit.tx.get(Tables.acl_tokens, existing.accessor_id)
     if holder is None or is_expired(holder, command.now):
         return denied(DENIED)
     edit.tx.delete(Tables.one_time_tokens, command.secret_hash)

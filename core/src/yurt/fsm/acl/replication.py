@@ -1,4 +1,4 @@
-"""Copies of what the authoritative region has: policies, roles, global tokens, login methods, binding rules.
+"""Copies of the authoritative region's policies, roles, global tokens, login methods and binding rules.
 
 They are stored as they are there. What a row refers to may not have been copied yet, so nothing that one names is
 looked up: a policy or a role that is missing grants nothing.
@@ -29,7 +29,7 @@ SECRET_TAKEN = "another token has its secret"
 
 
 def replicate_roles(edit: Edit, command: ReplicateACLRoles) -> Rejected | None:
-    """Store roles; names may repeat until all of them have been copied."""
+    """Store roles; two may have the same name until all of them have been copied."""
     for role in command.roles:
         if not role.id:
             return invalid("a role without an id")
@@ -38,14 +38,14 @@ def replicate_roles(edit: Edit, command: ReplicateACLRoles) -> Rejected | None:
 
 
 def replicate_tokens(edit: Edit, command: ReplicateACLTokens) -> Rejected | None:
-    """Store global tokens; the ones that `token_refusal` names are left out."""
+    """Store global tokens, except those that `token_refusal` names."""
     for token in command.tokens:
         if not token.accessor_id or not token.secret_hash or not token.is_global:
             return invalid("a token of another region is global and has an accessor id and a secret")
-        known: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
+        existing: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
         revoked = edit.tx.get(Tables.acl_revocations, token.accessor_id)
         owners = edit.tx.keys_where(Tables.acl_tokens, "secret", token.secret_hash)
-        if _refusal(token, known, None if revoked is None else revoked.token_create_time, owners):
+        if _refusal(token, existing, None if revoked is None else revoked.token_create_time, owners):
             continue
         _put(edit, Tables.acl_tokens, token.accessor_id, token)
         if revoked is not None:
@@ -54,7 +54,7 @@ def replicate_tokens(edit: Edit, command: ReplicateACLTokens) -> Rejected | None
 
 
 def token_refusal(state: Snapshot, token: ACLToken) -> str:
-    """Why `replicate_tokens` leaves a token out; "" where it stores it."""
+    """The reason why `replicate_tokens` leaves a token out; "" if it stores it."""
     revoked = state.acl_revocations.get(token.accessor_id)
     owners = (each.accessor_id for each in state.acl_tokens.where("secret", token.secret_hash))
     revoked_at = None if revoked is None else revoked.token_create_time
@@ -82,22 +82,22 @@ def replicate_rules(edit: Edit, command: ReplicateACLBindingRules) -> Rejected |
     return None
 
 
-def _refusal(token: ACLToken, known: ACLToken | None, revoked_at: int | None, owners: Iterable[str]) -> str:
+def _refusal(token: ACLToken, existing: ACLToken | None, revoked_at: int | None, owners: Iterable[str]) -> str:
     # A snapshot that the authoritative region restored may hold a token that was revoked since. One that was made
     # again under the same accessor id was made at another time.
     if revoked_at is not None and revoked_at in (0, token.create_time):
         return REVOKED
-    if known is not None and not known.is_global:
+    if existing is not None and not existing.is_global:
         return ACCESSOR_TAKEN
     return SECRET_TAKEN if any(each != token.accessor_id for each in owners) else ""
 
 
 def _put(edit: Edit, table: AnyTable, key: str, row: Value) -> None:
-    """Store a row under the indexes of this region; one that is the same already keeps them."""
-    known = edit.tx.get(table, key)
-    if known is None:
+    """Store a row under the indexes of this region; a row with the same content keeps its indexes."""
+    existing = edit.tx.get(table, key)
+    if existing is None:
         edit.tx.put(table, key, replace(row, create_index=edit.index, modify_index=edit.index))
         return
-    same = replace(row, create_index=known.create_index, modify_index=known.modify_index)
-    if same != known:
+    same = replace(row, create_index=existing.create_index, modify_index=existing.modify_index)
+    if same != existing:
         edit.tx.put(table, key, replace(same, modify_index=edit.index))

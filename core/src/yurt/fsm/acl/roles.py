@@ -1,4 +1,4 @@
-"""Policies and roles. A write without a change moves no index, so that no policies are compiled again."""
+"""Policies and roles. A write without a change moves no index, so that no policy is compiled again."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def put_policies(edit: Edit, command: UpsertACLPolicies) -> Rejected | None:
     for policy in command.policies:
         if not policy.name:
             return invalid("a policy without a name")
-        known: ACLPolicy | None = edit.tx.get(Tables.acl_policies, policy.name)
-        created = edit.index if known is None else known.create_index
-        if known is None or replace(policy, create_index=created, modify_index=known.modify_index) != known:
+        existing: ACLPolicy | None = edit.tx.get(Tables.acl_policies, policy.name)
+        created = edit.index if existing is None else existing.create_index
+        if existing is None or replace(policy, create_index=created, modify_index=existing.modify_index) != existing:
             stored = replace(policy, create_index=created, modify_index=edit.index)
             edit.tx.put(Tables.acl_policies, policy.name, stored)
     return None
@@ -40,7 +40,7 @@ def delete_policies(edit: Edit, command: DeleteACLPolicies) -> Rejected | None:
 
 
 def create_role(edit: Edit, command: CreateACLRole) -> Rejected | None:
-    """Create a role under a new id and name."""
+    """Create a role under an unused id and name."""
     role = command.role
     if not role.id or edit.tx.get(Tables.acl_roles, role.id) is not None:
         return conflict("a role with this id exists")
@@ -55,22 +55,22 @@ def create_role(edit: Edit, command: CreateACLRole) -> Rejected | None:
 def update_role(edit: Edit, command: UpdateACLRole) -> Rejected | None:
     """Change the policies, name or description of a role."""
     role = command.role
-    known: ACLRole | None = edit.tx.get(Tables.acl_roles, role.id)
-    if known is None:
+    existing: ACLRole | None = edit.tx.get(Tables.acl_roles, role.id)
+    if existing is None:
         return invalid("cannot find role ID")
     if any(each != role.id for each in edit.tx.keys_where(Tables.acl_roles, "name", role.name)):
         return conflict(f"ACL role with name {role.name} already exists")
     refused = _missing_policy(edit, role)
     if refused is not None:
         return refused
-    same = replace(role, create_index=known.create_index, modify_index=known.modify_index)
-    if same != known:
+    same = replace(role, create_index=existing.create_index, modify_index=existing.modify_index)
+    if same != existing:
         edit.tx.put(Tables.acl_roles, role.id, replace(same, modify_index=edit.index))
     return None
 
 
 def delete_roles(edit: Edit, command: DeleteACLRoles) -> Rejected | None:
-    """Delete roles; tokens' links to them become void."""
+    """Delete roles; the links of tokens to them have no effect any more."""
     for role_id in dict.fromkeys(command.role_ids):
         if edit.tx.get(Tables.acl_roles, role_id) is None:
             return not_found("ACL role not found")

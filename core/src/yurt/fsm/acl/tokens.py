@@ -27,18 +27,18 @@ from yurt.structs.commands.acl import (
 )
 
 REVOCATIONS_MAX: Final = 100_000
-"""Revocations that are kept; a quarter of them goes at once."""
+"""The maximum number of recorded revocations; beyond it, the oldest quarter is dropped at once."""
 FLOOR: Final = ""
-"""The key of the row that stands for the forgotten revocations."""
+"""The key of the row that represents all dropped revocations."""
 
 
 def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
-    """Create the first management token; a reset names the index of the last one."""
-    known: ACLBootstrap | None = edit.tx.get(Tables.acl_bootstrap, "")
-    if known is not None and command.reset_index is None:
-        return conflict(f"ACL bootstrap already done (reset index: {known.modify_index})")
-    if known is not None and command.reset_index != known.modify_index:
-        found = known.modify_index
+    """Create the first management token; a reset names the index of the last bootstrap."""
+    existing: ACLBootstrap | None = edit.tx.get(Tables.acl_bootstrap, "")
+    if existing is not None and command.reset_index is None:
+        return conflict(f"ACL bootstrap already done (reset index: {existing.modify_index})")
+    if existing is not None and command.reset_index != existing.modify_index:
+        found = existing.modify_index
         return invalid(f"Invalid bootstrap reset index (specified {command.reset_index}, reset index: {found})")
     if command.token.type != MANAGEMENT:
         return invalid("the first token is a management token")
@@ -46,7 +46,7 @@ def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
     if refused is None:
         row = ACLBootstrap(
             accessor_id=command.token.accessor_id,
-            create_index=edit.index if known is None else known.create_index,
+            create_index=edit.index if existing is None else existing.create_index,
             modify_index=edit.index,
         )
         edit.tx.put(Tables.acl_bootstrap, "", row)
@@ -70,32 +70,32 @@ def create_login_token(edit: Edit, command: CreateACLLoginToken) -> Rejected | N
 def update_token(edit: Edit, command: UpdateACLToken) -> Rejected | None:
     """Change a token's rights; its ids, expiry and scope stay."""
     token = command.token
-    known: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
-    if known is None:
+    existing: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
+    if existing is None:
         return invalid(f"cannot find token {token.accessor_id}")
-    if token.is_global != known.is_global:
+    if token.is_global != existing.is_global:
         return invalid("cannot toggle global mode")
-    if token.expiration_ttl not in (0, known.expiration_ttl):
+    if token.expiration_ttl not in (0, existing.expiration_ttl):
         return invalid("cannot update expiration TTL")
-    if token.expiration_time not in (0, known.expiration_time):
+    if token.expiration_time not in (0, existing.expiration_time):
         return invalid("cannot update expiration time")
     refused = _missing_role(edit, token.roles)
     if refused is not None:
         return refused
     changed = replace(
-        known,
+        existing,
         name=token.name,
         type=token.type,
         policies=token.policies,
         roles=_by_id(token.roles),
         modify_index=edit.index,
     )
-    edit.tx.put(Tables.acl_tokens, known.accessor_id, changed)
+    edit.tx.put(Tables.acl_tokens, existing.accessor_id, changed)
     return None
 
 
 def delete_tokens(edit: Edit, command: DeleteACLTokens) -> Rejected | None:
-    """Revoke tokens, all or none."""
+    """Revoke all of the tokens, or none."""
     missing = [each for each in command.accessor_ids if edit.tx.get(Tables.acl_tokens, each) is None]
     if missing:
         return not_found(f"Cannot delete nonexistent tokens: {', '.join(missing)}")
@@ -116,7 +116,7 @@ def delete_tokens(edit: Edit, command: DeleteACLTokens) -> Rejected | None:
 
 
 def collect(edit: Edit, command: CollectACL) -> Rejected | None:
-    """Collect expired objects, checked again since the proposer may have seen an older state."""
+    """Delete expired objects, checked again because the proposer may have read an older state."""
     for accessor_id in command.accessor_ids:
         token: ACLToken | None = edit.tx.get(Tables.acl_tokens, accessor_id)
         if token is not None and is_expired(token, command.now) and token.create_time < command.created_before:
@@ -158,7 +158,7 @@ def _put_new(edit: Edit, token: ACLToken) -> Rejected | None:
         return refused
     stored = replace(token, roles=_by_id(token.roles), create_index=edit.index, modify_index=edit.index)
     edit.tx.put(Tables.acl_tokens, token.accessor_id, stored)
-    # Somebody who may make tokens makes this one again on purpose.
+    # An operator who may create tokens recreates this one on purpose.
     if edit.tx.get(Tables.acl_revocations, token.accessor_id) is not None:
         edit.tx.delete(Tables.acl_revocations, token.accessor_id)
     return None
@@ -179,7 +179,7 @@ def _missing_role(edit: Edit, links: Iterable[ACLTokenRoleLink]) -> Rejected | N
 
 
 def _by_id(links: Iterable[ACLTokenRoleLink]) -> tuple[ACLTokenRoleLink, ...]:
-    """Each role once, by its id, since its name may change."""
+    """The links to roles by id, each once: the name of a role may change."""
     return tuple(ACLTokenRoleLink(id=each) for each in dict.fromkeys(link.id for link in links))
 
 

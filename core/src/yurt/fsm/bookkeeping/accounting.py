@@ -20,12 +20,12 @@ from yurt.structs.cluster import NodePool
 
 DAY_NS: Final = 24 * 3600 * NANOSECONDS
 DAYS_MAX: Final = 400
-"""Days with an end that are kept of a namespace: at least a year and a month, so that the same month of two years can
-be compared."""
+"""The maximum number of days with usage kept per namespace: over a year and a month, so that the same month of two
+years can be compared."""
 
 
 def record_ends(tx: Transaction, ended: Iterable[Allocation], *, index: int) -> None:
-    """Add allocations that a command ended to the sums of their namespaces."""
+    """Add the usage of allocations that a command ended to the sums of their namespaces."""
     for alloc in ended:
         evaluation = tx.get(Tables.evals, alloc.eval_id)
         account = account_of(alloc, evaluation, prices_of(tx, alloc), now=alloc.modify_time)
@@ -43,20 +43,20 @@ def prices_of(tx: Transaction, alloc: Allocation) -> Mapping[str, float]:
 def _add(tx: Transaction, alloc: Allocation, account: AllocAccount, *, index: int) -> None:
     day = alloc.modify_time // DAY_NS
     key = (alloc.namespace, day)
-    known: UsageDay | None = tx.get(Tables.usage_days, key)
-    row = known or UsageDay(namespace=alloc.namespace, day=day, create_index=index)
+    existing: UsageDay | None = tx.get(Tables.usage_days, key)
+    row = existing or UsageDay(namespace=alloc.namespace, day=day, create_index=index)
     tx.put(Tables.usage_days, key, replace(with_account(row, alloc, account), modify_index=index))
-    if known is None:
+    if existing is None:
         _drop_oldest(tx, alloc.namespace)
 
 
 def _drop_oldest(tx: Transaction, namespace: str) -> None:
-    """Keep so many days, by their number and not by the clock: one that is years ahead would drop them all."""
+    """Keep the newest DAYS_MAX days, by number rather than by age: one future date would otherwise drop them all."""
     for key in sorted(tx.keys_where(Tables.usage_days, "namespace", namespace))[:-DAYS_MAX]:
         tx.delete(Tables.usage_days, key)
 
 
 def forget_namespace(tx: Transaction, namespace: str) -> None:
-    """Drop the sums of a namespace that is deleted."""
+    """Delete the sums of a deleted namespace."""
     for key in tx.keys_where(Tables.usage_days, "namespace", namespace):
         tx.delete(Tables.usage_days, key)

@@ -61,7 +61,7 @@ class DeploymentProgress:
             self._by_group[(first.deployment_id, first.task_group)].placed += plain - 1
 
     def changed(self, tx: Transaction, index: int) -> Iterator[Deployment]:
-        """Each deployment with one group's progress added; write each before requesting the next."""
+        """Each deployment with the progress of one group added; write each before requesting the next."""
         for (deployment_id, group), progress in self._by_group.items():
             assert progress.placed >= 0 and progress.unhealthy >= 0, "an allocation is placed, or found bad, once"
             assert progress.placed >= len(progress.canaries), "canaries are placed allocations"
@@ -83,7 +83,7 @@ def _advanced(state: DeploymentState, progress: GroupProgress) -> DeploymentStat
 
 
 def _progress_by(state: DeploymentState, progress: GroupProgress) -> int:
-    """The first placement starts the deadline, and each newly healthy allocation extends it."""
+    """The progress deadline: the first placement starts it, and each newly healthy allocation extends it."""
     deadline = state.require_progress_by
     if not state.progress_deadline:
         return deadline
@@ -95,9 +95,9 @@ def _progress_by(state: DeploymentState, progress: GroupProgress) -> int:
     return deadline
 
 
-def _with_new(known: tuple[str, ...], added: list[str]) -> tuple[str, ...]:
-    """The known ids followed by the new ones among those added."""
-    return (*known, *(one for one in added if one not in known)) if added else known
+def _with_new(ids: tuple[str, ...], added: list[str]) -> tuple[str, ...]:
+    """The ids followed by those added that are not among them."""
+    return (*ids, *(one for one in added if one not in ids)) if added else ids
 
 
 def _with_group(deployment: Deployment, group: str, state: DeploymentState, *, index: int) -> Deployment:

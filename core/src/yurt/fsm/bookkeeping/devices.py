@@ -1,4 +1,4 @@
-"""Devices of nodes: what operators and ended allocations say of them, and moves away from failed ones.
+"""Devices of nodes: the marks of operators and of failed allocations, and moves away from failed devices.
 
 A client owns the state of its devices (`NodeDevice.health`), the servers own marks (`Node.device_marks`). Whether
 something may be placed on a device follows from both, and stands in `NodeDevice.healthy`, which all readers use.
@@ -47,12 +47,12 @@ def devices_of(node: Node) -> Iterator[tuple[str, NodeDevice]]:
 
 
 def requests_of(node: Node) -> Mapping[str, DeviceMark]:
-    """The marks that the node's client has to act on."""
+    """The marks that the node's client must act on."""
     return {key: mark for key, mark in node.device_marks.items() if mark.kind in ("suspected", "enabled")}
 
 
 def pending_marks(marks: Mapping[str, DeviceMark], node: Node) -> Mapping[str, DeviceMark]:
-    """The marks that remain when a node registers.
+    """The marks that remain after a node registers.
 
     A disabled device stays so, also while it is away. Other marks go once the client has acted on them, and with the
     device or an agent that keeps no health: nobody would act on them.
@@ -72,7 +72,7 @@ def _is_settled(mark: DeviceMark, health: DeviceHealth) -> bool:
 
 
 def with_marks(node: Node) -> Node:
-    """The node whose devices are healthy where both its client and the marks let something be placed on them."""
+    """The node with each device's `healthy` derived from its client's report and its mark."""
     if not node.node_resources.devices:
         return node
     groups = []
@@ -89,7 +89,7 @@ def with_marks(node: Node) -> Node:
 def _judged(device: NodeDevice, mark: DeviceMark | None) -> NodeDevice:
     is_disabled = mark is not None and mark.kind == "disabled"
     if device.health is None:
-        # An older agent's own word is in the same fields: what it says against the device stays.
+        # An agent without health states reports in the same fields: its verdict against the device stays.
         is_changed = mark is not None and is_disabled and device.healthy
         return replace(device, healthy=False, health_description=_disabled(mark)) if mark and is_changed else device
     reason = unhealthy_reason(device.health)
@@ -110,7 +110,7 @@ def _disabled(mark: DeviceMark) -> str:
 
 
 def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int, now: int) -> Node | Rejected:
-    """The node after an operator has taken a device out or put it back, or why that cannot be."""
+    """The node after an operator disabled or enabled a device, or the reason why that is impossible."""
     devices = dict(devices_of(node))
     found = [key for key, each in devices.items() if command.device in (key, each.id)]
     if not found and command.is_eligible and command.device in node.device_marks:
@@ -144,7 +144,7 @@ def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int
 
 
 def _unmarked(node: Node, key: str, *, index: int, now: int) -> Node:
-    """The node without the mark of a device that has no health: it is gone, or its agent is an older one."""
+    """The node without the mark of a device that reports no health: it is gone, or its agent is too old."""
     groups = []
     for group in node.node_resources.devices:
         head = "/".join((group.vendor, group.type, group.name))
@@ -173,7 +173,7 @@ def _marked(node: Node, marks: Mapping[str, DeviceMark], texts: Iterable[str], *
 
 
 def note_end(edit: Edit, before: Allocation, after: Allocation, *, now: int) -> None:
-    """Count an allocation that has ended for or against the devices of its tasks."""
+    """Count an ended allocation for or against the devices of its tasks."""
     if is_client_terminal(before) or after.client_status not in (status.CLIENT_FAILED, status.CLIENT_COMPLETE):
         return
     is_own_end = after.desired_status == status.DESIRED_RUN and not after.desired_transition.migrate
@@ -184,18 +184,18 @@ def note_end(edit: Edit, before: Allocation, after: Allocation, *, now: int) -> 
     health = {key: each.health for key, each in devices_of(node) if each.health is not None}
     marks, texts = dict[str, DeviceMark](), list[str]()
     for key in (each for each in keys if each in health):
-        known = node.device_marks.get(key, DeviceMark())
-        mark = _counted(known, after, health[key], index=edit.index, now=now)
-        if mark != known:
+        existing = node.device_marks.get(key, DeviceMark())
+        mark = _counted(existing, after, health[key], index=edit.index, now=now)
+        if mark != existing:
             marks[key] = mark
-        if mark.kind == "suspected" != known.kind:
+        if mark.kind == "suspected" != existing.kind:
             texts.append(f"Device {key} is suspect: {mark.reason}")
     if marks:
         edit.tx.put(Tables.nodes, node.id, _marked(node, marks, texts, index=edit.index, now=now))
 
 
 def _devices_used(alloc: Allocation) -> Iterator[str]:
-    """The devices of tasks that have started, and failed if the allocation has."""
+    """The devices of tasks that started (and that failed, if the allocation did)."""
     for name, resources in alloc.allocated_resources.tasks.items():
         state = alloc.task_states.get(name)
         if not resources.devices or state is None or not state.started_at:
@@ -225,7 +225,7 @@ def _counted(mark: DeviceMark, alloc: Allocation, health: DeviceHealth, *, index
 
 
 def move_from_failed_devices(edit: Edit, node: Node, *, now: int) -> bool:
-    """Let allocations leave failed devices where their jobs say so; whether one does that did not before."""
+    """Mark allocations on failed devices for migration if their jobs say so; True if any was newly marked."""
     failed = {key for key, each in devices_of(node) if each.health is not None and each.health.state == "failed"}
     if not failed:
         return False

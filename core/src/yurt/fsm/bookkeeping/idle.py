@@ -1,8 +1,8 @@
-"""Ends of allocations that do not use their devices, and what puts them off.
+"""Ends of allocations that do not use their devices, and keep calls that put them off.
 
-Clients measure and report; the leader proposes; here it is decided. Each command names the reports that it is based
-on: an allocation that is used again, was put off or has ended meanwhile is spared, whoever proposed its end. Nothing
-is ended that was not announced, and of a gang all members or none.
+Clients measure and report; the leader proposes; `apply` decides here. Each command names the reports that it is based
+on: it is rejected if an allocation is used again, was kept or has ended meanwhile. Only announced ends are carried
+out, and of a gang all members end or none.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from yurt.structs.predicates import asks_devices, is_deployment_active, is_termi
 from yurt.structs.queueing.idle import CONTENDED, NOTIFY, SHRINK, STOP, idle_policy_of, is_kept, least_of
 
 KEEP_MAX_S: Final = 7 * 24 * 3600
-"""The longest time for which one call may put an end off."""
+"""The longest time in seconds by which one call may put an end off."""
 KEEPS_DEFAULT: Final = 3
-"""How often that may be done while others wait, where the policy has no interactive block."""
+"""The number of keep calls while other jobs wait, where the policy has no interactive block."""
 _WAITING: Final = (status.EVAL_BLOCKED, status.EVAL_PENDING)
 
 
@@ -84,7 +84,8 @@ def _end(edit: Edit, command: EndIdleAllocs) -> Rejected | None:
 
 
 def _unfit(edit: Edit, policy: IdlePolicy, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
-    """Why one of the allocations does not end: it is not idle for long enough, or nobody can say what it does."""
+    """The rejection of an end if an allocation does not run, is not idle for its window, or its node is out of
+    contact."""
     for alloc, idle in found:
         node = edit.tx.get(Tables.nodes, alloc.node_id)
         if node is None or node.status in status.NODE_UNRESPONSIVE:
@@ -97,7 +98,8 @@ def _unfit(edit: Edit, policy: IdlePolicy, found: list[tuple[Allocation, IdleSta
 
 
 def _ending_for(edit: Edit, eval_id: str) -> str:
-    """An allocation that is ending for an evaluation and whose client has not told its end yet; "" for none."""
+    """The id of an allocation that is ending for an evaluation and whose end its client has not reported; "" for
+    none."""
     for namespace in sorted(edit.tx.base.namespaces.keys()):
         for alloc_id in edit.tx.keys_where(Tables.allocs, "stopping", namespace):
             alloc = edit.alloc(alloc_id)
@@ -112,14 +114,14 @@ def _ending_for(edit: Edit, eval_id: str) -> str:
 
 
 def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, IdleState]]) -> Rejected | None:
-    """Stop allocations, and lower the count of their group by as many, so that nothing replaces them."""
+    """Stop allocations and lower the count of their group by their number, so that they are not replaced."""
     first = found[0][0]
     key = first.namespace, first.job_id
     job = edit.job(key)
     group = job.group(first.task_group) if job is not None else None
     if job is None or group is None or job.stop:
         return conflict(f"job {first.job_id} has changed")
-    # A gang may run with less than its count, which is what it may grow to.
+    # A gang may run with fewer members than its count, which is the number that it may grow to.
     live = _live_count(edit, first) if command.action == SHRINK else group.count
     count, least = min(group.count, live) - len(found), least_of(group, command.action)
     if count < least:
@@ -158,7 +160,7 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
     until = UnixNano(command.now + command.duration)
     if until <= idle.kept_until and not idle.kept_free:
         return conflict(f"allocation {alloc.id} is kept longer than that already")
-    # An end that needs nobody who waits is put off so often in any case.
+    # With a policy that ends idle allocations in any case, every keep call counts.
     is_counted = policy.when != CONTENDED or _others_wait(edit, alloc)
     if is_counted and idle.keeps >= most:
         return conflict(
@@ -185,7 +187,7 @@ def _pool(alloc: Allocation) -> str:
 
 
 def _others_wait(edit: Edit, alloc: Allocation) -> bool:
-    """Whether an evaluation of another job waits for the nodes of the allocation's pool."""
+    """Whether an evaluation of another job that asks for devices waits in the allocation's node pool."""
     for name in _WAITING:
         for eval_id in edit.tx.keys_where(Tables.evals, "status", name):
             evaluation = edit.evaluation(eval_id)
@@ -206,7 +208,8 @@ def _waits(edit: Edit, eval_id: str) -> bool:
 def _idle_allocs(
     edit: Edit, reports: Mapping[str, int], *, now: int | None
 ) -> list[tuple[Allocation, IdleState]] | Rejected:
-    """The allocations of a command, or why they are not as it says; without `now` kept ones may be among them."""
+    """The allocations of a command, or its rejection if one is not idle as reported; without `now`, kept ones are
+    accepted."""
     found: list[tuple[Allocation, IdleState]] = []
     for alloc_id, index in sorted(reports.items()):
         alloc = edit.alloc(alloc_id)
@@ -228,7 +231,7 @@ def _idle_allocs(
     if len(groups) > 1:
         return invalid("the allocations are of several groups")
     policy = idle_policy_of(first)
-    # Without `now` an announcement is withdrawn, which takes nothing from those that are not named.
+    # Without `now` an announcement is withdrawn, which does not harm the members that are not named.
     is_whole = now is not None and policy is not None and policy.action != SHRINK
     if is_whole and (missing := _missing_member(edit, first, reports)):
         return conflict(f"allocation {missing} of the same gang is not idle")
@@ -236,13 +239,13 @@ def _idle_allocs(
 
 
 def _live_count(edit: Edit, first: Allocation) -> int:
-    """How many allocations of the group of one run or are to run."""
+    """The number of allocations of the group that run or are to run."""
     found = map(edit.alloc, edit.tx.keys_where(Tables.allocs, "live", (first.namespace, first.job_id)))
     return sum(1 for alloc in found if alloc is not None and alloc.task_group == first.task_group)
 
 
 def _missing_member(edit: Edit, first: Allocation, reports: Mapping[str, int]) -> str:
-    """A live member of the allocation's gang that is not named; "" where all are, or there is no gang."""
+    """The id of a live member of the allocation's gang that `reports` lacks; "" if all are there, or without a gang."""
     group = first.job.group(first.task_group) if first.job is not None else None
     if group is None or group.gang is None:
         return ""
@@ -262,7 +265,7 @@ def _put(
     now: int,
     desired: tuple[status.DesiredStatus, str] | None = None,
 ) -> None:
-    """Store the state; the client fetches the allocation again, to tell its tasks or to end them."""
+    """Store the idle state; the client then fetches the allocation, to notify or to end its tasks."""
     changed = replace(
         alloc, idle=idle, modify_index=edit.index, alloc_modify_index=edit.index, modify_time=now or alloc.modify_time
     )

@@ -69,7 +69,7 @@ def _differs(change: Change) -> bool:
 def _deltas(
     changes: Iterable[Change], pools: dict[str, FairShareQueue | None], reset: set[str]
 ) -> list[tuple[Key, Amounts, int]]:
-    """What a command's allocations add by tenant and pool, and the newest time among them."""
+    """The usage that a command's allocations add, by tenant and pool, and the newest time among them."""
     sums: dict[Key, Amounts] = defaultdict(lambda: NOTHING)
     times: dict[Key, int] = defaultdict(int)
     for change in changes:
@@ -101,13 +101,13 @@ def _reset(tx: Transaction, pool: str, queue: FairShareQueue | None, *, index: i
         assert queue is not None and alloc.job is not None
         tenant = tenant_of(alloc.job, queue.metadata_key)
         rates[tenant] = rates[tenant].plus(allocated_amounts(alloc, queue.prices))
-        # A pool that comes from another region says no time: usage cannot begin before what it is about.
+        # A pool copied from another region carries no time: usage cannot begin before its newest allocation.
         now = max(now, alloc.modify_time)
-    known: dict[Key, QueueUsage | None] = {
+    existing: dict[Key, QueueUsage | None] = {
         key: tx.get(Tables.queue_usages, key) for key in tx.keys_where(Tables.queue_usages, "pool", pool)
     }
-    for key in sorted({*known, *((pool, tenant) for tenant in rates)}):
-        row = known.get(key)
+    for key in sorted({*existing, *((pool, tenant) for tenant in rates)}):
+        row = existing.get(key)
         is_kept = queue is not None and len(key[1]) == (2 if queue.metadata_key else 1)
         if queue is None or not is_kept:
             tx.delete(Tables.queue_usages, key)

@@ -27,10 +27,10 @@ SUMMARY_FIELDS: Final = {
     status.CLIENT_LOST: "lost",
     status.CLIENT_UNKNOWN: "unknown",
 }
-"""The counter of a group's summary that an allocation of a client status belongs to."""
+"""For each client status, the counter of a group's summary that counts it."""
 
 CHILD_FIELDS: Final = {status.JOB_PENDING: "pending", status.JOB_RUNNING: "running", status.JOB_DEAD: "dead"}
-"""The counter of a parent's summary that a child of a status belongs to."""
+"""For each job status, the counter of a parent's summary that counts a child with it."""
 
 
 class SummaryChanges:
@@ -60,7 +60,7 @@ class SummaryChanges:
         )
 
     def count_child(self, job: Job, amount: int) -> None:
-        """Add a child to its parent's summary, or with a negative amount remove it."""
+        """Add `amount` children of a status to their parent's summary; a negative amount removes them."""
         key = (job.namespace, job.parent_id)
         summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
         if not job.parent_id or summary is None:
@@ -100,8 +100,8 @@ class SummaryChanges:
                 assert now >= 0, (key, group, field, now)
                 changed.setdefault(group, {})[field] = now
         for group, queued in self._queued.get(key, {}).items():
-            known = summary.summary.get(group)
-            if known is not None and known.queued != queued:
+            existing = summary.summary.get(group)
+            if existing is not None and existing.queued != queued:
                 changed.setdefault(group, {})["queued"] = queued
         if changed:
             groups = dict(summary.summary)
@@ -116,7 +116,7 @@ class SummaryChanges:
         return self._registrations[key]
 
     def _children(self, job: Job) -> JobChildrenSummary | None:
-        """Existing children: a purged parent may be registered again."""
+        """The counts of the existing children: a purged parent may be registered again."""
         keys = self._tx.keys_where(Tables.jobs, "parent", job.key)
         if not keys and not job.is_template:
             return None

@@ -1,4 +1,4 @@
-"""Commands on quotas.
+"""Commands that write and delete quotas.
 
 A namespace names a quota only while that exists, a quota is deleted only while no namespace and no quota names it, and
 the quotas below another are guaranteed no more than that one: all is decided here, so whichever of two concurrent
@@ -45,15 +45,15 @@ def _put(edit: Edit, command: UpsertQuotas) -> Rejected | None:
 
 
 def _unfit(edit: Edit, command: UpsertQuotas) -> Rejected | None:
-    """The rejection of quotas that do not fit the others."""
+    """The rejection of quotas that contradict the others in their tree, else None."""
     # Entries of earlier versions may name one twice without a tree; the last of them counted, and does so again.
-    known = {row.name: row for row in edit.tx.base.quotas.values()} | {spec.name: spec for spec in command.quotas}
-    if not any(_is_in_tree(spec) for spec in known.values()):
+    specs = {row.name: row for row in edit.tx.base.quotas.values()} | {spec.name: spec for spec in command.quotas}
+    if not any(_is_in_tree(spec) for spec in specs.values()):
         return None
     twice = sorted(name for name, times in Counter(spec.name for spec in command.quotas).items() if times > 1)
     if twice:
         return invalid(f'quota "{twice[0]}" is given more than once; give each quota once')
-    problems = [problem for spec in command.quotas for problem in tree_problems(spec, known)]
+    problems = [problem for spec in command.quotas for problem in tree_problems(spec, specs)]
     return invalid(multi_error(problems)) if problems else None
 
 
@@ -67,7 +67,7 @@ def _delete(edit: Edit, command: DeleteQuotas) -> Rejected | None:
             return not_found(f'quota "{name}" not found')
         users = edit.tx.count_where(Tables.namespaces, "quota", name)
         if users:
-            # Their names are not told: who may write quotas need not see every namespace.
+            # Their names are left out: a writer of quotas need not have the right to see every namespace.
             number = "a namespace" if users == 1 else f"{users} namespaces"
             return conflict(f'quota "{name}" is named by {number}; apply them with another quota or none first')
         below = sorted(row.name for row in edit.tx.base.quotas.values() if row.parent == name)

@@ -24,27 +24,27 @@ from yurt.structs.volumes.host import HostVolume
 
 
 def variable_refusal(
-    edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, region: str
+    edit: Edit, variable: EncryptedVariable, existing: EncryptedVariable | None, region: str
 ) -> Rejected | None:
     """The rejection of a variable that would exceed the quota of its namespace."""
-    growth = len(variable.data) - (0 if known is None else len(known.data))
+    growth = len(variable.data) - (0 if existing is None else len(existing.data))
     for name, limit in _limits(edit, variable.namespace, region):
         if not limit.variables_mb or growth <= 0:
             continue
         used = variables_bytes(edit.tx.base, members_of(edit.tx.base, name))
-        assert known is None or used >= len(known.data), (name, used, "what is stored is counted")
+        assert existing is None or used >= len(existing.data), (name, used, "a stored variable is counted")
         if used + growth > max(0, limit.variables_mb) * MIB:
             return invalid(_exceeded(name, "variables", limit.variables_mb, used, f"{growth} bytes"))
     return None
 
 
-def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None, region: str) -> Rejected | None:
+def host_volume_refusal(edit: Edit, volume: HostVolume, existing: HostVolume | None, region: str) -> Rejected | None:
     """The rejection of a host volume that would exceed the quota of its namespace.
 
     What a node reports of a volume that was asked for before is stored as it is: the data is there already.
     """
     limits = [(name, limit) for name, limit in _limits(edit, volume.namespace, region) if limit.host_volumes_mb]
-    if not limits or _asks_the_same(volume, known):
+    if not limits or _asks_the_same(volume, existing):
         return None
     size = volume.requested_capacity_max_bytes or volume.requested_capacity_min_bytes or volume.capacity_bytes
     if not size:
@@ -52,7 +52,7 @@ def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None
             f'quota "{limits[0][0]}" limits the capacity of host volumes: '
             "give the volume a capacity_max or capacity_min"
         )
-    growth = size - (0 if known is None else size_of_volume(known))
+    growth = size - (0 if existing is None else size_of_volume(existing))
     for name, limit in limits:
         used = host_volumes_bytes(edit.tx.base, members_of(edit.tx.base, name))
         if growth > 0 and used + growth > max(0, limit.host_volumes_mb) * MIB:
@@ -61,16 +61,16 @@ def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None
 
 
 def _limits(edit: Edit, namespace: str, region: str) -> list[tuple[str, QuotaLimit]]:
-    """The limits in a region of the namespace's quota, and of those above it."""
+    """The limits in a region of the namespace's quota and of the quotas above it."""
     spec = edit.quota_of(namespace) if region else None
     chain = () if spec is None else chain_of(edit.tx.base, spec.name)
     return [(each.name, limit) for each in chain if (limit := each.limit_of(region)) is not None]
 
 
-def _asks_the_same(volume: HostVolume, known: HostVolume | None) -> bool:
-    return known is not None and (
-        known.requested_capacity_max_bytes == volume.requested_capacity_max_bytes
-        and known.requested_capacity_min_bytes == volume.requested_capacity_min_bytes
+def _asks_the_same(volume: HostVolume, existing: HostVolume | None) -> bool:
+    return existing is not None and (
+        existing.requested_capacity_max_bytes == volume.requested_capacity_max_bytes
+        and existing.requested_capacity_min_bytes == volume.requested_capacity_min_bytes
     )
 
 

@@ -48,7 +48,7 @@ def _alternative_problems(device: RequestedDevice, *, is_alternative: bool) -> I
     if len(device.first_available) > ALTERNATIVES_MAX:
         yield f'device "{name}" has {len(device.first_available)} alternatives, {ALTERNATIVES_MAX} are possible'
     if device.count > 1 or device.all_of_node or device.share or device.constraints or device.affinities:
-        yield f'device "{name}" has alternatives: say in each first_available block what it asks for, not beside them'
+        yield f'device "{name}" has alternatives: write its request into each first_available block'
     for other in device.first_available:
         yield from nested(f'Alternative "{other.name[:64]}"', device_problems(other, is_alternative=True))
 

@@ -16,11 +16,11 @@ FRAMEWORKS: Final = ("none", "torch", "mpi", "jax", "ray")
 BARRIER_MIN: Final = NANOSECONDS
 BARRIER_MAX: Final = 7 * 24 * 3600 * NANOSECONDS
 INTERFACE: Final = re.compile(r"[^\s/\x00-\x1f]{1,15}(,[^\s/\x00-\x1f]{1,15})*")
-"""Names of network interfaces, or beginnings of them, as NCCL and Gloo read them."""
+"""Names or prefixes of network interfaces, as NCCL and Gloo read them."""
 
 
 def gang_problems(job: Job, group: TaskGroup, gang: Gang) -> Iterator[str]:
-    """Problems of the block, each named with its key."""
+    """Problems of the block, each with its key."""
     if job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
         yield f"gang can only be used with service and batch jobs: a {job.type} job runs on every node that fits"
     if gang.min < 0:
@@ -52,7 +52,7 @@ def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[s
 
 
 def _update_problems(group: TaskGroup) -> Iterator[str]:
-    """A version that comes in parts never meets: each part waits for the rest."""
+    """Problems of the update block: members updated in parts never meet, since each part waits for the others."""
     update = group.update
     if update is not None and update.canary:
         yield "a group with a rendezvous can have no canaries: they would wait for the other members"
@@ -68,8 +68,8 @@ def _port_problems(group: TaskGroup, label: str) -> Iterator[str]:
     if not label:
         yield 'rendezvous needs a port: name one of the group\'s network block, such as port = "rendezvous"'
     elif label not in ports:
-        known = f"; there are: {', '.join(sorted(ports))[:128]}" if ports else ""
-        yield f'rendezvous port "{label[:64]}" is not a port of the group\'s network block{known}'
+        hint = f"; there are: {', '.join(sorted(ports))[:128]}" if ports else ""
+        yield f'rendezvous port "{label[:64]}" is not a port of the group\'s network block{hint}'
     elif modes := sorted({network.mode for network in group.networks} - {"", "host"}):
         yield (
             f'a rendezvous needs a network with mode = "host", not "{modes[0][:64]}": '

@@ -16,14 +16,14 @@ NAME: Final = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 DEFAULT: Final = "default"
 MODES: Final = ("", "noop", "restart", "signal")
 AUDIENCES_MAX: Final = 32
-"""A token has to fit into a header of 8 KiB."""
+"""The maximum number of audiences: a token must fit into a header of 8 KiB."""
 AUDIENCE_MAX: Final = 256
 TASK_DEPTH: Final = 1
-"""A task's directory lies one level inside its allocation's directory."""
+"""The depth of a task's directory inside its allocation's directory."""
 
 
 def identities_of(task: Task) -> tuple[WorkloadIdentity, ...]:
-    """The job's identities of a task."""
+    """The identities of a task that its job declares."""
     return (*((task.identity,) if task.identity is not None else ()), *task.identities)
 
 
@@ -45,7 +45,7 @@ def identity_doubts(task: Task) -> Iterator[str]:
 
 
 def unknown_claims(task: Task, namespace: Namespace) -> Iterator[str]:
-    """Extra claims that identities request and their namespace does not offer: tokens are signed without them."""
+    """Extra claims that identities request and their namespace does not define: tokens are signed without them."""
     offered = {*namespace.optional_extra_claims, *namespace.required_extra_claims}
     for identity in identities_of(task):
         for name in identity.extra_claims:

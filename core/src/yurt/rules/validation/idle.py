@@ -24,7 +24,7 @@ KEEPS_MAX: Final = 100
 
 
 def idle_schedule(hours: InteractiveHours) -> TaskSchedule:
-    """The hours as the schedule of a task, which is read in the same way; without a zone they are in UTC.
+    """The hours in the form of a task's schedule, which is read in the same way; without a zone they are in UTC.
 
     A leader reads them, and the next one may run in another zone: "Local" would change with each election.
     """
@@ -33,7 +33,7 @@ def idle_schedule(hours: InteractiveHours) -> TaskSchedule:
 
 
 def idle_group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
-    """Problems of the blocks of a group's devices, each named with its key."""
+    """Problems of the `idle` blocks of a group's devices, each with its key."""
     found = list(idle_blocks(group))
     if len(found) > 1:
         yield f"idle can be given once in a group, for all its devices: there are {len(found)} idle blocks"
@@ -59,7 +59,7 @@ def _action_problems(job: Job, group: TaskGroup, policy: IdlePolicy) -> Iterator
 
 
 def idle_problems(policy: IdlePolicy) -> Iterator[str]:
-    """Problems of one block."""
+    """Problems of one `idle` block."""
     if not 1 <= policy.below <= 100:
         yield f"idle below must be from 1 to 100 percent (got {policy.below})"
     yield from _choice("gpus", policy.gpus, SELECTIONS)

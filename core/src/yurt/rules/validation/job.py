@@ -1,8 +1,8 @@
 """Checks of a job that do not depend on the state of a cluster.
 
-Every rule is checked and all problems are told at once, in Nomad's form: "N error(s) occurred:" and a line for
+Every rule is checked and all problems are reported at once, in Nomad's form: "N error(s) occurred:" and a line for
 each, nested where a group or task is at fault. The job has its defaults filled in. The rules of groups are
-here, those of tasks and of services and networks in the two modules beside. Limits that operators set
+here, those of tasks, services and networks in `task` and `service`. Limits that operators set
 (priority, total count) are checked by the server.
 """
 
@@ -30,7 +30,7 @@ NODE_POOL = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 NAME_MAX = 1024
 PAYLOADS = ("optional", "required", "forbidden")
 VERDICTS_KEPT = 4
-"""Groups of different kinds that jobs in turn may have."""
+"""The number of cached verdicts, enough for the groups of jobs that are registered in turns."""
 
 __all__ = ["multi_error", "validate_job"]
 
@@ -46,7 +46,7 @@ def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class _Verdict(NamedTuple):
-    """The result for a group of a job type, independent of the rest of the job."""
+    """The problems of a group in a job of a type, which do not depend on the rest of the job."""
 
     job_type: str
     group: TaskGroup
@@ -55,16 +55,16 @@ class _Verdict(NamedTuple):
 
 
 class _Verdicts:
-    """A cache of recent results: similar jobs arrive in batches, and each is planned before it runs."""
+    """A cache of recent verdicts: similar jobs arrive in batches, and each is planned before it runs."""
 
     def __init__(self) -> None:
         self._last: tuple[_Verdict, ...] = ()
 
     def of(self, job: Job, group: TaskGroup) -> _Verdict:
-        """Errors and warnings of a group."""
-        for known in self._last:
-            if known.job_type == job.type and known.group == group:
-                return known
+        """The errors and warnings of a group."""
+        for verdict in self._last:
+            if verdict.job_type == job.type and verdict.group == group:
+                return verdict
         found = _Verdict(
             job.type,
             group,
@@ -125,7 +125,7 @@ def _group_name_problems(groups: tuple[TaskGroup, ...]) -> Iterator[str]:
 
 
 def _kind_problems(job: Job) -> Iterator[str]:
-    """Problems of the type and of blocks that only some types permit."""
+    """Problems of the job type and of blocks that only some types permit."""
     if job.type == status.JOB_CORE:
         yield "job type cannot be core"
     elif job.type not in status.JOB_TYPES:
@@ -209,7 +209,7 @@ def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
 
 
 def _missing_tasks(group: TaskGroup) -> str:
-    """Nomad makes the task of a Connect gateway itself, so such a group looks complete."""
+    """The problem of a group without tasks, unless it has a Connect gateway, whose task Nomad adds itself."""
     gateways = [service.name for service in group.services if is_gateway(service)]
     if gateways:
         return (
@@ -247,7 +247,7 @@ def _scaling_problems(group: TaskGroup) -> Iterator[str]:
 
 
 def _task_set_problems(group: TaskGroup) -> Iterator[str]:
-    """Problems of the group's tasks together: names, leaders and lifecycles."""
+    """Problems between the group's tasks: names, leaders and lifecycles."""
     for number, task in enumerate(group.tasks, start=1):
         if not task.name:
             yield f"Task {number} missing name"
@@ -268,7 +268,7 @@ def _periodic_doubts(job: Job) -> Iterator[str]:
 
 
 def _lacks_shutdown_delay(group: TaskGroup) -> bool:
-    """Whether a service is deregistered at the moment at which its task is stopped."""
+    """Whether a service is deregistered only at the moment at which its task is stopped."""
     if group.shutdown_delay > 0:
         return False
     owners = [task for task in group.tasks if task.services or group.services]

@@ -178,7 +178,7 @@ def _reschedule_interval_problems(policy: ReschedulePolicy) -> Iterator[str]:
 
 
 def _reschedule_time(policy: ReschedulePolicy) -> int:
-    """The total duration of all attempts of a limited policy, nanoseconds."""
+    """The total duration of all attempts of a limited policy, in nanoseconds."""
     if policy.delay_function not in ("exponential", "fibonacci"):
         return policy.attempts * policy.delay
     total, delay, before, done = 0, int(policy.delay), 0, 0

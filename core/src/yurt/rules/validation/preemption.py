@@ -17,7 +17,7 @@ DELAY_FUNCTIONS: Final = ("constant", "exponential", "fibonacci")
 
 
 def preemption_problems(job: Job, group: TaskGroup) -> Iterator[str]:
-    """Problems of both blocks, each named with its key."""
+    """Problems of both blocks, each with its key."""
     for name, block in (("requeue", group.requeue), ("checkpoint", group.checkpoint)):
         if block is not None and job.type != status.JOB_BATCH:
             yield f"{name} can only be used with batch jobs: what a {job.type} job runs is replaced at once"

@@ -23,12 +23,12 @@ AMOUNT_MAX: Final = 1 << 53
 WEIGHT_MIN: Final = 0.001
 WEIGHT_MAX: Final = 1000.0
 PROTECTION_MAX: Final = seconds(24 * 3600)
-"""Longer protections would let borrowers keep for days what is guaranteed to others."""
+"""The longest protection: a longer one would let borrowers keep guaranteed resources of others for days."""
 _DEVICE: Final = re.compile(r"[^/\s][^/]{0,127}(/[^/]{1,128}){0,2}\Z")
 
 
 def quota_problems(spec: QuotaSpec) -> Iterator[str]:
-    """All that is wrong with a quota."""
+    """All problems of a quota's specification."""
     if not NAME.match(spec.name):
         yield f'invalid name "{spec.name[:64]}": use 1 to 128 letters, digits and "-"'
     if len(spec.description) > DESCRIPTION_MAX:
@@ -50,7 +50,7 @@ def quota_problems(spec: QuotaSpec) -> Iterator[str]:
 
 
 def share_problems(spec: QuotaSpec) -> Iterator[str]:
-    """All that is wrong with its place among other quotas, as far as it shows without them."""
+    """Problems of its place among other quotas that show without the others."""
     if spec.parent and not NAME.match(spec.parent):
         yield f'parent: "{spec.parent[:64]}" is not a name of a quota: use 1 to 128 letters, digits and "-"'
     elif spec.parent and spec.parent == spec.name:
@@ -62,7 +62,7 @@ def share_problems(spec: QuotaSpec) -> Iterator[str]:
 
 
 def guarantee_problems(limit: QuotaLimit) -> Iterator[str]:
-    """All that is wrong with a guarantee beside its limit."""
+    """Problems of a guarantee, compared with its limit."""
     guaranteed = limit.guaranteed
     if guaranteed is None:
         return

@@ -1,4 +1,4 @@
-"""The rules between quotas: parents that exist and form no cycle, and guarantees that the ones above can keep.
+"""The rules between quotas: parents exist and form no cycle, and guarantees fit into those of the quotas above.
 
 A state machine decides them, on the quotas as they are when the command is applied: of two quotas that each would fit
 alone, the second is refused.
@@ -17,7 +17,7 @@ NAMES_SHOWN: Final = 5
 
 
 class GuaranteeKey(NamedTuple):
-    """A dimension in a region and a node pool; an empty pool is all of them."""
+    """A dimension in a region and a node pool; an empty pool stands for all pools."""
 
     region: str
     pool: str
@@ -25,7 +25,7 @@ class GuaranteeKey(NamedTuple):
 
 
 def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[str]:
-    """All that is wrong with a quota among the others; `quotas` includes it, and is what counts."""
+    """Problems of a quota among the others; `quotas` includes its new specification, which is checked."""
     path = [spec.name]
     while quotas[path[-1]].parent:
         above = quotas[path[-1]].parent
@@ -61,7 +61,7 @@ def _children(quotas: Mapping[str, QuotaSpec]) -> dict[str, list[str]]:
 
 
 def _depth_below(name: str, children: Mapping[str, list[str]]) -> int:
-    """Quotas from this one to the lowest below it. There is no cycle above it, so there is none below."""
+    """The number of levels from this quota down. The caller has excluded a cycle above it, so none is below."""
     depth, level = 0, [name]
     while level and depth <= DEPTH_MAX:
         depth += 1
@@ -72,7 +72,7 @@ def _depth_below(name: str, children: Mapping[str, list[str]]) -> int:
 def _sum_problems(
     parent: str, bounds: Iterable[tuple[GuaranteeKey, int, str]], below: Mapping[str, Mapping[GuaranteeKey, int]]
 ) -> Iterator[str]:
-    """Dimensions in which the quotas directly below one are guaranteed more than it is, or than it may use."""
+    """Dimensions in which the guarantees directly below a quota exceed its own guarantee or its limit."""
     for place, amount, kind in bounds:
         own = {name: amounts.get(place, 0) for name, amounts in below.items()}
         total = sum(own.values())
@@ -86,7 +86,7 @@ def _sum_problems(
 
 
 def _bounds(limit: QuotaLimit) -> Iterator[tuple[GuaranteeKey, int, str]]:
-    """(dimension, amount, what it is) that the quotas below may be guaranteed together."""
+    """(dimension, amount, kind of bound) for the sum of the guarantees of the quotas below."""
     guaranteed, allowed = _by_pool(limit.guaranteed), _by_pool(limit.region_limit)
     for pool in dict.fromkeys((*guaranteed, *allowed)):
         own, most = guaranteed.get(pool, {}), allowed.get(pool, {})
@@ -99,7 +99,7 @@ def _bounds(limit: QuotaLimit) -> Iterator[tuple[GuaranteeKey, int, str]]:
 
 
 def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
-    """Amounts by node pool; "" is all pools."""
+    """Amounts by node pool; "" stands for all pools."""
     if resources is None:
         return {}
     pools: Iterable[NodePoolLimit] = resources.node_pools
@@ -109,7 +109,7 @@ def _by_pool(resources: QuotaResources | None) -> dict[str, Amounts]:
 def _guaranteed_amounts(
     top: str, asked: Iterable[GuaranteeKey], quotas: Mapping[str, QuotaSpec], children: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[GuaranteeKey, int]]:
-    """What each quota from one down is guaranteed, itself or by the sum of those below it, whichever is more.
+    """The guarantee of each quota from one down: its own or the sum of those below it, whichever is more.
 
     One pass from the lowest up: copies of another region's quotas may form trees of any depth.
     """
@@ -125,7 +125,7 @@ def _guaranteed_amounts(
         for below in children.get(name, ()):
             for place, amount in found[below].items():
                 amounts[place] = amounts.get(place, 0) + amount
-        # The first limit of a region is the one that counts.
+        # Of several limits for a region the first counts.
         limits = {limit.region: limit for limit in reversed(quotas[name].limits) if limit.region in of_region}
         for region, limit in limits.items():
             for place, amount in _own_amounts(_by_pool(limit.guaranteed), of_region[region]):
@@ -134,7 +134,7 @@ def _guaranteed_amounts(
 
 
 def _own_amounts(of_pools: Mapping[str, Amounts], asked: Iterable[GuaranteeKey]) -> Iterator[tuple[GuaranteeKey, int]]:
-    """What amounts by node pool guarantee of the dimensions asked for, where that is anything."""
+    """The guaranteed amounts of the requested dimensions, if they are not zero."""
     if not any(of_pools.values()):
         return
     for place in asked:
@@ -146,7 +146,7 @@ def _own_amounts(of_pools: Mapping[str, Amounts], asked: Iterable[GuaranteeKey])
 
 
 def _covered(amounts: Amounts, dimension: str) -> int:
-    """The part of amounts that is of a dimension: `device "nvidia/gpu"` covers `device "nvidia/gpu/h100"`."""
+    """The amount that counts for a dimension: `device "nvidia/gpu"` covers `device "nvidia/gpu/h100"`."""
     exact = max(0, amounts.get(dimension, 0))
     if not dimension.startswith("device "):
         return exact

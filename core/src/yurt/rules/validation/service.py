@@ -104,19 +104,19 @@ def service_problems(group: TaskGroup) -> Iterator[str]:
     labels = {port.label for network in group.networks for port in (*network.reserved_ports, *network.dynamic_ports)}
     named: list[str] = []
     for owner in (None, *group.tasks):
-        known = labels | _task_labels(owner)
+        port_labels = labels | _task_labels(owner)
         for service in group.services if owner is None else owner.services:
             place = (
                 f"Service[{service.name[:64]}]" if owner is None else f"Task {owner.name} Service[{service.name[:64]}]"
             )
-            yield from nested(place, _one_service(group, service, known))
+            yield from nested(place, _one_service(group, service, port_labels))
             named.append(f"{service.provider}/{service.name}/{service.port_label}")
     for name in duplicates(named):
         yield f"Service {name.split('/')[1]!r} is declared more than once for the same provider and port"
 
 
 def provider_problems(group: TaskGroup, providers: Collection[str]) -> Iterator[str]:
-    """Services of a group and its tasks with an unknown provider; `providers` are those of nodes."""
+    """Services of a group and its tasks with an unknown provider; `providers` are the providers of the nodes."""
     owned = [(f"Service[{each.name[:64]}]", each) for each in group.services]
     owned += [(f"Task {task.name} Service[{each.name[:64]}]", each) for task in group.tasks for each in task.services]
     for place, service in owned:

@@ -20,11 +20,12 @@ ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
 SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
 PERMISSIONS = re.compile(r"[0-7]{1,5}\Z")
 TEMPLATE_CHECKED_MAX = 16 * 1024
-"""Characters of a template that is parsed when its job is registered; a longer one is when it is rendered."""
+"""The maximum length of a template that is parsed at registration; a longer one is parsed when it is rendered."""
 TEMPLATES_CHECKED_MAX = 128 * 1024
-"""Characters of all such templates of one task: those beyond them are parsed when they are rendered."""
+"""The maximum length of all templates of a task that are parsed at registration; further ones are parsed when
+rendered."""
 TASK_DEPTH = 1
-"""A task's directory lies one level inside its allocation's directory."""
+"""The depth of a task's directory inside its allocation's directory."""
 
 
 def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
@@ -179,7 +180,7 @@ def _lifecycle_problems(task: Task) -> Iterator[str]:
 
 
 def _attachment_problems(task: Task) -> Iterator[str]:
-    """Dispatch payload, actions, CSI plugin, scaling, secrets and vault."""
+    """Problems of the dispatch payload, actions, CSI plugin, scaling, secrets and vault blocks."""
     payload = task.dispatch_payload
     if payload is not None and payload.file and not is_open(payload.file) and escapes(payload.file):
         yield "dispatch payload file escapes the task's local directory"

@@ -134,7 +134,7 @@ class VolumeClaims:
     def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
         offered = self._snapshot.columns.nodes.offered
         volume = self._volume(source)
-        reason = refusal(volume, request, source, known=self._claims.get(source, []), job=self._job)
+        reason = refusal(volume, request, source, present_claims=self._claims.get(source, []), job=self._job)
         if reason or volume is None:
             return {reason: offered[:, IS_NODE] > 0}
         plugin = volume.plugin_id

@@ -98,9 +98,9 @@ def _unblock_guaranteed(blocked: BlockedEvals, state: Snapshot, region: str, *, 
     """
     if not region or not len(state.quotas):
         return
-    from yurt.state.quota_tree import known_tree
+    from yurt.state.quota_tree import cached_tree
 
-    tree = known_tree(state, region)
+    tree = cached_tree(state, region)
     entitled = {name for quota, share in tree.shares.items() if share.guaranteed for name in tree.members[quota]}
     for name in sorted(entitled):
         blocked.unblock_namespace(name, index=index)
