@@ -19,9 +19,9 @@ SNAPSHOTS_KEPT = 2
 
 
 class Journal:
-    """Lines of `digest {"first": 1, "commands": [...]}`, and beside them the last index that was acknowledged.
+    """Lines of `digest {"first": 1, "commands": [...]}`, with the last acknowledged index in a separate file.
 
-    A last line without its end is what a crash tore off, unless that index says that it was acknowledged.
+    An incomplete last line is the remnant of a crash and is cut off, unless that index shows that it was acknowledged.
     """
 
     name = "journal"
