@@ -104,7 +104,7 @@ PUT /v1/yurt/node/:id/device | Takes a device out, or puts it back ([how-to](../
 GET /v1/yurt/node/:id/usage | What a node used in the last 15 minutes ([details](web-ui-api.md)).
 GET /v1/yurt/allocation/:id/why | Yurt's own: why an allocation is where it is.
 GET /v1/yurt/evaluation/:id/replay | Yurt's own: the evaluation made again, and compared with what is stored.
-PUT /v1/yurt/job/why-not | Yurt's own: why the body's job, or the child it would make, has no place; what would help.
+PUT /v1/yurt/job/why-not | Yurt's own: why the body's job has no place; what would help. `node:read` shows nodes.
 GET /v1/jobs | All jobs.
 PUT /v1/jobs | Registers a job.
 PUT /v1/jobs/parse | The job of a job file as JSON; file functions are off.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from yurt import scheduler
 from yurt.scheduler.explain import why_not
+from yurt.scheduler.explain.disclosure import Disclosure
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.constraint import Constraint
@@ -71,7 +72,8 @@ def test_a_node_that_is_asked_about_tells_all_that_it_lacks_whether_the_job_is_p
     able, poor = _node(1, drivers={"exec": HEALTHY}), _node(2, drivers={"docker": SICK})
     for nodes, placed in (((able, poor), 1), ((poor,), 0)):
         state = state_of(*nodes)
-        (found,) = why_not(state, _job(drivers=("exec",)), now=factories.NOW, seed=1, node_id=poor.id).groups
+        asked = Disclosure(node_id=poor.id)
+        (found,) = why_not(state, _job(drivers=("exec",)), now=factories.NOW, seed=1, disclosure=asked).groups
         assert found.there is not None
         assert (found.placed, found.there.node_name) == (placed, "node-2")
         assert [lack.text for lack in found.there.shortfalls] == ['driver "exec" is missing']

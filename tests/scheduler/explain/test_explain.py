@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.fsm import apply
 from yurt.scheduler.explain import why, why_not
+from yurt.scheduler.explain.disclosure import Disclosure
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
@@ -309,7 +310,12 @@ def test_a_volume_that_has_its_writer_is_named_and_cannot_be_helped() -> None:
     assert (found.placed, found.unplaced, found.smallest_change) == (1, 1, None)
     taken = _run(state, replace(_job(1, volumes={"data": alone}), id="other"))
     text = 'host volume "data" has its one writer already (job "other" has it)'
-    assert _near(_why_not(taken, _job(1, volumes={"data": alone}))) == {"node-1": [text]}
+    again = _job(1, volumes={"data": alone})
+    assert _near(_why_not(taken, again)) == {"node-1": [text]}
+    of_nodes_alone = Disclosure(reads_jobs_in=lambda _: False)
+    (found,) = why_not(taken, again, now=factories.NOW, seed=1, disclosure=of_nodes_alone).groups
+    text = 'host volume "data" has its one writer already (a job of another namespace has it)'
+    assert _near(found) == {"node-1": [text]}
 
 
 def test_distinct_rules_tell_who_is_there_and_the_limit_that_would_do() -> None:

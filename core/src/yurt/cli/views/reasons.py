@@ -154,6 +154,7 @@ def change_lines(group: Json) -> list[str]:
     if not change:
         return ["No change of the job would place one more: what it lacks has to be added, freed or repaired."]
     node = change.get("NodeName") or change["NodeID"][:8]
+    on_node = f"on {node}; " if node else ""
     places = change.get("Places") or 0
     left = (group.get("Unplaced") or 0) - places
     effect = "makes room for one more, with which none is placed yet"
@@ -163,7 +164,7 @@ def change_lines(group: Json) -> list[str]:
         effect += f", {left} still {'finds' if left == 1 else 'find'} no room"
     if places and not change.get("IsProved"):
         effect += "; perhaps not the smallest, for not all that is smaller could be tried"
-    return [f"Smallest change: {change['Text']}", f"  (on {node}; {effect})"]
+    return [f"Smallest change: {change['Text']}", f"  ({on_node}{effect})"]
 
 
 def score_lines(scores: list[Json]) -> list[str]:

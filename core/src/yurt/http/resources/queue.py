@@ -127,7 +127,7 @@ def _workload(place: Place, kind: str) -> Json:
         "CreatedAt": waiting.since,
         "CreateIndex": waiting.create_index,
         "Reason": place.reason,
-        "WaitsFor": place.waits_for,
+        "WaitsFor": place.waits_for[1] if place.waits_for else "",
         "GPUs": waiting.asked.gpu / price_parts(),
         "ExpectedStart": place.expected_start,
         "ExpectedBy": place.expected_by,

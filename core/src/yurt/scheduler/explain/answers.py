@@ -17,7 +17,8 @@ from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.explain.change_search import with_places
 from yurt.scheduler.explain.count_differences import count_differences
-from yurt.scheduler.explain.dry_runs import DryRun, DryRuns
+from yurt.scheduler.explain.disclosure import ALL, Disclosure, without_names, without_nodes
+from yurt.scheduler.explain.dry_runs import DryRuns
 from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGeneric
 from yurt.scheduler.explain.freed_capacity import freed_capacity
 from yurt.scheduler.explain.missing_requirements import split_by_requirement
@@ -52,22 +53,25 @@ def why_not(
     now: UnixNano,
     seed: int,
     limits: LimitsOf = no_limits,
-    node_id: str = "",
+    disclosure: Disclosure = ALL,
 ) -> JobExplanation:
-    """The placements of the job, registered or evaluated now, and the reasons for its unplaced allocations.
-
-    With `node_id` also what this node lacks for one more allocation of each group.
-    """
+    """The placements of the job, registered or evaluated now, and the reasons for its unplaced allocations."""
     dry_runs = DryRuns(snapshot, job, now=now, seed=seed, limits=limits)
-    groups = tuple(_explained(dry_runs, dry_runs.unchanged, group, node_id) for group in job.task_groups)
+    groups = tuple(_explained(dry_runs, group, disclosure) for group in job.task_groups)
+    if not disclosure.reads_nodes:
+        groups = tuple(map(without_nodes, groups))
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
 
 
-def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplanation:
+def why(snapshot: Snapshot, alloc: Allocation, *, seed: int, disclosure: Disclosure = ALL) -> AllocationExplanation:
     """Why an allocation is on its node: its scores at placement, and a present ranking without it."""
     metrics = alloc.metrics
     evaluation = snapshot.evals.get(alloc.eval_id)
     scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
+    now = _again(snapshot, alloc, seed, disclosure)
+    if not disclosure.reads_nodes:
+        scores = without_names(scores, alloc.node_id)
+        now = None if now is None else without_nodes(now, alloc.node_id)
     return AllocationExplanation(
         alloc_id=alloc.id,
         name=alloc.name,
@@ -84,7 +88,7 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
         preempted_allocations=alloc.preempted_allocations,
         metrics=metrics,
         scores=scores,
-        now=_again(snapshot, alloc, seed),
+        now=now,
         index=snapshot.index,
     )
 
@@ -92,9 +96,10 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 # -- a group that is not placed, and an allocation that is -------------------------------------------------------------
 
 
-def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup, node_id: str) -> GroupExplanation:
-    """A dry run's result for a group, and why no more was placed."""
-    attempt, name = dry_run.attempt, group.name
+def _explained(dry_runs: DryRuns, group: TaskGroup, disclosure: Disclosure) -> GroupExplanation:
+    """The dry run's result for a group, and why no more was placed."""
+    dry_run = dry_runs.unchanged
+    attempt, name, node_id = dry_run.attempt, group.name, disclosure.node_id
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
     found = count_differences(attempt, group)
     desired = running + len(placed) + unplaced + sum(difference.number for difference in found)
@@ -106,16 +111,16 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup, node_id: st
         placed=len(placed),
         unplaced=unplaced,
         runs_nowhere=name in attempt.placers and group.count > 0 and not desired and dry_runs.job.type in OF_EVERY_NODE,
-        notes=(*_notes(attempt, group, desired), *(difference.text for difference in found)),
+        notes=(*_notes(attempt, group, desired, disclosure), *(difference.text for difference in found)),
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = attempt.placers.get(name)
     if placer is None:
         return made
     if not (name in attempt.draft.failed or made.runs_nowhere):
-        return replace(made, there=_there(NodeBlockers(placer), node_id)) if node_id else made
+        return replace(made, there=_there(NodeBlockers(placer, disclosure), node_id)) if node_id else made
     quota, only = _quota(attempt, name), _open_rows(attempt, name)
-    with freed_capacity(attempt, placer) as (blockers, victims):
+    with freed_capacity(attempt, placer, disclosure) as (blockers, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
         made = _with_blockers(made, blockers, attempt.draft.failed.get(name), only=only, quota=quota)
         made = replace(made, there=_there(blockers, node_id))
@@ -128,7 +133,7 @@ def _there(blockers: NodeBlockers, node_id: str) -> NearMiss | None:
     return None if row is None else near_miss(blockers, row)
 
 
-def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:
+def _again(snapshot: Snapshot, alloc: Allocation, seed: int, disclosure: Disclosure) -> GroupExplanation | None:
     """A present ranking for an existing allocation, as if it were absent."""
     job = alloc.job
     group = job.group(alloc.task_group) if job is not None else None
@@ -146,7 +151,7 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
     placer = GroupPlacer(view, job, group, seed=seed, own=others)
     if placer.volumes.is_used:
         placer.look_at_volumes(alloc_index(alloc.name))
-    blockers = NodeBlockers(placer)
+    blockers = NodeBlockers(placer, disclosure)
     elsewhere = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
     now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), blockers, None, only=elsewhere)
     return replace(
@@ -162,8 +167,8 @@ def _note_of_own(snapshot: Snapshot, blockers: NodeBlockers, node_id: str) -> It
     row = blockers.view.row(node_id)
     if row is not None and node_id in snapshot.nodes and blockers.count[row]:
         miss = near_miss(blockers, row)
-        lacks = "; ".join(short.text for short in miss.shortfalls)
-        yield f"its own node, {miss.node_name or node_id[:8]}, would not take it now: {lacks}"
+        lacks = ": " + "; ".join(short.text for short in miss.shortfalls) if blockers.disclosure.reads_nodes else ""
+        yield f"its own node, {miss.node_name or node_id[:8]}, would not take it now{lacks}"
 
 
 def _with_blockers(
@@ -218,14 +223,14 @@ def _is_outside(problem: NodeProblem) -> bool:
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def _notes(attempt: FinishedAttempt, group: TaskGroup, desired: int) -> Iterator[str]:
+def _notes(attempt: FinishedAttempt, group: TaskGroup, desired: int, disclosure: Disclosure) -> Iterator[str]:
     """Further notes on unplaced allocations."""
     job = attempt.context.job
     assert job is not None
     if job.stop:
         yield "the job is stopped"
     if group.name in attempt.draft.failed or (group.count and not desired):
-        yield from unknown_names(attempt.context.snapshot, job, group)
+        yield from unknown_names(attempt.context.snapshot, job, group, reads_nodes=disclosure.reads_nodes)
         if not attempt.context.snapshot.nodes:
             yield "there are no nodes"
     if attempt.kind == "generic":

@@ -17,6 +17,7 @@ from yurt.scheduler.capacity.ports import PortProblem, port_problems
 from yurt.scheduler.capacity.view import MAX_ALLOCS
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS
 from yurt.scheduler.explain.device_shortage import DeviceShortage, device_shortages
+from yurt.scheduler.explain.disclosure import ALL, Disclosure
 from yurt.scheduler.feasibility.masks import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import replace
@@ -62,9 +63,10 @@ class ExclusiveUse(NamedTuple):
 class NodeBlockers:
     """All problems of a group on all nodes, after its placer's plan."""
 
-    def __init__(self, placer: GroupPlacer, staying: Iterable[int] = ()) -> None:
+    def __init__(self, placer: GroupPlacer, disclosure: Disclosure = ALL, *, staying: Iterable[int] = ()) -> None:
         """`staying`: the row of each allocation of the group whose request would not shrink with it."""
         self.placer = placer
+        self.disclosure = disclosure
         self.view = placer.view
         self.rows = placer.view.rows
         self.nodes: BoolArray = self.rows.offered[:, IS_NODE] > 0

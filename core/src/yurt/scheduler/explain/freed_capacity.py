@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from yurt.scheduler.explain.blockers import NodeBlockers
+from yurt.scheduler.explain.disclosure import ALL, Disclosure
 from yurt.scheduler.explain.finished_attempt import FinishedAttempt
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.scheduler.placing.preemption import is_allowed, victims_of
@@ -30,7 +31,9 @@ class FreedCapacity(NamedTuple):
 
 
 @contextmanager
-def freed_capacity(attempt: FinishedAttempt, placer: GroupPlacer) -> Iterator[FreedCapacity]:
+def freed_capacity(
+    attempt: FinishedAttempt, placer: GroupPlacer, disclosure: Disclosure = ALL
+) -> Iterator[FreedCapacity]:
     """Treat the capacity of replaceable and preemptible allocations as free inside the `with` block."""
     group = placer.group
     replaced = attempt.draft.replacing.get(group.name, []) if group.name in attempt.draft.failed else []
@@ -41,7 +44,8 @@ def freed_capacity(attempt: FinishedAttempt, placer: GroupPlacer) -> Iterator[Fr
     victims = _victims(placer) if attempt.draft.queued.get(group.name) else []
     for alloc in victims:
         placer.view.release(alloc)
-    yield FreedCapacity(NodeBlockers(placer, _staying_rows(attempt, placer, group)), len(victims))
+    staying = _staying_rows(attempt, placer, group)
+    yield FreedCapacity(NodeBlockers(placer, disclosure, staying=staying), len(victims))
     for alloc in (*victims, *replaced):
         placer.view.restore(alloc)
     _count(placer, live, 1)

@@ -147,11 +147,15 @@ def _claimed(blockers: NodeBlockers, node: Node, volume: str) -> str:
 
 
 def _holder(blockers: NodeBlockers, node: Node, has_it: Callable[[Usage], bool]) -> str:
-    """The job that holds a resource of a node, in parentheses; empty when only the plan uses it."""
+    """The job that holds a resource of a node, in parentheses; empty when only the plan uses it.
+
+    A job that the caller may not read has no name here.
+    """
     view = blockers.view
     for alloc in view.snapshot.allocs_of_node(node.id):
         if is_using(alloc) and not view.is_released(alloc.id) and has_it(view.usage_of(alloc)):
-            return f' (job "{alloc.job_id}" has it)'
+            is_shown = blockers.disclosure.reads_jobs_in(alloc.namespace)
+            return f' (job "{alloc.job_id}" has it)' if is_shown else " (a job of another namespace has it)"
     return ""
 
 

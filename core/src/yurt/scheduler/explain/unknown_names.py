@@ -15,8 +15,11 @@ ALIKE = 0.8
 OF_MISSING = "is_not_set"
 
 
-def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup) -> Iterator[str]:
-    """Names in the group's constraints that no node has, each with the most similar known one."""
+def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup, *, reads_nodes: bool) -> Iterator[str]:
+    """Names in the group's constraints that no node has, each with the most similar known one.
+
+    A caller who may not read nodes learns none of their names: for that caller only fields of all nodes are known.
+    """
     rules = [*job.constraints, *group.constraints, *(rule for task in group.tasks for rule in task.constraints)]
     targets = [rule.l_target for rule in rules if rule.l_target.startswith("${") and rule.operand != OF_MISSING]
     known: list[str] | None = None
@@ -24,15 +27,15 @@ def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup) -> Iterator[st
         if property_codes(snapshot, target)[1]:
             continue
         if known is None:
-            known = _names(snapshot)
+            known = _names(snapshot if reads_nodes else None)
         close = get_close_matches(target, known, n=1, cutoff=ALIKE)
         yield f"no node has {target}" + (f"; {close[0]} may be meant" if close else "")
 
 
-def _names(snapshot: Snapshot) -> list[str]:
-    """All names that nodes provide."""
+def _names(snapshot: Snapshot | None) -> list[str]:
+    """All names that the nodes of a state provide; without a state those of every node."""
     found = set(FIELDS)
-    for node in snapshot.nodes.values():
+    for node in () if snapshot is None else snapshot.nodes.values():
         found.update(f"attr.{name}" for name in node.attributes)
         found.update(f"meta.{name}" for name in node.meta)
     return [f"${{{name}}}" for name in sorted(found)]

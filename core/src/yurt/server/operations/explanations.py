@@ -1,7 +1,8 @@
 """Explanations: why an allocation is on its node, why a job is unplaced, and replays of evaluations.
 
 An explanation looks at the whole state, as the scheduler does. Whether the caller may ask for it depends on the
-namespace of the allocation, job or evaluation that it is about.
+namespace of the allocation, job or evaluation that it is about. It names nodes, with their attributes and free amounts,
+only to callers who may read nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access import Access, Scope, needs
 from yurt.rules.child_jobs import instance_of
+from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
 from yurt.server.resources.admission import Admission, admitted, with_defaults
@@ -24,6 +26,7 @@ from yurt.structs.job import Job
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
+    from yurt.scheduler.explain.disclosure import Disclosure
 
 
 class Explanations:
@@ -56,8 +59,16 @@ class Explanations:
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=alloc.namespace))
-        found = await asyncio.to_thread(explain.why, self._state, alloc, seed=seed)
+        work = partial(explain.why, self._state, alloc, seed=seed, disclosure=self._disclosure())
+        found = await asyncio.to_thread(work)
         return replace(found, preempted_allocations=self._visible(found.preempted_allocations))
+
+    def _disclosure(self) -> Disclosure:
+        """What the caller may learn of nodes and of other jobs."""
+        from yurt.scheduler.explain.disclosure import Disclosure
+
+        allows = self._access.allows_namespace
+        return Disclosure(reads_nodes=self._access.reads_nodes, reads_jobs_in=allows)
 
     def _visible(self, alloc_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the allocations that the caller may read: preemption does not stop at namespaces.
@@ -82,13 +93,16 @@ class Explanations:
     async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
         """What registering the job, or evaluating it again, would place, and why the rest would stay unplaced.
 
-        With `node_id` also what that node lacks.
+        With `node_id` also what that node lacks, for callers who may read nodes.
         """
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
+        disclosure = self._disclosure()._replace(node_id=node_id)
+        if node_id and not disclosure.reads_nodes:
+            raise PermissionDenied(DENIED)
         instance = instance_of(with_defaults(self._state, job))
-        work = partial(explain.why_not, self._state, instance, now=now, seed=seed, node_id=node_id)
+        work = partial(explain.why_not, self._state, instance, now=now, seed=seed, disclosure=disclosure)
         found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
         return await asyncio.to_thread(self._with_quota_notes, found)
 

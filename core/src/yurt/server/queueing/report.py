@@ -44,7 +44,8 @@ class Place(NamedTuple):
     status: str
     """queued, placing (the head, which the scheduler has or gets next) or blocked."""
     reason: str
-    waits_for: str
+    waits_for: JobKey | None
+    """The running job that ends first by its limit, of any namespace."""
     adjusted: Adjusted | None
     expected_start: int
     expected_by: int
@@ -80,7 +81,7 @@ def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Pl
     free_capacity = view.free_capacity()
     running = view.running()
     forecast = _forecast(state, pool, queue, order, running, now)
-    names = _next_to_end(running, queue)
+    next_to_end = _next_to_end(running, queue)
     shown: list[Place] = []
     for position, job in enumerate(order):
         entry = waiting[job.key]
@@ -92,7 +93,7 @@ def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Pl
                 position=position,
                 status=state_of,
                 reason=reason,
-                waits_for=names if is_queued and not free_capacity.has_capacity(entry.demands) else "",
+                waits_for=next_to_end if is_queued and not free_capacity.has_capacity(entry.demands) else None,
                 adjusted=adjusted.get(job.key),
                 expected_start=forecast.likely.get(job.key, 0) if is_queued else 0,
                 expected_by=forecast.by.get(job.key, 0) if is_queued else 0,
@@ -190,10 +191,13 @@ def _reason(
     return "queued", f"{before} before it"
 
 
-def _next_to_end(running: Sequence[Allocation], queue: BatchQueue) -> str:
+def _next_to_end(running: Sequence[Allocation], queue: BatchQueue) -> JobKey | None:
     """The running job that ends first by its limit."""
-    ends = [(end, alloc.job_id) for alloc in running if (end := end_by_limit(alloc, queue))]
-    return min(ends)[1] if ends else ""
+    ends = [(end, alloc.job_id, alloc.namespace) for alloc in running if (end := end_by_limit(alloc, queue))]
+    if not ends:
+        return None
+    _, job_id, namespace = min(ends)
+    return (namespace, job_id)
 
 
 def _forecast(

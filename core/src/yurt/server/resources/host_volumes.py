@@ -129,7 +129,7 @@ class HostVolumes:
                 raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
             reason = "" if known is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
             if reason:
-                raise Invalid(f"node {node.name} ({node.id[:8]}) cannot have the volume: {reason}")
+                raise Invalid(f"node {node.id[:8]} cannot have the volume: {reason}")
             return node
         reasons: Counter[str] = Counter()
         fit: list[Node] = []

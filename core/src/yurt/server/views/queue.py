@@ -48,13 +48,19 @@ class PoolQueueRows:
     def jobs(self, pool: str, now: int, *, region: str = "") -> list[Place]:
         """The waiting jobs in their order, without those that the caller may not see; positions count all.
 
-        `region`: whose guarantees of quotas hold.
+        Nor is a job named for whose end one of them waits. `region`: whose guarantees of quotas hold.
         """
         return [
-            place
+            self._shown(place)
             for place in places(self._state, pool, now, region=region)
             if self._access.allows(Scope(namespace=place.entry.job.namespace))
         ]
+
+    def _shown(self, place: Place) -> Place:
+        ending = place.waits_for
+        if ending is None or self._access.allows(Scope(namespace=ending[0])):
+            return place
+        return place._replace(waits_for=None)
 
     def tenants(self, pool: str, now: int) -> list[TenantUse]:
         """The usage of a queue's tenants."""

@@ -113,10 +113,8 @@ function Change({ job, group }) {
   };
   return html`
     <h3>Smallest change that helps</h3>
-    <p>${plain(change.Text)} ${change.NodeName
-      && html`<span
-      class="dim">(on ${plain(change.NodeName)}; lets ${plural(change.Places, "allocation")} in${change.IsProved ? "; proved"
-      : ""})</span>`}</p>
+    <p>${plain(change.Text)} <span class="dim">(${change.NodeName ? `on ${plain(change.NodeName)}; ` : ""}lets ${
+      plural(change.Places, "allocation")} in${change.IsProved ? "; proved" : ""})</span></p>
     ${inJob.length > 0 && html`<button class="primary" onClick=${apply}>Apply to editor</button>`}
     ${edits.filter((edit) => edit.NodeID)
       .map((edit) =>
