@@ -26,7 +26,7 @@ BREACHES = [
     ("client-layers", "yurt/client/csi/breach.py", "import yurt.client.drivers.driver_table"),
     ("client-layers", "yurt/client/drivers/breach.py", "import yurt.client.fingerprint.node"),
     ("client-layers", "yurt/client/servers/breach.py", "import yurt.client.devices.manager"),
-    ("client-layers", "yurt/client/files/breach.py", "import yurt.client.artifacts.hook"),
+    ("client-layers", "yurt/client/files/breach.py", "import yurt.client.artifacts.task_artifacts"),
     ("client-layers", "yurt/client/fingerprint/breach.py", "import yurt.client.client"),
     ("agent-layers", "yurt/agent/cluster/breach.py", "import yurt.agent.node"),
     ("agent-layers", "yurt/agent/blocks/breach.py", "import yurt.agent.config"),

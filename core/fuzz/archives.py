@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.unpacking import unpack_file, unpack_tree
 from yurt.sdk.errors import Invalid
 

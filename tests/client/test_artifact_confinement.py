@@ -33,7 +33,7 @@ needs_mounts = pytest.mark.skipif(
 ATTEMPTS = """
 import json, os, signal, subprocess, sys, socket
 sys.path.insert(0, sys.argv[4])
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
+from yurt.client.artifacts.fetch_request import ArtifactLimits, Fetch, Fetched
 from yurt.client.artifacts.sources import GIT, ArtifactSource
 from yurt.client.artifacts.worker import run_worker
 root, outside, getter = sys.argv[1:4]

@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook, repository
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import repository, task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.repository import NO_KEY, SSH
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
@@ -108,11 +108,11 @@ async def fetch(dirs: TaskDirs, **options: str) -> None:
     artifact = TaskArtifact(
         getter_source="git::ssh://git@host.example/repo.git", relative_dest="local/got", getter_options=options
     )
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
     limits = ArtifactLimits(is_confined=False, env_names=NAMES)
     async with asyncio.timeout(LIMIT_S):
-        expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits)
-        await hook.fetch_all(expected, on_done=lambda _digest: None)
+        expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=limits)
+        await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
 
 
 async def test_git_by_ssh_uses_no_configuration_of_the_agents_user(machine: Machine, dirs: TaskDirs) -> None:
@@ -154,11 +154,11 @@ def test_ssh_itself_understands_the_options_so() -> None:
 
 @needs_user
 async def test_ssh_itself_runs_in_a_confined_download(dirs: TaskDirs) -> None:
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
     artifact = TaskArtifact(getter_source="git::ssh://git@127.0.0.1:1/repo.git", relative_dest="local/got")
-    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
     with pytest.raises(RecoverableError, match="Connection refused"):
-        await hook.fetch_all(expected, on_done=lambda _digest: None)
+        await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
 
 
 @pytest.mark.parametrize(

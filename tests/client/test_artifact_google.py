@@ -19,9 +19,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from yurt.client.artifacts import google, hook
+from yurt.client.artifacts import google, task_artifacts
 from yurt.client.artifacts import http as downloads
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch
+from yurt.client.artifacts.fetch_request import ArtifactLimits, Fetch
 from yurt.client.artifacts.sources import parse_source
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
@@ -115,10 +115,10 @@ async def test_a_public_object_is_fetched_without_credentials(store: Store, tmp_
     build_alloc_dir(str(tmp_path), "id")
     dirs: TaskDirs = build_task_dir(str(tmp_path), "id", "web")
     source = f"gcs::http://{store.address}/storage/v1/public/dir/tool#12"
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
     artifact = TaskArtifact(getter_source=source, relative_dest="local/")
-    await hook.fetch_all(
-        hook.plan((artifact,), place, lookup=lambda _: None, limits=ArtifactLimits()), on_done=lambda _: None
+    await task_artifacts.fetch_all(
+        task_artifacts.plan((artifact,), place, lookup=lambda _: None, limits=ArtifactLimits()), on_done=lambda _: None
     )
     assert Path(dirs.local_dir, "tool").read_text() == "for all"
     assert store.requests == [("/storage/v1/b/public/o/dir%2Ftool?alt=media&generation=12", "")]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.sources import parse_source
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
@@ -75,9 +75,9 @@ def address(work: Path) -> Iterator[str]:
 
 async def fetch(dirs: TaskDirs, source: str, *, limits: ArtifactLimits | None = None, **options: str) -> Path:
     artifact = TaskArtifact(getter_source=source, relative_dest="local/got", getter_options=options)
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
-    await hook.fetch_all(expected, on_done=lambda _digest: None)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
     return Path(dirs.local_dir, "got")
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch
+from yurt.client.artifacts import task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits, Fetch
 from yurt.client.artifacts.http import request_of
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import S3, S3Access, parse_source
@@ -122,9 +122,9 @@ async def fetch(tmp_path: Path, source: str, limits: ArtifactLimits = LIMITS, **
     build_alloc_dir(str(tmp_path), ALLOC)
     dirs = build_task_dir(str(tmp_path), ALLOC, "web")
     artifact = TaskArtifact(getter_source=source, getter_options=options, relative_dest="local/")
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _: None, limits=limits)
-    await hook.fetch_all(expected, on_done=lambda _: None)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _: None, limits=limits)
+    await task_artifacts.fetch_all(expected, on_done=lambda _: None)
     return Path(dirs.local_dir)
 
 

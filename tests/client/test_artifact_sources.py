@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from yurt.client.artifacts.hook import destination
 from yurt.client.artifacts.http import sum_in_list
 from yurt.client.artifacts.sources import Checksum, parse_source, shown_url
+from yurt.client.artifacts.task_artifacts import destination
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid
 

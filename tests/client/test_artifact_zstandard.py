@@ -11,8 +11,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import hook
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid
@@ -32,9 +32,9 @@ async def fetch(dirs: TaskDirs, name: str, data: bytes, *, limits: ArtifactLimit
     """Fetch an archive from the task's own directory; the files that came."""
     Path(dirs.local_dir, name).write_bytes(data)
     artifact = TaskArtifact(getter_source=f"file::local/{name}", relative_dest="local/got")
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
-    await hook.fetch_all(expected, on_done=lambda _digest: None)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
     got = Path(dirs.local_dir, "got")
     return {str(path.relative_to(got)): path.read_bytes() for path in got.rglob("*") if path.is_file()}
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 import pytest
-from yurt.client.artifacts import hook
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import ExitResult, TaskDirs
@@ -116,12 +116,12 @@ async def fetch(
 ) -> None:
     """Fetch one artifact into a task's directories; nothing may stay behind but what was fetched."""
     artifact = TaskArtifact(getter_source=source, relative_dest=dest, **changes)
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
     try:
-        await hook.fetch_all(expected, on_done=lambda _digest: None)
+        await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
     finally:
-        assert [name for name in os.listdir(dirs.alloc_dir) if name.startswith(hook.STAGING)] == []
+        assert [name for name in os.listdir(dirs.alloc_dir) if name.startswith(task_artifacts.STAGING)] == []
 
 
 def tar_of(entries: dict[str, bytes | tarfile.TarInfo], *, mode: str = "w:gz") -> bytes:
@@ -501,18 +501,20 @@ async def test_a_task_that_is_stopped_while_it_downloads_ends_at_once_and_leaves
         assert driver.host.starts == []
         children = [child for child in psutil.Process().children() if "artifacts.program" in " ".join(child.cmdline())]
         assert children == []
-        assert not [name for name in os.listdir(tmp_path / "alloc" / alloc.id) if name.startswith(hook.STAGING)]
+        assert not [
+            name for name in os.listdir(tmp_path / "alloc" / alloc.id) if name.startswith(task_artifacts.STAGING)
+        ]
 
 
 async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
     site: Site, dirs: TaskDirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook, "FIRST_REPORT_S", 0.05)
-    monkeypatch.setattr(hook, "NEXT_REPORT_S", 0.05)
+    monkeypatch.setattr(task_artifacts, "FIRST_REPORT_S", 0.05)
+    monkeypatch.setattr(task_artifacts, "NEXT_REPORT_S", 0.05)
     site.files["/slow"] = b"x" * (3 << 20)
     artifact = TaskArtifact(getter_source=f"{site.url}/slow", relative_dest="local/")
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
-    expected = hook.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
+    expected = task_artifacts.plan((artifact,), place, lookup=lambda _name: None, limits=ArtifactLimits())
     told: list[str] = []
 
     def tell(text: str) -> None:
@@ -522,6 +524,8 @@ async def test_a_download_that_takes_long_tells_the_bytes_that_have_arrived(
 
     async with asyncio.timeout(30):
         with pytest.raises(RecoverableError):  # the site ends the answer early
-            await hook.fetch_all(expected, on_done=lambda _digest: None, progress=hook.ProgressReport(RealEnv(), tell))
+            await task_artifacts.fetch_all(
+                expected, on_done=lambda _digest: None, progress=task_artifacts.ProgressReport(RealEnv(), tell)
+            )
 
     assert site.release.is_set(), told

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.client.config import AddedHooks
-from yurt.client.hooks import task_hooks
+from yurt.client.hooks import task_hook_calls
 from yurt.client.task_env import replace_in_words
 from yurt.sdk.driver import ExitResult, Mount, TaskHandle
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -170,7 +170,7 @@ async def test_a_kill_gives_up_the_preparation_of_a_hook(run_client: MakeClient,
 async def test_the_end_of_a_run_waits_only_for_a_while(
     run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_hooks, "EXITED_LIMIT_S", 0.05)
+    monkeypatch.setattr(task_hook_calls, "EXITED_LIMIT_S", 0.05)
     async with run_client(added=added(Recorder(exited=lambda task: asyncio.sleep(3600)))) as client:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)

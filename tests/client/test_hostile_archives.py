@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.artifacts import destination, hook
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import destination, task_artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.templates import files as template_files
 from yurt.sdk.driver import TaskDirs
@@ -40,11 +40,11 @@ def dirs(tmp_path: Path) -> TaskDirs:
 
 async def fetch(dirs: TaskDirs, source: str, dest: str = "local/got", *, limits: ArtifactLimits | None = None) -> None:
     """Fetch one artifact."""
-    place = hook.TaskPlace(task_name="web", dirs=dirs)
+    place = task_artifacts.TaskPlace(task_name="web", dirs=dirs)
     artifacts = (TaskArtifact(getter_source=source, relative_dest=dest),)
-    expected = hook.plan(artifacts, place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
+    expected = task_artifacts.plan(artifacts, place, lookup=lambda _name: None, limits=limits or ArtifactLimits())
     async with asyncio.timeout(LIMIT_S):
-        await hook.fetch_all(expected, on_done=lambda _digest: None)
+        await task_artifacts.fetch_all(expected, on_done=lambda _digest: None)
 
 
 def put(dirs: TaskDirs, name: str, data: bytes) -> str:

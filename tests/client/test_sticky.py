@@ -80,7 +80,7 @@ async def test_data_that_nobody_has_is_named_and_the_allocation_begins_without(r
         server.put_alloc(replace(sticky(client.node_id, NEW, migrate=True), previous_allocation=OLD))
         await eventually(lambda: server.status_of(NEW) == CLIENT_RUNNING)
         events = server.last_update(NEW).task_states["web"].events
-        assert any("is not here: allocation" in event.display_message for event in events), events
+        assert any("could not be copied: allocation" in event.display_message for event in events), events
 
 
 @pytest.mark.parametrize("place", ["alloc/data", "web/local", "web"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt.client import timed_waits
 from yurt.client.config import AddedHooks
-from yurt.client.hooks import alloc_hooks, task_hooks
+from yurt.client.hooks import alloc_hook_calls, task_hook_calls
 from yurt.sdk.hooks import AllocHook, HookedAlloc, HookedTask, TaskHook
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING
@@ -126,7 +126,7 @@ async def test_the_node_becomes_ready_whatever_a_recovery_does(
     monkeypatch: pytest.MonkeyPatch,
     act: Callable[[object], Coroutine[Any, Any, None]],
 ) -> None:
-    monkeypatch.setattr(alloc_hooks, "LIMIT_S", 0.05)
+    monkeypatch.setattr(alloc_hook_calls, "LIMIT_S", 0.05)
     async with run_client() as client:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
@@ -267,7 +267,7 @@ async def test_a_wrong_gift_names_its_hook(
 async def test_a_recovery_of_a_package_waits_for_no_other_one_for_ever(
     run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_hooks, "RECOVER_LIMIT_S", 0.05)
+    monkeypatch.setattr(task_hook_calls, "RECOVER_LIMIT_S", 0.05)
     async with run_client() as client:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
@@ -282,7 +282,7 @@ async def test_a_recovery_of_a_package_waits_for_no_other_one_for_ever(
 async def test_work_that_swallows_its_cancellation_holds_nothing_back(
     run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_hooks, "EXITED_LIMIT_S", 0.05)
+    monkeypatch.setattr(task_hook_calls, "EXITED_LIMIT_S", 0.05)
     monkeypatch.setattr(timed_waits, "GIVE_UP_LIMIT_S", 0.05)
     may_end = asyncio.Event()
 

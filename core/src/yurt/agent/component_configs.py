@@ -17,7 +17,7 @@ from yurt.agent.telemetry.settings import telemetry_settings
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.trusted_hosts import checked_trusted_host
 from yurt.client.config import ClientConfig, Reserved
 from yurt.client.files.users import UserRange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.files.users import UserRange
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option

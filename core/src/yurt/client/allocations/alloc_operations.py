@@ -1,4 +1,4 @@
-"""Operations on allocations except on their files (`yurt.server.ports.NodePort`)."""
+"""Operations of the API on allocations, except on their files (`yurt.server.ports.NodePort`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WISHES: Final[Mapping[str, machine.AnyTaskEvent]] = {
 
 
 class AllocOperations:
-    """Operations on one allocation each; an unknown one raises NotFound, or Unavailable while the client restores."""
+    """Operations on single allocations; they raise NotFound, or Unavailable while the client restores allocations."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class AllocOperations:
             await runner.signal(signal)
 
     async def pause_task(self, alloc_id: str, *, task: str, wish: str) -> None:
-        """Pause a task, let it run, or let its schedule decide (`wish` is pause, run or scheduled).
+        """Pause a task, run it, or return it to its schedule (`wish` is pause, run or scheduled).
 
         Durable once this returns, so that this agent's successor follows it.
         """
@@ -110,7 +110,7 @@ class AllocOperations:
             await alloc.saver.wait_saved()
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
-        """Whether a task may run: pause, scheduled_pause or run."""
+        """The state of a task's schedule: pause, scheduled_pause or run."""
         alloc = await self._table.find(alloc_id)
         runner = _tasks_of(alloc).get(_one_task(alloc, task))
         return (runner.machine.state.paused if runner is not None else "") or machine.RUN_BY_USER
@@ -132,7 +132,7 @@ class AllocOperations:
                 yield frame
 
     async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an ended allocation as a tar stream, for its successor on another node.
+        """Stream the data of an ended allocation as a tar archive, for its successor on another node.
 
         The servers may know of its end a moment before its runner has put everything away.
         """
@@ -152,12 +152,12 @@ class AllocOperations:
 
 
 def _tasks_of(alloc: AllocRunner | EndedAlloc) -> Mapping[str, TaskRunner]:
-    """The tasks that may run."""
+    """The tasks of an allocation that is not over."""
     return alloc.tasks if isinstance(alloc, AllocRunner) else {}
 
 
 def _need_task(alloc: AllocRunner | EndedAlloc, name: str) -> None:
-    """Raise NotFound when the allocation has no such task."""
+    """Check that the allocation has the task; raises NotFound."""
     names = [user.name for user in alloc.users]
     if name not in names:
         raise NotFound(f"Could not find task {name!r} in allocation {alloc.id}; it has {', '.join(names)}")

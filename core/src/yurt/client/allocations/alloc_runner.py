@@ -1,9 +1,9 @@
-"""The shell around one allocation: it keeps its task runners in order, stores their records and reports them.
+"""The shell around one allocation: it starts and stops its tasks in order, stores their states and reports them.
 
-A single loop looks at the present task states after each change (`yurt.lifecycle.allocation`): what may begin begins,
-what must end is told to, the hooks look at what runs (`yurt.client.hooks`), then the states are written to the client's
-database, and only then are they reported. An agent that dies anywhere in between therefore never told the servers
-something that it does not know any more.
+After each change, one loop decides on the current task states (`yurt.lifecycle.allocation`): it starts the tasks that
+may begin, kills those that must end, updates the hooks (`yurt.client.hooks`), stores the states in the client's
+database, and only then reports them. So an agent that dies at any point has never reported a state that it did not
+store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import TaskUser, task_users
 from yurt.client.files.secrets_dir import unmount_secrets
-from yurt.client.hooks.alloc_hooks import AllocHooks
+from yurt.client.hooks.alloc_hook_calls import AllocHookCalls
 from yurt.client.hooks.client_hooks import ClientHooks
 from yurt.client.tasks.task_recovery import rebuild, restore
 from yurt.client.tasks.task_runner import TaskRunner
@@ -45,7 +45,7 @@ from yurt.structs.status import (
 )
 
 CLEANING_LIMIT_S = 20.0
-"""How long to wait until drivers have freed what ended runs used."""
+"""The longest wait for drivers to free the resources of ended runs."""
 
 
 class AllocRunner:
@@ -74,7 +74,7 @@ class AllocRunner:
         self._stop = StopOrder(context.env)
         self.over = LightEvent()
         self._checks: tuple[AllocCheckStatus, ...] = ()
-        """What the checks said last, once the allocation is over."""
+        """The last results of the checks, once the allocation is over."""
         self._final: AllocUpdate | None = None
         for task in self.task_group.tasks:
             self.tasks[task.name] = TaskRunner(
@@ -83,7 +83,7 @@ class AllocRunner:
 
     @property
     def alloc(self) -> Allocation:
-        """The allocation as it is now."""
+        """The current allocation."""
         return self.hooked.alloc
 
     @property
@@ -93,22 +93,22 @@ class AllocRunner:
 
     @property
     def users(self) -> tuple[TaskUser, ...]:
-        """Its tasks, by the users who may own their files."""
+        """Its tasks with the users who may own their files."""
         return task_users(self.alloc)
 
     @property
     def task_group(self) -> TaskGroup:
-        """The allocation's group at the version that it runs."""
+        """The allocation's group at the job version that it runs."""
         return self.hooked.group
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs and was not told to stop."""
+        """Whether it is not over and not stopping."""
         return not self.is_over and self._stop.order is None
 
     @property
     def states(self) -> Mapping[str, TaskState]:
-        """The present state of every task."""
+        """The current state of every task."""
         return self.hooked.states
 
     async def run(
@@ -118,11 +118,10 @@ class AllocRunner:
         after: Sequence[weakref.ref[AllocRunner]] = (),
         is_rebuilt: bool = False,
     ) -> None:
-        """Run the allocation to its end; a record continues one of an earlier agent; `after` must be over first.
+        """Run the allocation to its end; `record` continues an allocation of an earlier agent.
 
-        They are held weakly: otherwise they would stay in memory, ended, as long as this one runs.
-
-        `is_rebuilt`: an earlier agent may have run it, and its record is lost.
+        The stopping allocations in `after` must end first; weak references do not keep them in memory once they are
+        over. `is_rebuilt`: an earlier agent may have run this allocation, and its record is lost.
         """
         await self._take_up(record)
         if is_rebuilt:
@@ -144,7 +143,7 @@ class AllocRunner:
                 group.create_task(self.context.store.put_alloc(self.alloc))
                 group.create_task(build())
         else:
-            if not record.tasks:  # an agent that was killed may have made some of it, or nothing
+            if not record.tasks:  # an agent that was killed may have made a part of the directory, or nothing
                 await build()
             self.hooked.health_status = record.deployment_status or self.hooked.health_status
             if record.accounting is not None:
@@ -159,14 +158,14 @@ class AllocRunner:
             supervised(self.hooked.work, f"max_run_duration of {self.id[:8]}", _expire(self))
 
     async def _follow(self) -> None:
-        """Look at the allocation after each change until it is over, and that is written down and reported."""
+        """Process each change of the allocation until its end is stored and reported."""
         has_exited = False
         while True:
-            # Cleared first: what changes while this round looks begins another one.
+            # Cleared first, so that a change during this round causes another one.
             self.saver.changed.clear()
-            self._obey()
+            self._carry_out_orders()
             wake_at = self._hooks.alloc.update(self.hooked)
-            # Saved before it is reported: servers never hear of what an agent that is killed now would have forgotten.
+            # Stored before reported: servers never see a state that an agent killed now would have forgotten.
             await self.saver.save()
             update = self._update()
             is_over = allocation.is_over(self.states)
@@ -183,10 +182,10 @@ class AllocRunner:
             else:
                 await self.saver.changed.wait()
 
-    def _obey(self) -> None:
-        """Start and stop tasks until the machine's state requires nothing more."""
+    def _carry_out_orders(self) -> None:
+        """Start and kill tasks until the decision requires nothing more."""
         stop = self._stop.order
-        # A round that changes something begins or ends a task, and each task does either once: hence the bound.
+        # Each round that changes anything begins or ends a task, and each task begins and ends once: hence the bound.
         for _ in range(len(self.tasks) * 2 + 2):
             before = self.saver.version
             orders = allocation.decide(self.roles, self.states, stop=stop)
@@ -200,7 +199,7 @@ class AllocRunner:
                 return
 
     def _update(self) -> AllocUpdate:
-        """The report to the servers; a terminal status never changes again (invariant E7), task states still may."""
+        """The report to the servers; a terminal status never changes again (invariant E7), but task states may."""
         states = self.states
         status, description = allocation.client_status(self.roles, states)
         if self._final is not None:
@@ -217,23 +216,23 @@ class AllocRunner:
             accounting=self.context.activity.reported(self.id),
         )
         if status in CLIENT_TERMINAL:
-            known = self._final.accounting if self._final is not None else self.context.activity.totals(self.id)
-            update = replace(update, accounting=known)
+            totals = self._final.accounting if self._final is not None else self.context.activity.totals(self.id)
+            update = replace(update, accounting=totals)
             self._final = self._final or update
         return update
 
     def on_change(self) -> None:
-        """Something has changed."""
+        """Note a change, which the runner's loop then processes."""
         self.saver.on_change()
 
     def report_still_running(self, description: str) -> None:
-        """Tell the servers why the allocation is not over, although its tasks are."""
+        """Report to the servers why the allocation is not over although its tasks have ended."""
         self._report(replace(self._update(), client_status=CLIENT_RUNNING, client_description=description))
 
     # Its end.
 
     def end(self) -> None:
-        """Nothing of the allocation runs any more."""
+        """Mark the allocation as over: all tasks have ended, and hooks have freed their resources."""
         self.is_over = True
         self._checks = self._hooks.services.statuses(self.id)
         self._hooks.alloc.finish(self.hooked)
@@ -243,7 +242,7 @@ class AllocRunner:
         self.over.set()
 
     async def wait_over(self) -> None:
-        """Wait until nothing of the allocation runs any more."""
+        """Wait until the allocation is over."""
         await self.over.wait()
 
     async def wait_stopped(self) -> None:
@@ -252,20 +251,20 @@ class AllocRunner:
             await self.over.wait()
 
     async def wait_cleaned(self) -> bool:
-        """Wait, within a bound, until drivers have freed what ended runs used; returns whether nothing writes."""
+        """Wait, within a bound, for drivers to free the resources of ended runs; returns whether they have."""
         cleaning = {work for task in self.tasks.values() for work in task.cleaning}
         return not cleaning or not (await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S))[1]
 
     def release(self) -> None:
-        """Break the reference cycles through a runner that is no longer used."""
+        """Break the reference cycles through an unused runner."""
         for task in self.tasks.values():
             task.release()
         self.tasks.clear()
 
-    # What the servers want.
+    # Requests of the servers.
 
     def take_over(self, alloc: Allocation) -> None:
-        """Take over the allocation as the servers changed it."""
+        """Adopt the allocation as the servers changed it."""
         old = self.alloc
         self.hooked.take_over(alloc)
         if alloc.deployment_id != old.deployment_id:
@@ -277,7 +276,7 @@ class AllocRunner:
         self.saver.changed.set()
 
     def note(self, event: TaskEvent) -> None:
-        """Tell the user of every task that has not ended."""
+        """Add an event to every task that has not ended."""
         self.hooked.note(event)
 
     def stop_at_once(self) -> None:
@@ -309,7 +308,7 @@ class AllocRunner:
     # Services.
 
     def resend_services(self) -> None:
-        """The providers may have forgotten the services."""
+        """Register the services again, because their providers may have lost them."""
         self._hooks.services.resend(self.id)
 
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
@@ -324,25 +323,25 @@ def _note_shutdown_delay(runner: AllocRunner) -> None:
             task.note(event)
 
 
-async def _make_ready(runner: AllocRunner, hooks: AllocHooks) -> None:
-    """Have hooks recover what has begun, or prepare what will begin; an allocation that ends before needs neither."""
+async def _make_ready(runner: AllocRunner, hooks: AllocHookCalls) -> None:
+    """Have hooks recover an allocation that has begun, or prepare one that will begin; one that ends needs neither."""
     if runner.hooked.has_begun:
         await hooks.recover(runner.hooked)
     elif runner.is_live and not runner.hooked.is_dead:
-        runner.reported.set()  # it is pending, as the servers know: however long hooks take, the node may become ready
+        runner.reported.set()  # the servers know it as pending, so the node may become ready while hooks prepare
         failure = await hooks.prepare(runner.hooked)
         if failure is not None:
             runner.stop(allocation.Stop(reason=failure, is_failure=True))
 
 
 def _stop_of(alloc: Allocation) -> allocation.Stop:
-    """The stop that servers want; the tasks of a preempted allocation are told why, and their end counts as that."""
+    """The stop that the servers ordered; tasks of a preempted allocation get an event with the reason."""
     is_preempted = alloc.desired_status == DESIRED_EVICT
     return allocation.Stop(reason=events.preempting(alloc.desired_description) if is_preempted else None)
 
 
 async def _expire(runner: AllocRunner) -> None:
-    """End an allocation when it has run as long as its group allows."""
+    """Stop an allocation when it has run for its group's `max_run_duration`."""
     env, limit = runner.context.env, runner.task_group.max_run_duration
     while not runner.is_over:
         since = allocation.running_since(runner.states)
@@ -355,7 +354,7 @@ async def _expire(runner: AllocRunner) -> None:
 
 
 async def _are_over(after: Sequence[weakref.ref[AllocRunner]], replaced: str) -> bool:
-    """Wait for those that are meant to end; whether the replaced one is over, if it is among them."""
+    """Wait for the stopping allocations; returns whether the replaced one is over, if it is among them."""
     is_over = True
     for each in after:
         runner = each()

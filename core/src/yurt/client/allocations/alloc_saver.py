@@ -1,6 +1,6 @@
 """Persists each change of an allocation's state before it is reported.
 
-`version` counts what has happened; whoever must not act before that is on disk waits for it (`wait_saved`).
+`version` counts the changes; `wait_saved` waits until all changes so far are on disk.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from yurt.storage.client_db import ClientDatabase
 
 
 class AllocSaver:
-    """Keeps the record of one allocation."""
+    """Stores the record of one allocation."""
 
     def __init__(self, alloc: ClientAlloc, store: ClientDatabase, activity: DeviceActivity) -> None:
         self.version = 1
         self.changed = LightEvent()
-        """Something has happened since the runner looked last."""
+        """Set by each change since the last round of the runner."""
         self._alloc = alloc
         self._store = store
         self._activity = activity
@@ -28,22 +28,22 @@ class AllocSaver:
 
     @property
     def is_saved(self) -> bool:
-        """Everything that has happened is on disk."""
+        """Whether every change is on disk."""
         return self._saved_version == self.version
 
     def on_change(self) -> None:
-        """A task has changed."""
+        """Count a change and wake the runner."""
         self.version += 1
         self.changed.set()
 
     async def wait_saved(self) -> None:
-        """Wait until everything that has happened so far is on disk."""
+        """Wait until every change so far is on disk."""
         target_version = self.version
         async with self._saved:
             await self._saved.wait_for(lambda: self._saved_version >= target_version)
 
     async def save(self) -> None:
-        """Write down how all tasks fare."""
+        """Store the states of all tasks."""
         version, alloc = self.version, self._alloc
         if alloc.is_unsaved:
             alloc.is_unsaved = False

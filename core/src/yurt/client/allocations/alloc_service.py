@@ -1,4 +1,4 @@
-"""Composes the parts that run the allocations of this node, from the servers' list to the reports."""
+"""Connects the parts that run the allocations of this node, from the servers' list to the reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from yurt.client.files.alloc_dir import remove_alloc_dir
 
 
 class AllocService:
-    """Runs what the servers assign to the node, and what an earlier agent ran."""
+    """Runs the allocations that the servers assign to the node, and those of an earlier agent."""
 
     def __init__(self, table: AllocTable, context: ClientContext, *, node_id: str, group: asyncio.TaskGroup) -> None:
         config, env, store, server = context.config, context.env, context.store, context.server
@@ -42,17 +42,17 @@ class AllocService:
         self._context.users.release(alloc_id)
 
     async def restore(self, fingerprinted: asyncio.Task[None]) -> None:
-        """Continue what an earlier agent ran, once the node is fingerprinted; its networks are read meanwhile."""
+        """Continue the allocations of an earlier agent once the node is fingerprinted; networks are read meanwhile."""
         context = self._context
         records = await asyncio.to_thread(self._lost.sort, await context.store.allocs())
-        known = {record.id for record in records} | self._lost.ids
+        alloc_ids = {record.id for record in records} | self._lost.ids
         await context.env.in_thread(context.users.restore, records, self._lost.ids, context.config.alloc_dir)
-        await context.networks.open(known)
+        await context.networks.open(alloc_ids)
         await fingerprinted
         self.watch.restore(records)
         self._assignments.restore(records)
-        await context.csi.volumes.open(known)
+        await context.csi.volumes.open(alloc_ids)
 
     async def follow(self, least_index: int) -> None:
-        """Follow the servers' list, for ever; the first one must not be older than `least_index`."""
+        """Follow the servers' list until cancelled; lists older than `least_index` are ignored."""
         await self.watch.run(least_index=least_index, apply=self._assignments.apply)

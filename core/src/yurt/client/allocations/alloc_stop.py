@@ -11,7 +11,7 @@ from yurt.runtime.env import Env
 
 
 class StopOrder:
-    """Without an order, the allocation continues; with one, its tasks are killed as soon as it is due."""
+    """The order to stop an allocation, if given: its tasks are killed once `is_due` is set."""
 
     def __init__(self, env: Env) -> None:
         self.order: Stop | None = None
@@ -19,11 +19,11 @@ class StopOrder:
         self._env = env
 
     def give(self, order: Stop) -> None:
-        """The allocation is to end; the first order counts."""
+        """Give the order to stop; a later order has no effect."""
         self.order = self.order or order
 
     async def delay(self, first: Awaitable[None] | None, delay_s: float, changed: asyncio.Event) -> None:
-        """Run the preceding steps, wait, and release the kills."""
+        """Run the preceding steps, wait for the delay, then let the tasks be killed."""
         if first is not None:
             await first
         if delay_s > 0:

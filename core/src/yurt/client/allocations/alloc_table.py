@@ -36,7 +36,7 @@ class EndedAlloc(Value):
     namespace: str
     finished_at: UnixNano
     users: tuple[TaskUser, ...]
-    """Its tasks."""
+    """Its tasks with the users who may own their files."""
     checks: tuple[AllocCheckStatus, ...] = ()
     """The last results of its services' checks."""
 
@@ -50,7 +50,7 @@ class AllocTable:
 
     def __init__(self, env: Env) -> None:
         self.live: dict[str, AllocRunner] = {}
-        """Runners; one whose allocation is over stays until its drivers have freed everything."""
+        """Runners by allocation id; a runner remains until drivers have freed the resources of its ended tasks."""
         self.ended: dict[str, EndedAlloc] = {}
         self._env = env
         self._restored = asyncio.Event()
@@ -67,7 +67,7 @@ class AllocTable:
         return None if ended is None else ended.namespace
 
     def set_restored(self) -> None:
-        """The allocations of an earlier agent are in the table."""
+        """Declare the allocations of an earlier agent restored; `find` then answers."""
         self._restored.set()
 
     async def find(self, alloc_id: str) -> AllocRunner | EndedAlloc:
@@ -93,7 +93,7 @@ class AllocTable:
                     yield task
 
     def save(self, alloc_ids: Iterable[str]) -> None:
-        """Have allocations write down what is known of them."""
+        """Store the states of these allocations."""
         for alloc_id in alloc_ids:
             if (runner := self.live.get(alloc_id)) is not None and not runner.is_over:
                 runner.on_change()

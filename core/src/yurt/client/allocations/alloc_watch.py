@@ -1,7 +1,7 @@
 """Follows the servers' list of the allocations assigned to this node.
 
-The list is pulled (a blocking query) and the allocations whose index moved are fetched; what both mean is decided in
-`lifecycle.alloc_list` (invariant E2). The newest index is kept on disk, so its rules hold over a restart too.
+The list is pulled by a blocking query, and the allocations whose index rose are fetched; `lifecycle.alloc_list` decides
+their effect (invariant E2). The newest index is stored on disk, so that the rules hold across a restart too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AllocWatch:
         self._list = AllocList()
         self._again = asyncio.Event()
         self.fresh = asyncio.Event()
-        """A list has been taken over that is as new as the last one that was asked for."""
+        """Set once a list is adopted that is at least as new as `look_again` required."""
 
     def restore(self, records: Iterable[AllocRecord]) -> None:
         """Add the allocations of an earlier agent, at the indexes in their records."""
@@ -90,7 +90,7 @@ class AllocWatch:
             min_index = pull.index
 
     async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
-        """The next list and its changes; nothing is fetched for a list that is too old."""
+        """Request the next list and its changes; nothing is fetched for a list that is too old."""
         pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
         return pull, Changes() if self._list.is_older(pull) else await self._changes(pull)
 

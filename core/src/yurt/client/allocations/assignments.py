@@ -1,6 +1,6 @@
 """Starts, updates and removes allocations as the servers assign them to this node.
 
-What a list means is decided in `lifecycle.alloc_list`; here its changes are carried out.
+`lifecycle.alloc_list` decides the effect of a list; this module carries out its changes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Assignments:
         self._lost = lost
 
     def restore(self, records: Iterable[AllocRecord]) -> None:
-        """Continue the allocations of an earlier agent; operations on allocations are answered from then on."""
+        """Continue the allocations of an earlier agent, and answer operations on allocations from then on."""
         for record in records:
             assert record.alloc is not None, record.id
             self._runners.begin(record.alloc, record)
         self._table.set_restored()
 
     async def apply(self, changes: Changes) -> None:
-        """Carry out the changes of a list; reports may be sent from then on."""
+        """Carry out the changes of a list, and let reports be sent from then on."""
         for alloc in changes.fetched:
             self._take(alloc)
         self._lost.unclaimed()

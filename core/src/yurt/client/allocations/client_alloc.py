@@ -26,18 +26,18 @@ from yurt.structs.status import TASK_RUNNING
 
 
 class AllocRunnerPort(Protocol):
-    """The allocation's runner, as far as hooks lead to it."""
+    """The part of the allocation's runner that hooks need."""
 
     def on_change(self) -> None:
-        """Something has changed that the runner must look at."""
+        """Note a change, which the runner then processes."""
         ...
 
     def stop(self, stop: allocation.Stop | None = None) -> None:
-        """End the allocation."""
+        """Stop the allocation in the order of its tasks."""
         ...
 
     def report_still_running(self, description: str) -> None:
-        """Tell the servers that the allocation is not over yet, and why."""
+        """Report to the servers why the allocation is not over yet."""
         ...
 
 
@@ -52,22 +52,22 @@ class ClientAlloc:
         self.received_at = context.env.now()
         self.health_status = alloc.deployment_status
         self.stopping = LightEvent()
-        """It is to end."""
+        """Set when the allocation is ordered to stop."""
         self.is_predecessor_over = True
-        """The allocation that it replaces runs no more, so its data may be taken."""
+        """Whether the allocation that it replaces is over, so that its data may be taken."""
         self.is_unsaved = False
-        """The allocation itself, apart from the states of its tasks, is newer than what is on disk."""
+        """Whether the stored allocation, apart from its tasks' states, is out of date."""
         # An agent that comes back knows nothing of what an earlier one measured, so nothing of that holds any more.
         self.idle_report = None if idle_policy_of(alloc) is None else IdleReport()
-        """Whether its devices are used, as the servers are told."""
+        """The last report to the servers on whether its devices are used."""
         self.failing: set[str] = set()
-        """Hooks whose last `update` failed: what they raise is told once."""
+        """Hooks whose last `update` failed; a repeated failure is not reported again."""
         self._alloc_dir = context.config.alloc_dir
         self._runner = runner
         self.work = group
         self._followed: set[asyncio.Task[None]] = set()
 
-    # What is known of it.
+    # Facts.
 
     @property
     def id(self) -> str:
@@ -76,7 +76,7 @@ class ClientAlloc:
 
     @property
     def group(self) -> TaskGroup:
-        """Its group, at the version of the job that it runs."""
+        """The group at the job version that it runs."""
         assert self.alloc.job is not None, self.id
         group = self.alloc.job.group(self.alloc.task_group)
         assert group is not None, self.alloc.task_group
@@ -84,7 +84,7 @@ class ClientAlloc:
 
     @property
     def facts(self) -> AllocFacts:
-        """Which allocation it is."""
+        """Its identity and resources, for packages."""
         alloc, group = self.alloc, self.group
         assert alloc.job is not None, self.id
         return AllocFacts(
@@ -105,49 +105,49 @@ class ClientAlloc:
 
     @property
     def address(self) -> str:
-        """Its address in a network of its own, once it has one."""
+        """Its address in its own network; empty until it has one."""
         return self.alloc.network_status.address if self.alloc.network_status is not None else ""
 
     @property
     def states(self) -> Mapping[str, TaskState]:
-        """The present state of every task."""
+        """The current state of every task."""
         return {name: task.machine.state for name, task in self.tasks.items()}
 
     @property
     def running(self) -> dict[str, UnixNano]:
-        """The tasks that run now, with the times of their starts."""
+        """The running tasks with their start times."""
         states = self.states.items()
         return {name: UnixNano(state.started_at) for name, state in states if state.state == TASK_RUNNING}
 
     @property
     def has_begun(self) -> bool:
-        """One of its tasks has been started, by this agent or an earlier one."""
+        """Whether one of its tasks was started, by this agent or an earlier one."""
         return any(task.machine.run or task.machine.state.started_at for task in self.tasks.values())
 
     @property
     def is_dead(self) -> bool:
-        """All of its tasks have ended for good."""
+        """Whether all tasks are dead."""
         return all(task.machine.phase == machine.DEAD for task in self.tasks.values())
 
     # What changes it.
 
     def take_over(self, alloc: Allocation) -> None:
-        """Take over the allocation as the servers changed it, at the version of the job whose tasks run."""
-        known, self.alloc = self.alloc, alloc
+        """Adopt the allocation as the servers changed it, with the job version that the running tasks have."""
+        previous, self.alloc = self.alloc, alloc
         if alloc.job is None or alloc.job.group(alloc.task_group) is None:
-            self.alloc = replace(alloc, job=known.job)
+            self.alloc = replace(alloc, job=previous.job)
         if {task.name for task in self.group.tasks} != set(self.tasks):
-            self.alloc = replace(self.alloc, job=known.job)
+            self.alloc = replace(self.alloc, job=previous.job)
         self._notify_tasks()
 
     def hurry(self) -> None:
-        """Leave out every delay of its end."""
+        """Skip every delay of its stop."""
         hurried = replace(self.alloc.desired_transition, no_shutdown_delay=True)
         self.alloc = replace(self.alloc, desired_transition=hurried)
         self._notify_tasks()
 
     def see_network(self, status: AllocNetworkStatus) -> None:
-        """Record the address: the allocation has joined its network."""
+        """Record the address of the network that the allocation has joined."""
         self.alloc = replace(self.alloc, network_status=status)
         self._notify_tasks()
 
@@ -159,11 +159,11 @@ class ClientAlloc:
     # What hooks may do to it.
 
     def note(self, event: TaskEvent | str) -> None:
-        """Tell the user of every task that has not ended."""
-        told = events.hook_message(event) if isinstance(event, str) else event
+        """Add an event, or a message of a hook, to every task that has not ended."""
+        task_event = events.hook_message(event) if isinstance(event, str) else event
         for task in self.tasks.values():
             if task.machine.phase != machine.DEAD:
-                task.post(machine.Note(event=told))
+                task.post(machine.Note(event=task_event))
 
     def restart(self, task: str, reason: str) -> None:
         """Count the task's run as failed; its restart policy decides."""
@@ -171,28 +171,28 @@ class ClientAlloc:
             self.tasks[task].post(machine.AskRestart(reason=reason, is_failure=True))
 
     def fail_alloc(self, reason: str) -> None:
-        """End the allocation, as failed."""
+        """Stop the allocation as failed."""
         self._runner.stop(allocation.Stop(reason=events.hook_failed(reason), is_failure=True))
 
     def changed(self) -> None:
-        """Have all hooks look at the allocation again soon."""
+        """Request a call of every hook's `update` soon."""
         self._runner.on_change()
 
     def report_still_running(self, description: str) -> None:
-        """Tell the servers why the allocation is not over, although its tasks are."""
+        """Report to the servers why the allocation is not over although its tasks have ended."""
         self._runner.report_still_running(description)
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work beside the allocation, until that is over."""
+        """Run `work` alongside the allocation, until the allocation is over."""
 
         def report(error: Exception) -> None:
             self.note(events.hook_failed(f"{type(error).__name__}: {error}"))
 
-        done = supervised(self.work, f"work beside allocation {self.id[:8]}", work, on_error=report)
+        done = supervised(self.work, f"work alongside allocation {self.id[:8]}", work, on_error=report)
         self._followed.add(done)
         done.add_done_callback(self._followed.discard)
 
     def stop_following(self) -> None:
-        """The allocation is over."""
+        """Cancel the work of hooks: the allocation is over."""
         for work in tuple(self._followed):
             work.cancel()

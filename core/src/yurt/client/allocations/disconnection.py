@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class DisconnectionWatch:
-    """Compares the last contact with what the groups of live allocations allow."""
+    """Compares the time since the last contact with the limit of each live allocation's group."""
 
     def __init__(self, table: AllocTable, env: Env, *, contact: Callable[[], Contact]) -> None:
         self._table = table

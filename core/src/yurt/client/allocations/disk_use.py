@@ -1,7 +1,7 @@
 """Enforces `ephemeral_disk.size`: compares the size of an allocation's directory with its group's request.
 
-All that an allocation writes below its own directory counts, logs included; what lies in memory (secrets) and what is
-mounted from elsewhere does not. A walk is bounded, and the larger the trees, the longer the pause until the next one.
+All files below the allocation's directory count, logs included; files in memory (secrets) and mounts from elsewhere do
+not. A walk is bounded, and the pause until the next one grows with the size of the trees.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIB = 1024 * 1024
 BLOCK = 512
 INTERVAL_S = 5.0
 PAUSE_PER_WALK = 50
-"""A walk may take this part of the time at most."""
+"""The pause after a walk, as a multiple of the walk's duration: it bounds the share of time spent on walks."""
 ENTRIES_MAX = 1_000_000
 
 
@@ -78,12 +78,12 @@ class DiskWatch:
 
 
 def was_warned(states: Iterable[TaskState]) -> bool:
-    """Whether a task was warned before, possibly by an earlier agent."""
+    """Whether a task has the warning already, possibly from an earlier agent."""
     return any(event.type == events.DISK_EXCEEDED for state in states for event in state.events)
 
 
 def bytes_below(root: str) -> int:
-    """Bytes that the files below a folder take on its file system; symbolic links are not followed. Blocking."""
+    """The disk usage in bytes of the files below a folder, on its file system, without following links. Blocking."""
     try:
         device = os.lstat(root).st_dev
     except OSError:
@@ -104,7 +104,7 @@ def bytes_below(root: str) -> int:
 
 
 def _entries(folder: str, device: int) -> Iterator[tuple[str, os.stat_result]]:
-    """The entries of a folder that are on the device; entries removed meanwhile are left out."""
+    """The entries of a folder that are on this device; entries removed meanwhile are left out."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

@@ -1,8 +1,8 @@
-"""Watches allocations whose jobs have a policy on idle devices: tells the servers, and the tasks.
+"""Watches allocations whose jobs have a policy on idle devices, and notifies the servers and the tasks.
 
-Servers are told when a time of the policy is reached and when the devices are used again, and nothing in between.
-Tasks are told by an event, and by the file `notice` in the directory of the allocation, which is removed when there is
-nothing to say any more.
+The servers get a report when a time of the policy is reached and when the devices are used again, and none in between.
+Tasks get an event, and the file `notice` in the allocation's directory, which is removed when the notice no longer
+applies.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from yurt.structs.status import TASK_RUNNING
 INTERVAL_MAX_S: Final = 10.0
 INTERVAL_MIN_S: Final = 0.25
 SAMPLES_OF_TIME: Final = 6
-"""How many samples the shortest time of a policy has at least."""
+"""The smallest number of samples in the shortest time of a policy."""
 GAP: Final = 3
-"""Intervals without a sample after which nothing is known of the time between."""
+"""The longest time between two samples, in intervals, that still counts; beyond it the use is unknown."""
 GAP_MIN_S: Final = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class IdleWatch:
-    """Samples the devices of the allocations whose policy asks for it."""
+    """Samples the devices of allocations with an idle policy, and reports idle times."""
 
     def __init__(self, devices: DeviceManager, allocs: AllocTable, env: Env) -> None:
         self._devices = devices
         self._allocs = allocs
         self._env = env
-        self._known: dict[str, Idleness] = {}
+        self._idleness: dict[str, Idleness] = {}
         self._states: dict[str, IdleState | None] = {}
-        """What the servers said when an allocation was looked at last."""
+        """The servers' idle state of each allocation at its last sample."""
 
     async def run(self) -> None:
-        """Look until cancelled; a client without device plugins has nothing to do."""
+        """Take samples until cancelled; return at once when the client has no device plugins."""
         while self._devices.plugins:
             await self._env.sleep(await self.look())
 
     async def look(self) -> float:
-        """Sample once; returns the seconds to the next look."""
+        """Take one sample of each watched allocation; returns the seconds to the next."""
         watched = {
             runner.id: (runner, policy)
             for runner in tuple(self._allocs.live.values())
             if runner.is_live and (policy := idle_policy_of(runner.alloc)) is not None
         }
-        for alloc_id in self._known.keys() - watched.keys():
+        for alloc_id in self._idleness.keys() - watched.keys():
             await self._forget(alloc_id)
         for alloc_id in self._states.keys() - watched.keys():
             del self._states[alloc_id]
@@ -75,22 +75,22 @@ class IdleWatch:
         for runner, policy in watched.values():
             if runner.is_live:
                 await self._judge(runner, policy, uses, gap_s)
-                await self._tell_news(runner)
+                await self._notify_decisions(runner)
         return interval_s
 
     async def _forget(self, alloc_id: str) -> None:
-        """Nothing is measured of an allocation any more; what was reported of a live one does not stand."""
-        del self._known[alloc_id]
+        """Stop watching an allocation, and withdraw the last report of a live one."""
+        del self._idleness[alloc_id]
         runner = self._allocs.live.get(alloc_id)
-        told = runner.hooked.idle_report if runner is not None else None
-        if runner is None or not runner.is_live or told is None or not told.idle_for:
+        reported = runner.hooked.idle_report if runner is not None else None
+        if runner is None or not runner.is_live or reported is None or not reported.idle_for:
             return
         runner.hooked.idle_report = IdleReport()
         runner.on_change()
-        await self._tell(runner, "Its job has no policy on idle devices any more", last=True)
+        await self._notify(runner, "The job no longer has a policy on idle devices", last=True)
 
     async def _uses(self, limit_s: float) -> Mapping[str, DeviceUse]:
-        """The present figures; none when a driver hangs, which shall not pass for idleness."""
+        """The current usage figures; none when a plugin hangs, because missing figures do not count as idle."""
         try:
             async with self._env.timeout(limit_s):
                 return await self._devices.uses()
@@ -100,43 +100,42 @@ class IdleWatch:
     async def _judge(
         self, runner: AllocRunner, policy: IdlePolicy, uses: Mapping[str, DeviceUse], gap_s: float
     ) -> None:
-        known = self._known.get(runner.id)
+        last = self._idleness.get(runner.id)
         starts, samples = _observed(runner, uses)
-        now = advance(known, starts, samples, policy=policy, now_s=self._env.monotonic(), gap_s=gap_s)
-        self._known[runner.id] = now
-        # By what the servers know: the count of an allocation that was not watched for a while begins anew.
-        told = runner.hooked.idle_report
-        if now.reached == (told.idle_for if told is not None else Duration(0)):
+        now = advance(last, starts, samples, policy=policy, now_s=self._env.monotonic(), gap_s=gap_s)
+        self._idleness[runner.id] = now
+        # Compared with the last report, not the last sample: the count restarts when an allocation was not watched.
+        reported = runner.hooked.idle_report
+        if now.reached == (reported.idle_for if reported is not None else Duration(0)):
             return
         runner.hooked.idle_report = IdleReport(idle_for=now.reached, text=now.text)
         runner.on_change()
         if now.reached:
-            await self._tell(runner, warning(policy, now))
+            await self._notify(runner, warning(policy, now))
         else:
-            await self._tell(
-                runner, "The devices are in use again, or nothing is known of their use: nothing ends", last=True
-            )
+            text = "The devices are in use again, or their use is unknown: the allocation is not stopped"
+            await self._notify(runner, text, last=True)
 
-    async def _tell_news(self, runner: AllocRunner) -> None:
-        """Tell what the servers have decided: that an end is announced, withdrawn or put off."""
+    async def _notify_decisions(self, runner: AllocRunner) -> None:
+        """Notify the tasks of a decision of the servers: an end is announced, withdrawn or postponed."""
         before, now = self._states.get(runner.id), runner.alloc.idle
         self._states[runner.id] = now
         if now is None or now == before:
             return
         if now.kept_until > (before.kept_until if before is not None else 0):
-            await self._tell(runner, f"Kept until {clock(now.kept_until)}: until then it does not end for being idle")
+            await self._notify(runner, f"Kept until {clock(now.kept_until)}: not stopped for idleness until then")
         elif now.ends_at and now.ends_at != (before.ends_at if before is not None else 0):
-            await self._tell(runner, f"Ends at {clock(now.ends_at)}: {now.reason}")
+            await self._notify(runner, f"Ends at {clock(now.ends_at)}: {now.reason}")
         elif before is not None and before.ends_at and not now.ends_at and now.idle_for:
-            await self._tell(runner, "The announced end is withdrawn", last=True)
+            await self._notify(runner, "The announced end is withdrawn", last=True)
 
-    async def _tell(self, runner: AllocRunner, text: str, *, last: bool = False) -> None:
-        """Tell the tasks and the log; with `last` there is nothing to say afterwards."""
+    async def _notify(self, runner: AllocRunner, text: str, *, last: bool = False) -> None:
+        """Write a notice to the tasks and the log; `last` removes the file `notice`, which no longer applies."""
         log.info("idle devices: alloc_id=%s job_id=%s notice=%r", runner.id, runner.alloc.job_id, text)
         runner.note(events.idle(text))
         try:
             await self._env.in_thread(write_notice, runner.hooked.folder, "" if last else text)
-        except OSError as error:  # what tasks have made of the directory is theirs
+        except OSError as error:  # tasks may change their directory at will
             log.warning("the notice could not be written: alloc_id=%s error=%s", runner.id, error)
 
 
@@ -149,7 +148,7 @@ def interval_of(policy: IdlePolicy) -> float:
 def _observed(
     runner: AllocRunner, uses: Mapping[str, DeviceUse]
 ) -> tuple[tuple[int, ...], dict[str, CardSample | None]]:
-    """When the running tasks with devices started, and a sample of each of their devices."""
+    """The start times of the running tasks with devices, and a sample of each of their devices."""
     starts: list[int] = []
     samples: dict[str, CardSample | None] = {}
     for name, state in runner.states.items():
@@ -163,7 +162,7 @@ def _observed(
 
 
 def warning(policy: IdlePolicy, idleness: Idleness) -> str:
-    """The notice at a time that was reached."""
+    """The notice when a time of the policy is reached."""
     text = f"Idle for {duration_text(idleness.reached)}: {idleness.text}"
     if policy.action == NOTIFY:
         return text
@@ -174,5 +173,5 @@ def warning(policy: IdlePolicy, idleness: Idleness) -> str:
 
 
 def clock(at: int) -> str:
-    """A time as a reader knows it."""
+    """A time (ns since 1970) for display, in UTC."""
     return datetime.fromtimestamp(at / NANOSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

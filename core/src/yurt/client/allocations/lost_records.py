@@ -1,10 +1,10 @@
-"""Recovery after damage to the client's database: running tasks are found again, and none is started twice.
+"""Recovers allocations whose records in the client's database are damaged: no running task is lost or started twice.
 
-Of an allocation without a readable record three things are known: its directory, which is made before anything of it
-starts; what its servers were told of its tasks; and what the drivers find by the ids of its runs, which they write down
-themselves (the start files of shims, the labels of containers). A run that is found is taken up. A task of which the
-servers know more than that it waits, and that nobody finds, has ended unseen: its restart policy decides. Last, a shim
-holds a lock on its task's directory, so that a process that nobody found still keeps another one from being started.
+Three sources remain of such an allocation: its directory, which exists before a task starts; the task states that the
+servers have; and the runs that drivers find by their ids, which drivers store themselves (the start files of shims, the
+labels of containers). A run that is found is recovered. A task that had started according to the servers, and that no
+driver finds, has ended unseen: its restart policy decides. Finally, a shim locks its task's directory, so that even a
+process that nobody found prevents a second one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class LostRecords:
-    """Allocations without a readable record of which tasks may still run."""
+    """Allocations without a readable record, whose tasks may still run."""
 
     def __init__(self, database: ClientDatabase, alloc_dir: str) -> None:
         self._database = database
@@ -26,7 +26,7 @@ class LostRecords:
         self._ids: set[str] = set()
 
     def sort(self, records: tuple[AllocRecord, ...]) -> tuple[AllocRecord, ...]:
-        """The usable records; the others, and directories without a record, are remembered as lost. Blocking."""
+        """Return the readable records; remember the others, and directories without a record, as lost. Blocking."""
         usable: list[AllocRecord] = []
         if self._database.is_incomplete:  # a record may be there, and older than what runs
             self._ids.update(record.id for record in records)
@@ -45,17 +45,17 @@ class LostRecords:
 
     @property
     def ids(self) -> frozenset[str]:
-        """The lost allocations that were not recovered yet."""
+        """The ids of lost allocations that are not recovered yet."""
         return frozenset(self._ids)
 
     def take(self, alloc_id: str) -> bool:
-        """Whether an allocation was lost; it no longer counts as lost afterwards."""
+        """Remove an allocation from the lost ones; returns whether it was among them."""
         is_lost = alloc_id in self._ids
         self._ids.discard(alloc_id)
         return is_lost
 
     def unclaimed(self) -> None:
-        """The servers have listed all allocations of this node: the remaining lost ones belong to none of them."""
+        """Forget the remaining lost allocations, which the servers' complete list does not have; returns their ids."""
         if self._ids:
             log.warning("directories and tasks of allocations unknown to the servers are left alone: "
                         "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip

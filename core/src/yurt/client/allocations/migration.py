@@ -1,9 +1,9 @@
 """Migration of sticky data to another node: `alloc/data` and each task's `local` as one tar stream.
 
-The stream comes from another machine, so it is held for hostile and written as an archive of a stranger is
-(`yurt.client.archives.tree`): only names in those folders are taken, devices and pipes are left out, links are made
-last, so that nothing is ever written through one, and the whole has a limit. A link may lead anywhere, as tasks may
-make it. Owners and modes are kept, save setuid and setgid.
+The stream comes from another machine, so it is unpacked like an untrusted archive (`yurt.client.archives.tree`): only
+names in those folders are accepted, devices and pipes are left out, links are made last, so that nothing is ever
+written through one, and the total size is limited. A link may lead anywhere, because a task may create any link. Owners
+and modes are kept, except setuid and setgid.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def folders_of(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
-    """Run a call in a thread to its end even when cancelled, so that its file descriptor is not closed meanwhile."""
+    """Run a call in a thread to its end even when cancelled, because the caller then closes a descriptor it uses."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **given))  # noqa: TID251 - awaited in any case
     try:
         return await asyncio.shield(work)
@@ -50,7 +50,7 @@ async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs)
 
 
 async def pack(root: str, alloc_id: str, tasks: Iterable[str], *, owners: Owners = None) -> AsyncGenerator[bytes]:
-    """The data of an ended allocation in pieces; files with several hard links only of these owners."""
+    """The data of an ended allocation in pieces; files with several hard links are packed only for these owners."""
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
     reader, writer = os.pipe()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, base, folders, writer, owners))  # noqa: TID251 - awaited below
@@ -127,7 +127,7 @@ class _Limit:
             raise Invalid(f"the data takes more than {self._limit} bytes (ephemeral_disk.size)")
 
     def add_folder(self) -> None:
-        """Folders are not counted: they were made by tasks on the other node."""
+        """Ignore folders: they take no bytes of the limit."""
 
 
 def _unpack(base: Path, folders: tuple[str, ...], reader: int, limit: int) -> None:

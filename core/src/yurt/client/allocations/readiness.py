@@ -11,7 +11,7 @@ from yurt.client.allocations.reports import Reporter
 
 
 class Readiness:
-    """Repeats fetching and reporting after each loss of registration, then allows ready again."""
+    """Repeats fetching and reporting after each loss of the registration, then allows the status ready again."""
 
     def __init__(self, table: AllocTable, watch: AllocWatch, reporter: Reporter) -> None:
         self._table = table
@@ -21,7 +21,7 @@ class Readiness:
         self._is_lost.set()
 
     def lose(self, index: int) -> None:
-        """The servers no longer take the node for ready: fetch a list of at least `index`, report everything."""
+        """Fetch a list of at least `index` and report everything, because the servers withdrew the status ready."""
         self._watch.look_again(index)
         self._reporter.resend()
         for runner in self._table.live.values():
@@ -29,7 +29,7 @@ class Readiness:
         self._is_lost.set()
 
     async def run(self, allow_ready: Callable[[], None]) -> None:
-        """Allow ready at the start and after each loss, until cancelled."""
+        """Allow the status ready at the start and after each loss, until cancelled."""
         while True:
             await self._is_lost.wait()
             self._is_lost.clear()

@@ -9,14 +9,14 @@ from yurt.client.allocations.alloc_table import AllocTable
 from yurt.runtime.supervise import attempted, supervised
 
 AT_ONCE = 8
-"""Concurrent removals of ended allocations; one asyncio task for each of thousands would take 4 KB each."""
+"""The number of concurrent removals of ended allocations: one asyncio task for each of thousands takes 4 KB each."""
 
 Release = Callable[[str], Awaitable[None]]
 """Frees what an allocation uses, by the allocation's id."""
 
 
 class Removals:
-    """Removes allocations of one client.
+    """Removes the allocations of one client that are no longer listed.
 
     `releases` run one after the other, the record of the allocation last: a crash before it leaves an allocation that
     the next agent removes again. `forget` is called when nothing is left.

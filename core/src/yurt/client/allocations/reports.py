@@ -1,8 +1,8 @@
 """Reports allocations to the servers: a first change at once, later ones in batches.
 
-A report whose status differs from the last one that was acknowledged is urgent. Others wait up to 200 ms for company.
-Reports of one allocation replace each other, so the queue is never longer than the list of allocations. Nothing
-leaves before the first contact; a report that failed is tried again and is never dropped.
+A report whose status differs from the last acknowledged one is urgent; others wait up to 200 ms for a batch. Reports of
+one allocation replace each other, so the queue is never longer than the list of allocations. Nothing is sent before the
+first contact; a failed report is sent again and never dropped.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Reporter:
         return last.client_status if last else None
 
     def open(self) -> None:
-        """Allow sending: the first list of the servers has been carried out."""
+        """Allow sending, once the first list of the servers is carried out."""
         self._open.set()
 
     def resend(self, alloc_id: str = "") -> None:
-        """Send the last reports again, of all allocations or of one: the servers may have missed them."""
+        """Send the last reports of all allocations, or of one, again, because the servers may have missed them."""
         for update in tuple(self._last.values()):
             if not alloc_id or update.id == alloc_id:
                 self._acked.pop(update.id, None)
@@ -74,10 +74,10 @@ class Reporter:
 
     def forget(self, alloc_id: str) -> None:
         """Drop all reports of an allocation that the servers no longer list."""
-        for known in (self._pending, self._acked, self._last):
-            known.pop(alloc_id, None)
-            if not known:
-                known.clear()  # deletions alone leave a dictionary as large as it ever was
+        for reports in (self._pending, self._acked, self._last):
+            reports.pop(alloc_id, None)
+            if not reports:
+                reports.clear()  # deletions alone do not shrink a dictionary
 
     async def wait_idle(self) -> None:
         """Wait until everything offered so far is acknowledged."""
@@ -97,7 +97,7 @@ class Reporter:
             if batch and not await self._send(batch):
                 await wait_or_sleep(self._env, self._again, self._retry_s)
                 self._urgent.set()
-            del batch  # else what was sent is held until there is something else to send
+            del batch  # else the sent reports stay in memory until the next batch
             if self._pending:
                 self._wake.set()
             else:
@@ -114,7 +114,7 @@ class Reporter:
             log.warning("reporting allocations failed: count=%d retry_s=%g error=%s", len(batch), self._retry_s, error)
             return False
         if self._again.is_set():
-            return True  # what was stored before the servers lost sight of it is told again
+            return True  # the servers forgot a report that they had stored, so it is sent again
         for update in batch:
             if update.id in self._last:
                 self._acked[update.id] = update

@@ -44,7 +44,7 @@ class Runners:
         self._lost = lost
 
     def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
-        """Run an allocation; a record continues what an earlier agent ran."""
+        """Run an allocation; `record` continues an allocation of an earlier agent."""
         runner = AllocRunner(alloc, self._context, hooks=self._hooks, group=self._group, report=self.report)
         after = self._predecessors(alloc)
         self._table.live[alloc.id] = runner
@@ -56,7 +56,7 @@ class Runners:
         )
 
     def _predecessors(self, alloc: Allocation) -> tuple[weakref.ref[AllocRunner], ...]:
-        """The runners of this node whose allocations are replaced or preempted by this one."""
+        """The runners of the node's allocations that this one replaces or preempts."""
         live = self._table.live
         ids = (alloc.previous_allocation, *alloc.preempted_allocations)
         return tuple(weakref.ref(live[each]) for each in ids if each in live)
@@ -80,7 +80,7 @@ class Runners:
         self.report_end(runner.id, CLIENT_FAILED, f"running the allocation failed: {error}")
 
     def report(self, update: AllocUpdate) -> None:
-        """Report an allocation to the servers; what becomes of it is logged."""
+        """Report an allocation to the servers, and log its start, end or failure."""
         runner = self._table.live.get(update.id)
         line = lifecycle_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
         if line:
@@ -105,7 +105,7 @@ class Runners:
         """Kill every task and wait for the ends; CSI plugins end last, since other tasks may use their volumes."""
         for is_last in (False, True):
             ending = [runner for runner in self._table.live.values() if is_plugin(runner.task_group) == is_last]
-            # All are told before one is waited for: kill time-outs run side by side.
+            # All are stopped before the first is awaited, so that their kill time-outs run at the same time.
             for runner in ending:
                 runner.stop_at_once()
             for runner in ending:

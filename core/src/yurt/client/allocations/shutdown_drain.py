@@ -1,8 +1,8 @@
-"""Drains the node when its agent shuts down (`drain_on_shutdown`), and makes it eligible when the agent is back.
+"""Drains the node when its agent shuts down (`drain_on_shutdown`), and makes it eligible when the agent starts again.
 
-The servers move the node's allocations as for any drain; the agent waits until those that run here have ended and the
-servers know it. It waits no longer than the drain's deadline and the time that forced tasks have to end; the caller
-must stop whatever could not be drained (no server answered, a task did not end).
+The servers move the node's allocations as for any drain; the agent waits until its own allocations have ended and the
+servers have acknowledged that. It waits at most for the drain's deadline plus `FORCED_STOP_LIMIT_S`; the caller must
+stop the allocations that were not drained (because no server answered or a task did not end).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from yurt.structs.node import DrainSpec
 from yurt.structs.predicates import holds_up_drain
 
 ASK_LIMIT_S: Final = 10.0
-"""How long the servers have to take the drain."""
+"""The time limit for the servers to accept the drain."""
 FORCED_STOP_LIMIT_S: Final = 60.0
-"""How long tasks have to end once the deadline has passed."""
+"""The time limit for tasks to end after the drain's deadline."""
 LOOK_S: Final = 0.2
 RETRY_S: Final = 5.0
 
@@ -43,7 +43,7 @@ class ShutdownDrain:
         self._reporter = reporter
 
     async def begin(self) -> bool:
-        """Drain the node and wait; whether every allocation that the drain is for has ended."""
+        """Drain the node and wait; returns whether every allocation to be drained has ended."""
         try:
             async with self._env.timeout(ASK_LIMIT_S):
                 await self._server.drain_node(self._node_id, self._spec)
@@ -63,7 +63,7 @@ class ShutdownDrain:
         return True
 
     def _limit_s(self) -> float | None:
-        """The wait in seconds; a deadline of 0 is none."""
+        """The longest wait in seconds; a deadline of 0 means none."""
         if self._spec.deadline == 0:
             return None
         return max(0.0, self._spec.deadline / NANOSECONDS) + FORCED_STOP_LIMIT_S
@@ -73,7 +73,7 @@ class ShutdownDrain:
         return [runner.id for runner in live if not runner.is_over and holds_up_drain(runner.alloc, self._spec)]
 
     async def end(self) -> None:
-        """End the drain of an earlier shutdown, once the servers answer."""
+        """End the drain of an earlier shutdown as soon as the servers answer."""
         while True:
             try:
                 await self._server.drain_node(self._node_id, None)

@@ -23,7 +23,7 @@ MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 
 
 class UsageMeter:
-    """Measures tasks; it keeps each task's last sample, because CPU percent is a difference of two samples."""
+    """Measures tasks; keeps each task's last sample, because a CPU percentage is the difference of two samples."""
 
     def __init__(self, env: Env, *, node: LocalNode, devices: DeviceManager) -> None:
         self._env = env

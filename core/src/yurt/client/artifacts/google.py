@@ -25,7 +25,7 @@ from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from yurt.client.artifacts.fetching import Fetch
+from yurt.client.artifacts.fetch_request import Fetch
 from yurt.client.artifacts.sources import GoogleAccess
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import replace

@@ -16,7 +16,7 @@ from http.client import HTTPMessage
 from typing import IO, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from yurt.client.artifacts.fetching import Fetch, time_limit
+from yurt.client.artifacts.fetch_request import Fetch, time_limit
 from yurt.client.artifacts.google import REFUSED, may_have_token, metadata_token, operators_token
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import Checksum, S3Access, digest_of, shown_url

@@ -16,7 +16,7 @@ import shutil
 import time
 from typing import Final
 
-from yurt.client.artifacts.fetching import Fetch
+from yurt.client.artifacts.fetch_request import Fetch
 from yurt.client.artifacts.repository import kept_environment, run_program, ssh_command
 from yurt.sdk.errors import Invalid
 

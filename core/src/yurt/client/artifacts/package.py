@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final
 
-from yurt.client.artifacts.fetching import Fetch, PackageGetter, tree_size
+from yurt.client.artifacts.fetch_request import Fetch, PackageGetter, tree_size
 from yurt.client.artifacts.sources import ArtifactSource
 from yurt.sdk.artifacts import ArtifactGetter, ArtifactRequest
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError

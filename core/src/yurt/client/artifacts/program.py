@@ -19,7 +19,7 @@ import msgspec
 
 from yurt.client.artifacts import destination, google, http, mercurial, package, repository, unpacking
 from yurt.client.artifacts.destination import Arrivals
-from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched, makes_tree
+from yurt.client.artifacts.fetch_request import MODE_DIR, MODE_FILE, Fetch, Fetched, makes_tree
 from yurt.client.artifacts.sources import FILE, GIT, HG, TREE_ARCHIVES
 from yurt.client.artifacts.worker import run_worker
 from yurt.client.files.safe_files import open_beneath

@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from yurt.client.artifacts.fetching import Fetch
+from yurt.client.artifacts.fetch_request import Fetch
 from yurt.sdk.errors import Invalid, RecoverableError
 
 PROTOCOLS: Final = "http:https:ssh:git"

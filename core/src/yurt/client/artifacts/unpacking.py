@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 
 from yurt.client.archives import tar
 from yurt.client.archives.tree import FOLDER_FLAGS, Attributes, TreeWriter, shown
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.sdk.errors import Invalid
 
 CHUNK_BYTES: Final = 256 * 1024

@@ -21,7 +21,7 @@ from yurt.client.artifacts.confinement import (
     unprivileged,
     unshare,
 )
-from yurt.client.artifacts.fetching import Fetch, Fetched
+from yurt.client.artifacts.fetch_request import Fetch, Fetched
 from yurt.client.artifacts.sources import REPOSITORIES, ZSTANDARD_ARCHIVES
 from yurt.sdk.value import replace
 

@@ -1,11 +1,11 @@
-"""Artifacts of a task: the hook that downloads them before the first start."""
+"""The artifacts hook: downloads a task's artifacts before its first start."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.client.artifacts import hook as artifacts
-from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.artifacts import task_artifacts as artifacts
+from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
@@ -16,12 +16,12 @@ from yurt.sdk.hooks import TaskHookOf
 
 
 class ArtifactsHook(TaskHookOf[ClientTask]):
-    """Downloads what the task has not got yet; its kill ends that at once."""
+    """Downloads the task's missing artifacts; a kill of the task ends the download at once."""
 
     name = "artifacts"
 
     def __init__(self, limits: ArtifactLimits, added: Mapping[str, ArtifactGetter], env: Env) -> None:
-        """`added` are the getters of packages."""
+        """`added` are the artifact getters of packages."""
         self._limits = limits
         self._added = added
         self._env = env

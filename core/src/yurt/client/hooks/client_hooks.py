@@ -1,4 +1,4 @@
-"""All hooks of a client: Yurt's own and those that packages added, in one order."""
+"""Creates all hooks of a client: Yurt's own and those of packages, in one order."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TypeVar
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.config import AddedHooks
 from yurt.client.context import ClientContext
-from yurt.client.hooks.alloc_hooks import AllocHooks
+from yurt.client.hooks.alloc_hook_calls import AllocHookCalls
 from yurt.client.hooks.artifacts import ArtifactsHook
+from yurt.client.hooks.checkpoint import CheckpointHook
 from yurt.client.hooks.configuration import ConfigurationHook
 from yurt.client.hooks.csi import AllocCsiVolumesHook, CsiPluginHook, CsiPluginsHook, TaskCsiVolumesHook
 from yurt.client.hooks.devices import DevicesHook
-from yurt.client.hooks.disk import CheckpointHook, DiskHook
+from yurt.client.hooks.ephemeral_disk import DiskHook
 from yurt.client.hooks.gang import GangHook
 from yurt.client.hooks.health import HealthHook
 from yurt.client.hooks.identities import IdentitiesHook
@@ -21,7 +22,7 @@ from yurt.client.hooks.logs import LogsHook
 from yurt.client.hooks.network import AllocNetworkHook, TaskNetworkHook
 from yurt.client.hooks.services import ServicesHook
 from yurt.client.hooks.task_api import TaskApiHook
-from yurt.client.hooks.task_hooks import TaskHooks
+from yurt.client.hooks.task_hook_calls import TaskHookCalls
 from yurt.client.hooks.templates import TemplatesHook
 from yurt.client.hooks.volumes import VolumesHook
 from yurt.client.services.nomad import NomadServices
@@ -63,13 +64,15 @@ class ClientHooks:
             HealthHook(context.env, self.services),
         ]
         env, metrics = context.env, context.metrics
-        self.task = TaskHooks(_in_order(TASK_HOOKS, of_tasks, tuple(added.task.values())), env, metrics=metrics)
-        self.alloc = AllocHooks(_in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), env, metrics=metrics)
+        self.task = TaskHookCalls(_in_order(TASK_HOOKS, of_tasks, tuple(added.task.values())), env, metrics=metrics)
+        self.alloc = AllocHookCalls(
+            _in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), env, metrics=metrics
+        )
         providers = frozenset(self.services.providers)
         self.setup = TaskSetup(context, self.task, configuration, providers=providers)
 
 
 def _in_order(names: Sequence[str], own: Sequence[S], added: Sequence[S]) -> tuple[S, ...]:
-    assert tuple(hook.name for hook in own) == tuple(names), "the order that packages know is the one that is followed"
+    assert tuple(hook.name for hook in own) == tuple(names), "the order in the SDK is the order of the calls"
     by_name = {hook.name: hook for hook in (*own, *added)}
     return tuple(by_name[name] for name in order(names, added))

@@ -1,4 +1,4 @@
-"""The configuration of a task: the hook that decodes its `config` block and builds the driver's request.
+"""The configuration hook: decodes a task's `config` block and builds the driver's request.
 
 It stands where the environment is complete but for what templates give, so that a mistake in the block is found before
 anything is downloaded.
@@ -22,7 +22,7 @@ from yurt.structs.node import Node
 
 
 class ConfigurationHook(TaskHookOf[ClientTask]):
-    """Makes the driver's request."""
+    """Decodes the `config` block of a task and builds the driver's request."""
 
     name = CONFIGURATION
 
@@ -30,11 +30,11 @@ class ConfigurationHook(TaskHookOf[ClientTask]):
         self._node = node
 
     async def prepare(self, task: ClientTask) -> None:
-        """Decode the block, with its references replaced."""
+        """Decode the block after replacing its `${...}` references."""
         task.request = self._request(task)
 
     def completed(self, task: ClientTask) -> TaskRequest:
-        """The request with what the hooks behind this one have given; raises SetupProblem."""
+        """The request with the additions of later hooks; raises SetupProblem."""
         assert task.request is not None, task.key
         if task.request.env is not task.env:
             return self._request(task)
@@ -70,7 +70,7 @@ def request_of(task: ClientTask, node: Node) -> TaskRequest:
 
 
 def with_additions(request: TaskRequest, additions: Additions) -> TaskRequest:
-    """The request with all that hooks give, its environment and configuration apart."""
+    """The request with the additions of hooks, except for its environment and configuration."""
     return replace(
         request,
         resources=replace(request.resources, memory_nodes=additions.memory_nodes),

@@ -1,4 +1,4 @@
-"""CSI: tasks that are plugins, volumes that a group mounts, and plugins that are watched while they run."""
+"""The CSI hooks: folders for plugin tasks, the volumes of a group, and the supervision of running plugins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNMOUNTING = "Tasks have ended, volumes are being unmounted"
 
 
 class CsiPluginHook(TaskHookOf[ClientTask]):
-    """Gives a task that is a plugin the folders in which it listens and mounts."""
+    """Adds the folders in which a plugin task listens and mounts to its run."""
 
     name = "csi_plugin"
 
@@ -26,7 +26,7 @@ class CsiPluginHook(TaskHookOf[ClientTask]):
         self._places = places
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Provide the folders and the path where the plugin listens."""
+        """Make the folders and return the plugin's socket path and mounts."""
         block = task.spec.task.csi_plugin_config
         if block is None:
             return None
@@ -39,7 +39,7 @@ class CsiPluginHook(TaskHookOf[ClientTask]):
 
 
 class TaskCsiVolumesHook(TaskHookOf[ClientTask]):
-    """Has the first task of a group mount its volumes; the hook `volumes` gives them to the tasks that name them."""
+    """Mounts the volumes of a group before its first task; the hook `volumes` then mounts them in each task."""
 
     name = "csi_volumes"
 
@@ -47,7 +47,7 @@ class TaskCsiVolumesHook(TaskHookOf[ClientTask]):
         self._volumes = volumes
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Mount them for the allocation, unless that was done."""
+        """Mount the group's volumes for the allocation, unless they are mounted."""
         spec = task.spec
         if not csi_requests(spec.group):
             return None
@@ -76,7 +76,7 @@ class AllocCsiVolumesHook(AllocHookOf[ClientAlloc]):
 
 
 class CsiPluginsHook(AllocHookOf[ClientAlloc]):
-    """Looks after the tasks that are plugins and run."""
+    """Supervises the running plugin tasks of each allocation."""
 
     name = "csi_plugins"
 
@@ -84,9 +84,9 @@ class CsiPluginsHook(AllocHookOf[ClientAlloc]):
         self._plugins = csi.plugins
 
     def update(self, alloc: ClientAlloc) -> None:
-        """Follow those that run now."""
+        """Follow the plugin tasks that run now."""
         self._plugins.follow(alloc.alloc, alloc.group, alloc.running, alloc.restart)
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """The allocation is over: stop following its plugins."""
+        """Stop following the plugins of an allocation that is over."""
         self._plugins.follow(alloc.alloc, alloc.group, {}, alloc.restart)

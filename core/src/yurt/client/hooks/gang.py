@@ -1,7 +1,7 @@
-"""The rendezvous of a gang: the hook that holds the main task back until all members are set up.
+"""The gang hook: delays the start of the main task until all members of its gang are set up (rendezvous).
 
-It is the last step before a start, so that artifacts and templates are ready and only an image may be missing. While a
-run goes on, the hook waits for the end of its generation: then it restarts the task, and all members meet anew.
+It is the last step before a start, so that artifacts and templates are ready and only an image may be missing. During a
+run the hook waits for the end of its generation, then restarts the task, so that all members meet again.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from yurt.structs.policies import Rendezvous
 from yurt.structs.queueing.gang import FORMED, LATEST, OVER, GangAnswer, GangQuery, GangRoster
 
 CALL_S: Final = 25.0
-"""The longest wait of one call."""
+"""The longest wait of one call to the servers, in seconds."""
 FIRST_S: Final = 0.1
 RETRY_S: Final = 1.0
 """The pause after a call that no server answered."""
 NAMES_MAX: Final = 8
-"""Members that an event names."""
+"""The largest number of members that an event names."""
 FILE_MODE: Final = 0o644
 
 
 class GangHook(TaskHookOf[ClientTask]):
-    """Reads the group's `gang` block."""
+    """Lets the main tasks of a group with a `gang` block start together."""
 
     name = "gang"
 
@@ -43,7 +43,7 @@ class GangHook(TaskHookOf[ClientTask]):
         self._server = server
         self._env = env
         self._generations: dict[tuple[str, str], int] = {}
-        """The generation that each task ran in last, as far as this agent knows."""
+        """The last generation of each task that this agent started."""
         self._watched: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def prepare(self, task: ClientTask) -> Additions | None:
@@ -77,12 +77,12 @@ class GangHook(TaskHookOf[ClientTask]):
         self._watch(task)
 
     async def recover(self, task: ClientTask) -> None:
-        """Watch for the end of the generation that the servers know the allocation in."""
+        """Watch for the end of the allocation's generation at the servers."""
         if _rendezvous_of(task) is not None:
             self._watch(task)
 
     async def exited(self, task: ClientTask, result: ExitResult) -> None:
-        """The run has ended by itself, so the end of its generation no longer concerns it."""
+        """Stop watching: the run has ended before its generation."""
         self._stop(task)
 
     def finish(self, task: ClientTask) -> None:
@@ -112,9 +112,9 @@ class GangHook(TaskHookOf[ClientTask]):
             generation = answer.generation if answer is not None else generation
 
     async def _meet(self, task: ClientTask, rendezvous: Rendezvous) -> GangRoster:
-        """The roster of the next generation; raises SetupProblem when the barrier's time is over."""
-        known = self._generations.get(task.key)
-        generation = known if known is not None else 0 if task.run == 0 else LATEST
+        """Wait for the roster of the next generation; raises SetupProblem when the barrier's time is over."""
+        last = self._generations.get(task.key)
+        generation = last if last is not None else 0 if task.run == 0 else LATEST
         seen, began = "", self._env.monotonic()
         while True:
             left_s = rendezvous.barrier / NANOSECONDS - (self._env.monotonic() - began)
@@ -136,7 +136,7 @@ class GangHook(TaskHookOf[ClientTask]):
     async def _ask(
         self, task: ClientTask, generation: int, *, is_running: bool = False, timeout_s: float = CALL_S
     ) -> GangAnswer | None:
-        """The servers' answer; None when there was none, after a pause. Raises SetupProblem for a refusal."""
+        """The servers' answer; None after a failed call and a pause. Raises SetupProblem for a refusal."""
         alloc = task.spec.alloc
         query = GangQuery(
             node_id=alloc.node_id,

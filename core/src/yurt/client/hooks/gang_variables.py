@@ -1,4 +1,4 @@
-"""What the programs of a gang read to find each other: variables of each framework, and a hostfile. Pure.
+"""The variables of each framework and the hostfile by which the programs of a gang find each other. Pure.
 
 torchrun takes each of its options from `PET_<OPTION>`; its static rendezvous has the ranks that it is given. A program
 of plain PyTorch reads RANK and WORLD_SIZE itself; torchrun sets both for its workers.

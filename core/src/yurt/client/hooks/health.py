@@ -1,4 +1,4 @@
-"""The health of an allocation: the hook that decides, by the machine of `yurt.lifecycle.health`, for its deployment."""
+"""The health hook: decides an allocation's health for its deployment with the machine of `yurt.lifecycle.health`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from yurt.structs.alloc import AllocDeploymentStatus
 
 
 class _Watch(NamedTuple):
-    """The health of an allocation for one deployment; without a machine it is decided or not needed."""
+    """The watch of an allocation for one deployment; `machine` is None once health is decided, or not needed."""
 
     deployment_id: str
     machine: health.HealthMachine | None
 
 
 class HealthHook(AllocHookOf[ClientAlloc]):
-    """Watches health for the deployment, or for the migration when the allocation belongs to none."""
+    """Watches an allocation's health for its deployment, or for its migration when it belongs to none."""
 
     name = "health"
 
@@ -32,7 +32,7 @@ class HealthHook(AllocHookOf[ClientAlloc]):
         self._watches: dict[str, _Watch] = {}
 
     def update(self, alloc: ClientAlloc) -> UnixNano | None:
-        """Update the machine; returns when to call again."""
+        """Advance the machine; returns the time of the next call."""
         watched = self._watch(alloc)
         if watched.machine is None or alloc.stopping.is_set():
             return None
@@ -50,11 +50,11 @@ class HealthHook(AllocHookOf[ClientAlloc]):
         self._watches.pop(alloc.id, None)
 
     def _watch(self, alloc: ClientAlloc) -> _Watch:
-        known = self._watches.get(alloc.id)
-        if known is None or known.deployment_id != alloc.alloc.deployment_id:
-            started = alloc.received_at if known is None else self._env.now()
-            known = self._watches[alloc.id] = _Watch(alloc.alloc.deployment_id, _machine(alloc, started))
-        return known
+        watch = self._watches.get(alloc.id)
+        if watch is None or watch.deployment_id != alloc.alloc.deployment_id:
+            started = alloc.received_at if watch is None else self._env.now()
+            watch = self._watches[alloc.id] = _Watch(alloc.alloc.deployment_id, _machine(alloc, started))
+        return watch
 
 
 def _machine(alloc: ClientAlloc, started: UnixNano) -> health.HealthMachine | None:

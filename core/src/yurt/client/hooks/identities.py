@@ -1,4 +1,4 @@
-"""Workload identities of a task: the hook that hands its tokens out and renews them."""
+"""The identities hook: gives a task the tokens of its workload identities and renews them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.sdk.hooks import Additions, TaskHookOf
 
 
 class IdentitiesHook(TaskHookOf[ClientTask]):
-    """Writes tokens before a start, and follows them until the task ends."""
+    """Writes tokens before a start and renews them until the task ends."""
 
     name = "identities"
 
@@ -20,7 +20,7 @@ class IdentitiesHook(TaskHookOf[ClientTask]):
         self._tasks: dict[tuple[str, str], TaskIdentities] = {}
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """Add the tokens visible to the task: as files, and in its environment."""
+        """Write the token files, and return the tokens for the task's environment."""
         if not handed_out(task.spec.task):
             return None
         try:
@@ -38,9 +38,9 @@ class IdentitiesHook(TaskHookOf[ClientTask]):
 
     def finish(self, task: ClientTask) -> None:
         """Stop renewing."""
-        known = self._tasks.pop(task.key, None)
-        if known is not None:
-            known.stop()
+        identities = self._tasks.pop(task.key, None)
+        if identities is not None:
+            identities.stop()
 
     def _of(self, task: ClientTask) -> TaskIdentities:
         if task.key not in self._tasks:

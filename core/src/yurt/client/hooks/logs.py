@@ -1,4 +1,4 @@
-"""The logs of a task: the hook that tells the driver how to rotate its log files."""
+"""The logs hook: sets the rotation of a task's log files in the driver's request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogsHook(TaskHookOf[ClientTask]):
     name = "logs"
 
     async def prepare(self, task: ClientTask) -> Additions:
-        """Set the number and size of log files, or disable them."""
+        """Return the number and size of log files, or disable them."""
         logs = task.spec.task.log_config
         rotation = LogRotation(max_files=logs.max_files, max_bytes=logs.max_file_size_mb * MIB, disabled=logs.disabled)
         return Additions(logs=rotation)

@@ -1,4 +1,4 @@
-"""The network of an allocation: joined by its tasks, reported to the servers, removed at the end."""
+"""The network hooks: create an allocation's network, report its address, and remove it at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.sdk.hooks import Additions, AllocHookOf, TaskHookOf
 
 
 class TaskNetworkHook(TaskHookOf[ClientTask]):
-    """Has the first task of a group create its network, and the others join it."""
+    """Creates the network of a group before its first task; the other tasks join it."""
 
     name = "network"
 
@@ -19,7 +19,7 @@ class TaskNetworkHook(TaskHookOf[ClientTask]):
         self._networks = networks
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """The namespace of the group, and files of it in /etc."""
+        """Return the group's network namespace and its files for /etc."""
         try:
             network = await self._networks.join(task.spec.alloc, task.spec.group, task.driver)
         except DriverError as error:
@@ -48,7 +48,7 @@ class AllocNetworkHook(AllocHookOf[ClientAlloc]):
         self._networks = networks
 
     def update(self, alloc: ClientAlloc) -> None:
-        """Tell the address, once there is one."""
+        """Report the address once the network has one."""
         status = self._networks.status(alloc.id)
         if status is not None and status != alloc.alloc.network_status:
             alloc.see_network(status)

@@ -1,4 +1,4 @@
-"""The services of an allocation: the hook that follows its tasks, for the providers that the node has."""
+"""The services hook: registers an allocation's services with their providers while its tasks run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from yurt.structs.rpc import AllocCheckStatus
 
 
 class ServicesHook(AllocHookOf[ClientAlloc]):
-    """Keeps the services of each allocation that has some."""
+    """Registers and checks the services of each allocation that has some."""
 
     name = "services"
 
@@ -27,22 +27,22 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         self._allocs: dict[str, AllocServices] = {}
 
     async def recover(self, alloc: ClientAlloc) -> None:
-        """Deregister what an earlier agent registered and does not run any more, as after a restart of the host."""
+        """Deregister services of an earlier agent whose tasks no longer run, as after a restart of the host."""
         if alloc.id not in self._allocs and has_services(alloc.group, self.providers):
-            known = self._allocs[alloc.id] = self._new(alloc)
-            known.doubt(alloc.alloc)
+            services = self._allocs[alloc.id] = self._new(alloc)
+            services.doubt(alloc.alloc)
 
     def update(self, alloc: ClientAlloc) -> None:
-        """Register what runs now, and check it."""
-        known = self._allocs.get(alloc.id)
-        if known is None:
+        """Register and check the services of the running tasks."""
+        services = self._allocs.get(alloc.id)
+        if services is None:
             if alloc.stopping.is_set() or not has_services(alloc.group, self.providers):
                 return
-            known = self._allocs[alloc.id] = self._new(alloc)
+            services = self._allocs[alloc.id] = self._new(alloc)
         starts = alloc.running
         handles = {name: alloc.tasks[name].handle for name in starts}
         addresses = {name: handle.address if handle is not None else "" for name, handle in handles.items()}
-        for problem in known.follow(alloc.alloc, starts, addresses):
+        for problem in services.follow(alloc.alloc, starts, addresses):
             alloc.note(events.task_setup(problem))
 
     def _new(self, alloc: ClientAlloc) -> AllocServices:
@@ -54,28 +54,28 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         return AllocServices(self._context, self.providers, checks=runs, group=alloc.work)
 
     def stopping(self, alloc: ClientAlloc) -> Awaitable[None] | None:
-        """Deregister services first, so that no client is directed to tasks that end."""
-        known = self._allocs.get(alloc.id)
-        return known.withdraw() if known is not None else None
+        """Deregister services before their tasks end, so that no caller is directed to a task that ends."""
+        services = self._allocs.get(alloc.id)
+        return services.withdraw() if services is not None else None
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """The allocation is over: close its registrations."""
-        known = self._allocs.pop(alloc.id, None)
-        if known is not None:
-            known.close()
+        """Close the registrations of an allocation that is over."""
+        services = self._allocs.pop(alloc.id, None)
+        if services is not None:
+            services.close()
 
     def resend(self, alloc_id: str) -> None:
-        """The providers may have forgotten the services."""
-        known = self._allocs.get(alloc_id)
-        if known is not None:
-            known.resend()
+        """Register the services again, because their providers may have lost them."""
+        services = self._allocs.get(alloc_id)
+        if services is not None:
+            services.resend()
 
     def checks_pass(self, alloc: ClientAlloc) -> bool:
-        """Every check that a deployment waits for has succeeded."""
-        known = self._allocs.get(alloc.id)
-        return known is None or known.checks.all_pass
+        """Whether every check that a deployment waits for has succeeded."""
+        services = self._allocs.get(alloc.id)
+        return services is None or services.checks.all_pass
 
     def statuses(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """The last results of the checks."""
-        known = self._allocs.get(alloc_id)
-        return known.checks.statuses() if known is not None else ()
+        services = self._allocs.get(alloc_id)
+        return services.checks.statuses() if services is not None else ()

@@ -1,4 +1,4 @@
-"""The task API: the hook that gives each task a socket at which it reaches the API of its agent."""
+"""The task API hook: gives each task a socket on which it reaches the API of its agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of a task: the hook that renders them before the first start, and watches their sources."""
+"""The templates hook: renders a task's templates before its first start and watches their sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.sdk.hooks import Additions, TaskHookOf
 
 
 class TemplatesHook(TaskHookOf[ClientTask]):
-    """Keeps the loop of each task that has templates."""
+    """Runs the template loop of each task that has templates."""
 
     name = "templates"
 
@@ -38,7 +38,7 @@ class TemplatesHook(TaskHookOf[ClientTask]):
         return Additions(env=env) if env else None
 
     async def recover(self, task: ClientTask) -> Additions | None:
-        """Resume watching. Templates are compared with what the task has seen, so they need its environment."""
+        """Resume watching. The templates are rendered again for comparison, so they need the task's environment."""
         if not task.spec.task.templates or task.lacks_devices:
             return None
         env = await self._of(task).resumed_env(await self._place(task))
@@ -46,9 +46,9 @@ class TemplatesHook(TaskHookOf[ClientTask]):
 
     def finish(self, task: ClientTask) -> None:
         """Stop watching."""
-        known = self._tasks.pop(task.key, None)
-        if known is not None:
-            known.stop()
+        templates = self._tasks.pop(task.key, None)
+        if templates is not None:
+            templates.stop()
 
     def _of(self, task: ClientTask) -> TaskTemplates:
         if task.key not in self._tasks:

@@ -1,4 +1,4 @@
-"""Volumes of a task, of the host and of CSI plugins: the hook that finds the folders behind them."""
+"""The volumes hook: mounts the folders of host volumes and CSI volumes in a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.structs.node import Node
 
 
 class VolumesHook(TaskHookOf[ClientTask]):
-    """Gives a task its `volume_mount`s, and checks that all of its mounts exist."""
+    """Adds a task's `volume_mount` blocks to its run, and checks that all of its mounts exist."""
 
     name = "volumes"
 
@@ -25,7 +25,7 @@ class VolumesHook(TaskHookOf[ClientTask]):
         self._node = node
 
     async def prepare(self, task: ClientTask) -> Additions | None:
-        """The mounts of the task's volumes."""
+        """Return the mounts of the task's volumes."""
         spec = task.spec
         try:
             mounts = mounts_of(

@@ -1,1 +1,1 @@
-"""The node of this client: its present description, its metadata, its events."""
+"""The node of this client: its current description, its metadata, its events."""

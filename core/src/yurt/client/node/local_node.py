@@ -1,8 +1,7 @@
-"""The present description of this client's node, which fingerprints and volumes change.
+"""The current description of this client's node, which fingerprints and volumes change.
 
-A change that the servers do not know makes a heartbeat due, and the node is registered again instead of it. Parts
-describe the node by a pure function from node to node, so that the order in which they find something out does not
-matter.
+A change makes a heartbeat due, which then registers the node again. The parts of a client change the description by
+pure functions from node to node, so that the order of their changes does not matter.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ class LocalNode:
     """Holds the node, and whether it differs from its last registration."""
 
     def __init__(self, node: Node, *, visible: Callable[[Node], Node] = lambda node: node) -> None:
-        """`visible` removes what the operator excludes from fingerprints."""
+        """`visible` removes the attributes that the operator excludes from fingerprints."""
         self.value = node
         self.schemas: Schemas = {}
         self.is_changed = False
         self._visible = visible
         self.beat_due = asyncio.Event()
-        """Set when the servers are to hear from the node before its next heartbeat is due."""
+        """Set when a heartbeat should be sent before it is due."""
 
     @property
     def id(self) -> str:
@@ -35,7 +34,7 @@ class LocalNode:
         return self.value.id
 
     def current(self) -> Node:
-        """The node as it is now."""
+        """The current node."""
         return self.value
 
     def change(self, change: Callable[[Node], Node]) -> None:
@@ -47,7 +46,7 @@ class LocalNode:
             self._notify()
 
     def change_schemas(self, schemas: Schemas) -> None:
-        """The drivers have these options."""
+        """Set the option schemas of the drivers."""
         if schemas != self.schemas:
             self.schemas = schemas
             self._notify()

@@ -1,4 +1,4 @@
-"""A node's metadata: the configured part, and operators' changes while it ran."""
+"""A node's metadata: the configured part, and the changes that operators made at run time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def static_meta(configured: Mapping[str, str]) -> dict[str, str]:
-    """The metadata that a node begins with."""
+    """The configured metadata of a node, with `DEFAULTS`."""
     return {**DEFAULTS, **configured}
 
 
@@ -47,15 +47,15 @@ class Metadata:
 
     @property
     def value(self) -> NodeMeta:
-        """The present metadata with its parts."""
+        """The current metadata with its parts."""
         return self._value
 
     async def load(self) -> None:
-        """Apply the changes that operators made while an earlier agent ran."""
+        """Load the stored changes of operators and apply them."""
         self._apply(combined(self._value.static, (await self._store.node_meta()).values))
 
     async def change(self, changes: Mapping[str, str | None]) -> NodeMeta:
-        """Set these values; None removes one. Raises Invalid."""
+        """Set and store these values; None removes one. Raises Invalid."""
         async with self._turn:
             meta = changed(self._value, changes)
             await self._store.put_node_meta(DynamicMeta(values=meta.dynamic))

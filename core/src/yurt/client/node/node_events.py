@@ -1,4 +1,4 @@
-"""Events of the node, as `node status` shows them: sent once, and lost when no server takes them."""
+"""Events of the node for `node status`: each is sent once, and lost when no server accepts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses of the servers, as an operator or the last server that answered named them."""
+"""The addresses of the servers, from an operator or from the last server that answered."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ Addresses = tuple[str, ...]
 
 
 class ServerAddresses:
-    """Remembers the addresses; `learn` is called with each new list."""
+    """Holds the addresses; `learn` is called with each new list."""
 
     def __init__(self, learn: Callable[[Addresses], None]) -> None:
         self.addresses: Addresses = ()
         self._learn = learn
 
     def replace(self, addresses: Addresses) -> None:
-        """Replace the addresses, until an answering server names others."""
+        """Replace the addresses, until a server's answer names others."""
         self.addresses = addresses
         self._learn(addresses)

@@ -1,6 +1,6 @@
-"""The loop of registration and heartbeats that keeps a client known to its servers.
+"""The loop that registers a client with its servers and sends heartbeats.
 
-Failures change when the servers are asked again, and nothing else: they never touch a task.
+A failure only changes the time of the next try; it never affects a task.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ServerConnection:
         self._reachable = asyncio.Event()
 
     def server_found(self) -> None:
-        """A server can be reached again: do not wait for the next try."""
+        """Try again at once, because a server can be reached again."""
         self._reachable.set()
         self._beat_due.set()
 

@@ -3,8 +3,8 @@
     unknown -registered-> initializing -allowed, and a server agrees-> ready
     ready -a server disagrees, or does not know the node-> initializing, everything is fetched and reported again
 
-The client allows ready once its allocations have been fetched, restored and reported (invariant E1). A server that has
-lost sight of the node takes that back: the client then repeats all of it.
+The client allows ready once its allocations are fetched, restored and reported (invariant E1). A server that missed the
+node's heartbeats revokes that: the client then repeats all of it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from yurt.structs.rpc import NodeReply
 from yurt.structs.status import NODE_INIT, NODE_READY
 
 REFUSALS_MAX = 1
-"""After this many refusals in a row, ready is requested with the next heartbeat instead of at once."""
+"""The number of refusals in a row after which ready is requested with the next heartbeat instead of at once."""
 
 
 class NodeRegistration:
-    """The state of one node's registration; `on_lost` is called with the index from which on to report again."""
+    """The state of one node's registration; `on_lost` is called with the index that the next list must reach."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class NodeRegistration:
         on_marks: Callable[[Mapping[str, DeviceMark]], None] = lambda _: None,
         is_dev: bool = False,
     ) -> None:
-        """`on_marks` is called with the servers' marks of the node's devices, as each answer brings them."""
+        """`on_marks` is called with the servers' marks of the node's devices in each answer."""
         self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
         self.status = NODE_INIT
         self.registered_index = 0
         self.registered = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set for good once the servers have taken the node for ready."""
+        """Set once the servers have accepted the status ready for the first time."""
         self._env = env
         self._beat_due = beat_due
         self._on_lost = on_lost
@@ -54,7 +54,7 @@ class NodeRegistration:
 
     @property
     def silence_s(self) -> float:
-        """How long ago a server answered."""
+        """The seconds since a server last answered."""
         return max(0.0, self._env.monotonic() - self.contact.last_ok_s)
 
     @property
@@ -64,23 +64,23 @@ class NodeRegistration:
 
     @property
     def is_behind(self) -> bool:
-        """Ready is allowed, and the servers have not confirmed it."""
+        """Whether ready is allowed and the servers have not confirmed it."""
         return self._is_allowed and self.status == NODE_INIT
 
     def allow_ready(self) -> None:
-        """All allocations have been fetched, restored and reported: request the status ready at once."""
+        """Request the status ready at once: all allocations are fetched, restored and reported."""
         self._is_allowed = True
         if self._refusals <= REFUSALS_MAX:
             self._beat_due.set()
 
     def answered(self, reply: NodeReply) -> None:
-        """A server has answered."""
+        """Note that a server has answered."""
         self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=self._env.monotonic())
         if reply.device_marks:
             self._on_marks(reply.device_marks)
 
     def take_registration(self, reply: NodeReply) -> None:
-        """A server has registered the node."""
+        """Process a registration's answer."""
         self.registered_index = reply.index
         self.registered.set()
         if self._is_forgotten:
@@ -90,11 +90,11 @@ class NodeRegistration:
             self._beat_due.set()
 
     def forget(self) -> None:
-        """A server does not know the node: after its next registration everything is reported again."""
+        """Note that a server does not know the node: after the next registration everything is reported again."""
         self._is_forgotten = True
 
     def take_beat(self, desired_status: str, reply: NodeReply) -> None:
-        """A server answered a heartbeat that requested a status."""
+        """Process the answer to a heartbeat that requested a status."""
         status = reply.node_status or desired_status
         if desired_status == NODE_READY and status != NODE_READY:
             self._refusals += 1
@@ -110,11 +110,11 @@ class NodeRegistration:
         self._on_lost(index)
 
     def registration_retry_s(self) -> float:
-        """How long to wait after a registration that failed."""
+        """The delay after a failed registration in seconds."""
         return heartbeats.register_retry(self.contact, self._env.random())
 
     def beat_retry_s(self, error: YurtError) -> float:
-        """The delay after a failed heartbeat; servers without a leader are retried soon."""
+        """The delay after a failed heartbeat in seconds; servers without a leader are retried soon."""
         return heartbeats.heartbeat_retry(
             self.contact,
             has_leader=isinstance(error, ConnectionLost) or not isinstance(error, Unavailable),

@@ -1,7 +1,7 @@
 """The node's identity token: signed by the servers, stored on disk, renewed before it expires or on demand.
 
-The servers decide when it is replaced, for their clock counts; the node only says with each heartbeat which one it
-holds. A node that moved to another pool or datacenter asks for a new one, and so does an operator.
+The servers decide when to replace it, because their clock counts; each heartbeat names the token that the node has. A
+node that moved to another pool or datacenter requests a new token, and so does an operator.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from yurt.structs.rpc import HeldIdentity
 log = logging.getLogger(__name__)
 
 ASK_LIMIT_S: Final = 5.0
-"""Time limit for a missing token to arrive when a user asks for it."""
+"""The time limit for a missing token to arrive when a user asks for it."""
 NONE_YET: Final = "this node has no identity: its servers have not given it one yet, or are of a version without them"
 
 
 async def identified(database: ClientDatabase, env: Env) -> NodeIdentity:
-    """The node's id and secret, made at its first start."""
+    """The configuration with the node's id and secret, which are created at its first start."""
     identity = await database.identity()
     if identity is None:
         identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
@@ -50,7 +50,7 @@ class NodeToken:
         self._wake = wake
 
     async def load(self) -> None:
-        """Read the stored token; the servers replace an unreadable one."""
+        """Load the stored token; the servers replace an unreadable one."""
         token = await self._store.node_token()
         try:
             self._set(token)
@@ -88,12 +88,12 @@ class NodeToken:
         )
 
     def renew(self) -> None:
-        """Ask for a new token with a heartbeat that is sent at once."""
+        """Request a new token with a heartbeat that is sent at once."""
         self._must_renew = True
         self._wake()
 
     async def claims(self) -> Mapping[str, Any]:
-        """The claims of the token; a node without one asks for it. Raises NotFound when none arrives."""
+        """The claims of the token; a node without one requests it. Raises NotFound when none arrives."""
         if not self.token:
             self.renew()
             end_s = self._env.monotonic() + ASK_LIMIT_S

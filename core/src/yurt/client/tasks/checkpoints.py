@@ -1,6 +1,6 @@
-"""The checkpoint directory of a task: where it is on the host, and when something in it changed last.
+"""The checkpoint directory of a task: its place on the host, and the time of its last change.
 
-What is there belongs to the task, so nothing is followed: links are neither entered nor read.
+The task owns the directory, so links in it are neither followed nor read.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from yurt.client.tasks.client_task import ClientTask
 from yurt.structs.policies import Checkpoint
 
 DONE: Final = ".done"
-"""A task that has saved its work and waits to be ended writes this file."""
+"""The file that a task writes when it has saved its work and waits to be stopped."""
 ENTRIES_MAX: Final = 1_000
-"""Entries of the directory that are looked at."""
+"""The largest number of entries of the directory that are examined."""
 
 
 class Saved(NamedTuple):
-    """When an entry of the directory and when `.done` changed last, in ns since 1970 (0: it does not exist)."""
+    """The last changes of any entry and of `.done`, in ns since 1970 (0: it does not exist)."""
 
     at: int = 0
     done_at: int = 0
 
 
 def folder_of(task: ClientTask, checkpoint: Checkpoint) -> tuple[str, tuple[str, ...]] | None:
-    """A trusted folder of the host and the names below it; None when the path is in no mount that is known."""
+    """A trusted folder of the host and the names below it; None when the path lies outside of the task's mounts."""
     if not checkpoint.path.startswith("/"):
         return os.path.join(task.dirs.shared_dir, "data"), tuple(checkpoint.path.split("/"))
     path = posixpath.normpath(checkpoint.path)
@@ -45,7 +45,7 @@ def folder_of(task: ClientTask, checkpoint: Checkpoint) -> tuple[str, tuple[str,
 
 
 def make_folder(task: ClientTask, checkpoint: Checkpoint) -> None:
-    """Make the directory, open to all tasks of the allocation; one in a volume is the task's own to make. Blocking."""
+    """Make the directory, open to all tasks of the allocation; in a volume the task makes it itself. Blocking."""
     found = folder_of(task, checkpoint)
     if found is None or checkpoint.path.startswith("/"):
         return
@@ -67,7 +67,7 @@ def make_folder(task: ClientTask, checkpoint: Checkpoint) -> None:
 
 
 def last_saved(task: ClientTask, checkpoint: Checkpoint) -> Saved:
-    """When the task saved its last checkpoint; zeros when there is none or the directory is unknown. Blocking."""
+    """The times of the task's last checkpoint; zeros without one, or when the directory is unknown. Blocking."""
     found = folder_of(task, checkpoint)
     if found is None:
         return Saved()
@@ -91,7 +91,7 @@ def _newest(folder: int) -> Saved:
 
 
 def _changed(entry: os.DirEntry[str]) -> tuple[str, int]:
-    """The name of an entry and when it changed; 0 for one that is gone."""
+    """The name of an entry and the time of its last change; 0 for an entry that no longer exists."""
     try:
         return entry.name, entry.stat(follow_symlinks=False).st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""The task as hooks see it: its state, what they have added to its run, and the operations they may call.
+"""The task as hooks see it: its state, their additions to its run, and the operations they may call.
 
 `yurt.sdk.hooks.HookedTask` is the part that packages see. It lives as long as the task's runner; `begin` starts a run
 with the allocation as it is then, so that a change in the middle of a preparation counts from the next run on.
@@ -71,12 +71,12 @@ def run_id(alloc: Allocation, task_name: str, run: int) -> str:
 
 
 class TaskRunnerPort(Protocol):
-    """The task's runner, as far as hooks lead to it."""
+    """The part of the task's runner that hooks need."""
 
     machine: TaskMachine
 
     def post(self, event: AnyTaskEvent) -> None:
-        """Tell the task's machine what happened."""
+        """Send an event to the task's machine."""
         ...
 
     async def signal(self, signal: str, reason: str = "") -> None:
@@ -94,13 +94,13 @@ class ClientTask:
         self.spec = spec_as_user(alloc, name, context.users)
         self.run = 0
         self.request: TaskRequest | None = None
-        """What the driver is asked to start; the hook `configuration` makes it."""
+        """The driver's request for the run, made by the hook `configuration`."""
         self.fetched: set[str] = set()
-        """Digests of the artifacts that the task has got; they outlive the agent."""
+        """Digests of the downloaded artifacts; they are stored, so that a restarted agent does not download again."""
         self.csi_folders: Mapping[str, str] = {}
-        """Where the group's CSI volumes are mounted, by their names in the group."""
+        """The mount paths of the group's CSI volumes, by their names in the group."""
         self.lacks_devices = False
-        """Its devices, and so its environment, are not known again after a restart of the agent."""
+        """Whether its devices, and so its environment, are unknown after a restart of the agent."""
         self.killed = LightEvent()
         self.running = LightEvent()
         self._context = context
@@ -110,11 +110,11 @@ class ClientTask:
         self._env: dict[str, str] | None = None
         self._followed: set[asyncio.Task[None]] = set()
 
-    # What is known of it.
+    # Facts.
 
     @property
     def facts(self) -> TaskFacts:
-        """Which task it is."""
+        """Its identity, for packages."""
         spec, inputs = self.spec, self._env_inputs()
         return TaskFacts(
             alloc_id=spec.alloc.id,
@@ -145,7 +145,7 @@ class ClientTask:
 
     @property
     def is_env_asked_for(self) -> bool:
-        """Something needs the environment of a run while it runs: templates, actions, tokens that are renewed."""
+        """Whether the environment is needed during a run: for templates, actions, or tokens that are renewed."""
         task = self.spec.task
         return bool(task.templates or task.actions or handed_out(task))
 
@@ -158,14 +158,14 @@ class ClientTask:
         self._given, self._env = Additions(), None
 
     def change(self, alloc: Allocation) -> None:
-        """The servers changed the allocation in place; the network joined by the run is kept."""
+        """Adopt the allocation that the servers changed in place; the run keeps the network that it has joined."""
         joined = self.spec.alloc.network_status
         self.spec = spec_as_user(alloc, self.name, self._context.users)
         if alloc.network_status is None and joined is not None:
             self.spec = replace(self.spec, alloc=replace(alloc, network_status=joined))
 
     def see_network(self, status: AllocNetworkStatus) -> None:
-        """The allocation has joined its network."""
+        """Record the network that the allocation has joined."""
         self.spec = replace(self.spec, alloc=replace(self.spec.alloc, network_status=status))
         self._env = None
 
@@ -175,7 +175,7 @@ class ClientTask:
         return self._given
 
     def give(self, additions: Additions) -> None:
-        """Give the run what a hook adds."""
+        """Add a hook's additions to the run."""
         self._given = combined((self._given, additions))
         if additions.env or additions.fixed_env:
             self._env = None
@@ -215,10 +215,10 @@ class ClientTask:
             device_env=self._given.fixed_env,
         )
 
-    # What may be done to it.
+    # Operations.
 
     def note(self, event: TaskEvent | str) -> None:
-        """Record an event that changes nothing."""
+        """Add an event without a change of state."""
         self.runner.post(Note(event=events.hook_message(event) if isinstance(event, str) else event))
 
     def restart(self, reason: str) -> None:
@@ -226,11 +226,11 @@ class ClientTask:
         self.runner.post(AskRestart(reason=reason))
 
     def fail(self, event: TaskEvent) -> None:
-        """End the task for good, as failed."""
+        """End the task permanently, as failed."""
         self.runner.post(Kill(reason=event, is_failure=True))
 
     def fail_task(self, reason: str) -> None:
-        """End the task for good, as failed, for the reason of a package's hook."""
+        """End the task permanently, as failed, for the reason that a package's hook gives."""
         self.fail(events.hook_failed(reason))
 
     async def signal(self, signal: str, reason: str = "") -> None:
@@ -246,28 +246,28 @@ class ClientTask:
         return await driver.exec_task(task_id, command, timeout=timeout)
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work beside the task, until it is killed or has ended for good."""
+        """Run `work` alongside the task, until the task is killed or dead."""
         self._keep(work, lambda error: self.note(events.hook_failed(f"{type(error).__name__}: {error}")))
 
     def spawn(self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> asyncio.Task[None]:
-        """As `follow`, for work that is ended by its hook as well, and whose failure the hook takes."""
+        """Like `follow`, for work that its hook may cancel, and whose failure is passed to `on_error`."""
         return self._keep(work, on_error)
 
     def _keep(self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> asyncio.Task[None]:
-        label = f"work beside task {self.name} of {self.spec.alloc.id[:8]}"
+        label = f"work alongside task {self.name} of {self.spec.alloc.id[:8]}"
         done = supervised(self._group, label, work, on_error=on_error)
         self._followed.add(done)
         done.add_done_callback(self._followed.discard)
         return done
 
     def stop_following(self) -> None:
-        """The task is killed, or has ended for good."""
+        """Cancel the work of hooks: the task is killed or dead."""
         for work in tuple(self._followed):
             work.cancel()
 
 
 def combined(parts: Sequence[Additions]) -> Additions:
-    """Additions of hooks in their order as one; see `Additions` for which of two wins."""
+    """Merge additions of hooks, given in their order; see `Additions` for the precedence."""
     return Additions(
         env={name: value for each in parts for name, value in each.env.items()},
         fixed_env={name: value for each in parts for name, value in each.fixed_env.items()},

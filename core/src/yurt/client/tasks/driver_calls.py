@@ -1,4 +1,4 @@
-"""The calls of one task's driver; replacing the driver's code interrupts none of them."""
+"""The driver calls of one task; a replacement of the driver's code interrupts none of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class DriverCalls:
-    """Calls the driver of that name for one task, whichever version is loaded.
+    """Calls the driver of a name for one task, in the version that is loaded at each call.
 
-    `report` gets a sentence about a call that the driver does not answer.
+    `report` is called with a sentence about a call that the driver does not answer.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DriverCalls:
 
     @property
     def driver(self) -> Driver | None:
-        """The driver, when this node has it."""
+        """The driver; None when this node does not have it."""
         return self._drivers.get(self.name)
 
     @property
@@ -54,12 +54,12 @@ class DriverCalls:
         return self.driver
 
     def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Call the driver for the task while it cannot be replaced."""
+        """A block in which the driver is not replaced."""
         return passage(self._drivers, self.name)
 
     @contextlib.asynccontextmanager
     async def _watched(self, what: str, expected_s: float = 0.0) -> AsyncIterator[UnansweredCall]:
-        """As `_passage`, and report the call when the driver does not answer it."""
+        """Like `_passage`; reports the call when the driver does not answer it."""
         async with self._passage():
             with UnansweredCall(
                 self._env, self.name, what, self._task, report=self._report, expected_s=expected_s
@@ -75,8 +75,8 @@ class DriverCalls:
     ) -> TaskHandle:
         """Start the task; raises YurtError. `on_text` gets the driver's progress messages.
 
-        An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it. It waits
-        `GIVE_UP_LIMIT_S` for that: a driver that hangs must not hold up the agent's end.
+        An agent that ends meanwhile waits for the handle and stores it (`keep`), because no later agent would find the
+        task without it. It waits for at most `GIVE_UP_LIMIT_S`, so that a driver that hangs does not block its end.
         """
         async with self._watched("start") as call:
             driver = self._present()
@@ -98,7 +98,7 @@ class DriverCalls:
                 await asyncio.gather(following, return_exceptions=True)
 
     async def _ends_soon(self, starting: asyncio.Future[TaskHandle]) -> bool:
-        """Wait for a start while the agent ends; one that takes too long is given up."""
+        """Wait for a start while the agent ends; returns False when it takes too long."""
         limit = asyncio.ensure_future(self._env.sleep(GIVE_UP_LIMIT_S))  # noqa: TID251 - cancelled below
         either: set[asyncio.Future[Any]] = {starting, limit}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -113,7 +113,7 @@ class DriverCalls:
         return False
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end of a run; its result is unknown when the driver fails to watch it."""
+        """Wait for the end of a run; a driver that fails to watch it gives a result with an error."""
         outcome = await outcome_of(wait_end(self._drivers, self.name, task_id))
         if isinstance(outcome, YurtError):
             return ExitResult(error=str(outcome))
@@ -147,7 +147,7 @@ class DriverCalls:
         await self._present().stop_task(task_id, signal="SIGKILL", timeout=Duration(0))
 
     async def destroy(self, task_id: str) -> None:
-        """Free what the driver keeps for an ended run."""
+        """Free the driver's resources of an ended run."""
         with contextlib.suppress(NotFound):
             async with self._watched("removal"):
                 await abandonable(self._present().destroy_task(task_id))

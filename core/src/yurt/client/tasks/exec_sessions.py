@@ -1,7 +1,7 @@
-"""`alloc exec` on the node: a driver's session between the inputs and the frames of one caller.
+"""`alloc exec` on the node: connects a driver's session with the inputs and the frames of one caller.
 
-A session ends with its command, with its caller, or with its task, whichever comes first, and never later: whoever
-takes the frames closes the iterator, and that closes the session.
+A session ends with its command, its caller or its task, whichever ends first: the reader of the frames closes the
+iterator, and that closes the session.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 SESSIONS_MAX = 500
 STARTS_MAX = 8
-"""Commands of one driver that are started at once; the others wait their turn. Starting one takes a process of its own,
-and a hundred at once would keep each other from starting in time.
+"""The number of commands of one driver that start at the same time; the others wait.
+
+Each start needs a process of its own: a hundred at once would delay each other beyond their time limits.
 """
 WHOLE_LIMIT = seconds(3600)
 NO_ISOLATION = "none"
@@ -51,7 +52,7 @@ class ExecSessions:
         if is_node_exec and not request.is_node_exec_allowed:
             raise PermissionDenied(NEEDS_NODE_EXEC)
         if self._count >= SESSIONS_MAX:
-            raise Unavailable(f"{SESSIONS_MAX} exec sessions run on this node already: end one, or try again later")
+            raise Unavailable(f"this node runs {SESSIONS_MAX} exec sessions already; end one, or try again later")
         self._count += 1
         try:
             async with self._turns[driver.name]:
@@ -70,7 +71,7 @@ class ExecSessions:
 
 
 async def begin(driver: Driver, task_id: str, request: ExecRequest) -> ExecSession:
-    """The driver's session; raises DriverError with the reason when it supports none."""
+    """Start the driver's session; raises DriverError with the reason when the driver does not support it."""
     if not driver.capabilities.exec and not isinstance(driver, StreamsExec):
         raise DriverError(f"the driver {driver.name} runs no commands in its tasks")
     if isinstance(driver, StreamsExec):
@@ -81,7 +82,7 @@ async def begin(driver: Driver, task_id: str, request: ExecRequest) -> ExecSessi
 
 
 async def feed(session: ExecSession, inputs: AsyncIterator[ExecInput]) -> None:
-    """Send input to a command until the caller disconnects, which ends it."""
+    """Send input to a command until the caller disconnects, then end the command."""
     async for item in inputs:
         if item.size is not None:
             await session.resize(item.size)
@@ -103,13 +104,13 @@ async def frames_of(session: ExecSession, *, is_terminal: bool) -> AsyncIterator
 
 
 class WholeSession:
-    """A session by a driver that only runs commands to their ends: no input, and the output when it is over."""
+    """A session of a driver without streams: it takes no input, and its output comes after the command's end."""
 
     def __init__(self, driver: Driver, task_id: str, command: tuple[str, ...]) -> None:
         self._running = asyncio.ensure_future(driver.exec_task(task_id, command, timeout=WHOLE_LIMIT))  # noqa: TID251 - `close` ends it
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """Both streams, once it has ended."""
+        """The output on both streams, once the command has ended."""
         result = await asyncio.shield(self._running)
         for stream, data in ((STDOUT, result.stdout), (STDERR, result.stderr)):
             if data:
@@ -119,16 +120,16 @@ class WholeSession:
         """Discard the input."""
 
     async def close_input(self) -> None:
-        """No effect: there is no input."""
+        """Does nothing: the session takes no input."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """No effect: there is no terminal."""
+        """Does nothing: the session has no terminal."""
 
     async def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for the command's end; returns its exit code."""
         return (await asyncio.shield(self._running)).exit_code
 
     async def close(self) -> None:
-        """End it."""
+        """End the command."""
         self._running.cancel()
         await asyncio.wait([self._running])

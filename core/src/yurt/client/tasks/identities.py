@@ -1,7 +1,7 @@
 """Workload identities of one task: tokens in its environment and its files, renewed before they expire.
 
-A token with a time to live is signed again when half of it is over; files are replaced in one step, and the task is
-told as the identity's `change_mode` says. When the servers cannot be asked the old token stays until they can.
+A token with a time to live is renewed after half of that time. Files are replaced atomically, and the identity's
+`change_mode` says how the task is notified. While no server can be reached the old token remains.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from yurt.structs.task import Task
 
 DEFAULT = "default"
 OWNED_MODE, OPEN_MODE = 0o600, 0o644
-"""Modes of a file that the task's user owns, and of one whose reader is unknown because an image may set the user.
-The directory of an allocation can be entered by its tasks alone."""
+"""The mode of a file that the task's user owns, and of one whose reader is unknown because an image may set the user.
+
+The second is safe because only the allocation's tasks can enter its directory.
+"""
 RETRY_S, RETRY_MAX_S = 5.0, 60.0
 RENEW_AT = 0.5
 JITTER = 0.1
@@ -32,19 +34,19 @@ JITTER = 0.1
 
 
 def handed_out(task: Task) -> tuple[WorkloadIdentity, ...]:
-    """The identities that the task gets to see."""
+    """The identities whose tokens the task gets, in its environment or a file."""
     named = (*((task.identity,) if task.identity is not None else ()), *task.identities)
     return tuple(each for each in named if each.env or each.file)
 
 
 def variable_of(identity: WorkloadIdentity) -> str:
-    """The environment variable with the token."""
+    """The name of the environment variable with the token."""
     name = identity.name or DEFAULT
     return "NOMAD_TOKEN" if name == DEFAULT else f"NOMAD_TOKEN_{name}"
 
 
 def file_of(identity: WorkloadIdentity) -> str:
-    """The file with the token, relative to the task's directory."""
+    """The path of the file with the token, relative to the task's directory."""
     name = identity.name or DEFAULT
     return identity.filepath or ("secrets/nomad_token" if name == DEFAULT else f"secrets/nomad_{name}.jwt")
 
@@ -61,7 +63,7 @@ class TaskIdentities:
         self._renewals: list[asyncio.Task[None]] = []
 
     async def env_for_start(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> dict[str, str]:
-        """Sign and write what a run needs; its variables. Raises YurtError."""
+        """Get and write the tokens for a run; returns its environment variables. Raises YurtError."""
         identities = handed_out(task)
         for identity in identities:
             await self._renew(alloc, identity, dirs, user=task.user)
@@ -69,7 +71,7 @@ class TaskIdentities:
         return {variable_of(each): self._tokens[each.name or DEFAULT].token for each in identities if each.env}
 
     async def env_again(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> dict[str, str]:
-        """As `env_for_start`, for a task that an earlier agent started: waits until the servers can be reached."""
+        """Like `env_for_start`, for a task of an earlier agent: waits until the servers can be reached."""
         while True:
             try:
                 return await self.env_for_start(alloc, task, dirs)
@@ -78,7 +80,7 @@ class TaskIdentities:
                 await self._context.env.sleep(RETRY_S)
 
     def _follow(self, alloc: Allocation, task: Task, dirs: TaskDirs) -> None:
-        """Renew tokens in time, until stopped."""
+        """Renew tokens before they expire, until `stop`."""
         self.stop()
         self._renewals = [
             self._spawn(self._keep(alloc, identity, dirs, task.user), lambda _: None)
@@ -87,7 +89,7 @@ class TaskIdentities:
         ]
 
     def stop(self) -> None:
-        """The task ends."""
+        """Stop renewing tokens."""
         for renewal in self._renewals:
             renewal.cancel()
         self._renewals = []
@@ -134,5 +136,5 @@ class TaskIdentities:
 
 
 def is_final(error: YurtError) -> bool:
-    """Trying again would not help."""
+    """Whether the error is permanent, so that a retry would not help."""
     return isinstance(error, Invalid | PermissionDenied)

@@ -1,6 +1,6 @@
-"""Rebuilds the lost record of a task from its driver's runs and the servers' last known state.
+"""Rebuilds the lost record of a task from its driver's runs and its state at the servers.
 
-Why no task is started a second time is told in `yurt.client.allocations.lost_records`.
+`yurt.client.allocations.lost_records` explains why no task is started a second time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from yurt.structs.status import TASK_DEAD, TASK_RUNNING
 log = logging.getLogger(__name__)
 
 RUNS_AHEAD: Final = 8
-"""The greatest number of restarts that the servers may have missed."""
+"""The largest number of restarts that may be missing in the servers' state of the task."""
 RETRY_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0)
 
 
 async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int | None:
-    """The newest run of a task that its driver finds; `ids` are those of its runs, from the first one on."""
+    """The number of the newest run that the driver finds, or None; `ids` are the ids of the runs, from run 0 on."""
     if driver is None or not driver.capabilities.finds_by_id:
         return None
     for run in reversed(range(len(ids))):
@@ -33,13 +33,13 @@ async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int
     return None
 
 
-def runs_to_try(known: TaskState | None) -> int:
-    """How many runs a task may have had."""
-    return 1 + RUNS_AHEAD + (known.restarts if known is not None else 0)
+def runs_to_try(reported: TaskState | None) -> int:
+    """The largest number of runs that a task may have had, by the state that the servers have."""
+    return 1 + RUNS_AHEAD + (reported.restarts if reported is not None else 0)
 
 
 async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
-    """Whether the driver has the run; a driver that cannot look now is asked again."""
+    """Whether the driver finds the run; retried while the driver cannot answer."""
     for wait_s in RETRY_WAITS_S:
         try:
             await driver.recover_task(intent)
@@ -53,13 +53,13 @@ async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
     return False
 
 
-def rebuilt_record(known: TaskState | None, run: int | None, handle: TaskHandle) -> TaskRecord | None:
+def rebuilt_record(reported: TaskState | None, run: int | None, handle: TaskHandle) -> TaskRecord | None:
     """The rebuilt record of a task; None when it was never started. `handle` is the intent of the found run."""
-    if known is not None and known.state == TASK_DEAD:
-        return TaskRecord(state=known, run=run or known.restarts, handle=handle if run is not None else None)
+    if reported is not None and reported.state == TASK_DEAD:
+        return TaskRecord(state=reported, run=run or reported.restarts, handle=handle if run is not None else None)
     if run is not None:
-        state = replace(known or TaskState(), state=TASK_RUNNING)
+        state = replace(reported or TaskState(), state=TASK_RUNNING)
         return TaskRecord(state=state, run=run, handle=handle)
-    if known is None or not known.started_at:
+    if reported is None or not reported.started_at:
         return None
-    return TaskRecord(state=replace(known, state=TASK_RUNNING), run=known.restarts)
+    return TaskRecord(state=replace(reported, state=TASK_RUNNING), run=reported.restarts)

@@ -1,7 +1,7 @@
-"""Ensures that hooks learn of the end of a run once, from its watch or from a stop that gave it up.
+"""Notifies hooks of the end of a run once: at its end, or when a stop fails and abandons it.
 
-Each run has its own. A run that could not be stopped may end much later, beside the next one, and that end must not
-be taken for the end of the next run.
+Each run has its own object. A run that could not be stopped may end much later, during the next run, and that must not
+count as the end of the next run.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from yurt.client.timed_waits import LightEvent
 
 
 class RunEnd:
-    """Whether a run has ended for its hooks, and whether they know."""
+    """Whether a run has ended for its hooks, and their notification."""
 
     def __init__(self) -> None:
         self.ended = LightEvent()
         self._reporting = asyncio.Lock()
 
     async def notify(self, hooks: Callable[[], Awaitable[None]]) -> None:
-        """Tell the hooks, unless that was done; returns when they are done."""
+        """Call the hooks unless they were called already; returns when they are done."""
         async with self._reporting:
             if not self.ended.is_set():
                 self.ended.set()

@@ -15,16 +15,16 @@ from yurt.sdk.errors import Invalid
 from yurt.structs.task import Task
 
 LONGEST_S: Final = 60.0
-"""The clock is read at least this often, so that one that was set takes effect."""
+"""The longest interval between readings of the clock, so that a clock that is set takes effect."""
 UNREADABLE: Final = "this node cannot follow the schedule of the task, which runs at any time"
 
 
 class Scheduled(Protocol):
-    """The runner of a task."""
+    """The part of a task's runner that its schedule needs."""
 
     @property
     def task(self) -> Task:
-        """The task as the job has it now."""
+        """The task in the current job."""
         ...
 
     def post(self, event: machine.AnyTaskEvent) -> None:
@@ -33,18 +33,18 @@ class Scheduled(Protocol):
 
 
 def post_present(runner: Scheduled, env: Env) -> None:
-    """Post the present schedule to a recovered task, before its next step is decided; as `follow_schedule`."""
+    """Post the schedule's current decision to a recovered task, before its next step is decided."""
     schedule = runner.task.schedule
     if schedule is None:
         runner.post(machine.ScheduleEdge(is_open=True))
         return
-    with contextlib.suppress(Invalid):  # the follower tells it
+    with contextlib.suppress(Invalid):  # `follow_schedule` reports it
         window = window_at(schedule, env.now(), longest_s=LONGEST_S)
         runner.post(machine.ScheduleEdge(is_open=window.is_open))
 
 
 async def follow_schedule(runner: Scheduled, env: Env, dead: asyncio.Event) -> None:
-    """Tell the task at each start and end of its hours, until it is dead or an update takes the schedule away."""
+    """Post each start and end of the task's hours, until it is dead or an update removes the schedule."""
     while not dead.is_set():
         schedule = runner.task.schedule
         if schedule is None:

@@ -1,6 +1,6 @@
-"""Counts what happens to tasks, under Nomad's names.
+"""Counts starts, ends and restarts of tasks, under Nomad's names.
 
-Counters name the job, not the allocation: allocations come and go without bound, and a counter is kept for ever.
+Counters are labelled by job, not by allocation: allocations come and go without bound, and a counter is never removed.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 
 
 async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
-    """Continue a task that an earlier agent ran: find its run, or learn that it has ended."""
+    """Continue a task of an earlier agent: recover its run, or declare it lost."""
     runner.take_up(record)
     driver = runner.driver
     if driver is not None:
@@ -29,7 +29,7 @@ async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
             runner.post(machine.Lost())
         return
     if driver is None:
-        reason = f"driver {runner.calls.name!r}, which started the task, is not on this node any more"
+        reason = f"driver {runner.calls.name!r}, which started the task, is no longer on this node"
         runner.note(events.driver_failure(reason))
         runner.post(machine.Lost())
     elif record.handle.is_intent:
@@ -42,10 +42,10 @@ async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
 
 async def rebuild(runner: TaskRunner, env: Env) -> None:
     """Continue a task without a record that an earlier agent may have run."""
-    known, driver = runner.alloc.task_states.get(runner.name), runner.driver
-    ids = tuple(runner.task_id(run) for run in range(runs_to_try(known)))
+    reported, driver = runner.alloc.task_states.get(runner.name), runner.driver
+    ids = tuple(runner.task_id(run) for run in range(runs_to_try(reported)))
     run = await find_run(driver, ids, env)
-    record = rebuilt_record(known, run, runner.intent(run or 0))
+    record = rebuilt_record(reported, run, runner.intent(run or 0))
     if record is not None:
         await restore(runner, record, env)
         runner.note(events.driver_message(RECORD_LOST))
@@ -55,12 +55,12 @@ async def rebuild(runner: TaskRunner, env: Env) -> None:
 
 
 async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> None:
-    """Restore a run whose start was recorded but not confirmed before the agent ended: it may run, or never started."""
+    """Recover a run whose start was recorded but not confirmed: it may be running, or was never started."""
     for wait_s in RECOVER_WAITS_S:
         try:
             await driver.recover_task(handle)
         except NotFound:
-            # Certain that it never ran: only now may the same run be started, and no task runs twice.
+            # The driver is certain that the run never started: only now may it be started without running twice.
             runner.handle = None
             return
         except YurtError as error:
@@ -73,7 +73,7 @@ async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle
 
 
 async def _is_found(runner: TaskRunner, driver: Driver, handle: TaskHandle, env: Env) -> bool:
-    """Let the driver find the run; a driver that cannot look now is asked again before the run counts as lost."""
+    """Whether the driver recovers the run; retried while the driver cannot answer."""
     for wait_s in RECOVER_WAITS_S:
         try:
             await driver.recover_task(handle)
@@ -89,7 +89,7 @@ async def _is_found(runner: TaskRunner, driver: Driver, handle: TaskHandle, env:
 
 
 async def _clear_earlier(runner: TaskRunner, driver: Driver, record: TaskRecord) -> None:
-    """Free what the driver keeps for a run that had ended when the agent stopped."""
+    """Free the driver's resources of runs that had ended when the earlier agent stopped."""
     ended = [record.handle] if runner.machine.phase == machine.DEAD and record.handle is not None else []
     if record.run > 0 and driver.capabilities.finds_by_id:
         ended.append(runner.intent(record.run - 1))

@@ -38,18 +38,18 @@ LIVE = (machine.RUNNING, machine.STOPPING)
 
 
 class TaskOwner(Protocol):
-    """Stores the states of an allocation's tasks, as their runners see it."""
+    """Stores the states of an allocation's tasks for their runners."""
 
     def on_change(self) -> None:
-        """The task has changed."""
+        """Note that the task has changed."""
         ...
 
     async def save(self) -> None:
-        """Write down how all tasks of the allocation fare."""
+        """Store the states of all tasks of the allocation."""
         ...
 
     async def wait_saved(self) -> None:
-        """Wait until everything that has happened so far is written down."""
+        """Wait until every change so far is stored."""
         ...
 
 
@@ -88,17 +88,17 @@ class TaskRunner:
 
     @property
     def task(self) -> Task:
-        """The task in the job."""
+        """The task in the current job."""
         return task_spec(self.alloc, self.name).task
 
     @property
     def driver(self) -> Driver | None:
-        """The driver of the task, when this node has it."""
+        """The task's driver; None when this node does not have it."""
         return self.calls.driver
 
     @property
     def record(self) -> TaskRecord:
-        """The record of the task to store; without the handle of an earlier run."""
+        """The task's record to store; it has no handle of an earlier run."""
         now = self.machine
         is_present = self.handle is not None and self.handle.task_id == self.task_id(now.run)
         return TaskRecord(
@@ -112,18 +112,18 @@ class TaskRunner:
 
     @property
     def live_handle(self) -> TaskHandle | None:
-        """The handle of the run that the driver has for the task, if any."""
+        """The handle of the run that the driver has now; None without one."""
         if self.handle is None or self.handle.is_intent or self.handle.task_id != self.task_id(self.machine.run):
             return None
         return self.handle if self.machine.phase in LIVE or self.cleaning else None
 
     @property
     def is_live(self) -> bool:
-        """Whether the driver runs the task; one that is being stopped can still be looked into and signalled."""
+        """Whether the driver runs the task: commands and signals are still possible while it is being stopped."""
         return self.machine.phase in LIVE and self.driver is not None
 
     def task_id(self, run: int) -> str:
-        """The name of one run of the task for its driver."""
+        """The id of a run of the task for its driver."""
         return run_id(self.alloc, self.name, run)
 
     def intent(self, run: int) -> TaskHandle:
@@ -131,7 +131,7 @@ class TaskRunner:
         return TaskHandle(driver=self.calls.name, task_id=self.task_id(run), version=0)
 
     def update(self, alloc: Allocation) -> None:
-        """Take over an allocation that the servers changed in place."""
+        """Adopt an allocation that the servers changed in place."""
         before, self.alloc = self.task.schedule, alloc
         if before is None and self.machine.phase != machine.DEAD:
             _follow_schedule(self, self._context.env, self._dead)
@@ -145,7 +145,7 @@ class TaskRunner:
             self._hooks.update(self.hooked, alloc)
 
     def take_up(self, record: TaskRecord) -> None:
-        """Continue from what an earlier agent has written down."""
+        """Continue from the record of an earlier agent."""
         self.machine = machine.restored_task(self.machine.policy, record.state, record.run, record.window)
         self.handle = record.handle
         self.hooked.fetched = set(record.fetched)
@@ -156,12 +156,12 @@ class TaskRunner:
             post_present(self, self._context.env)
 
     def recovered(self) -> None:
-        """The driver has found the run that an earlier agent started."""
+        """Continue a run of an earlier agent that the driver has found."""
         self.post(machine.Recovered())
         self.hooked.spawn(self._hooks.recover(self.hooked), lambda _: None)
 
     def release(self) -> None:
-        """Break references of a task that is no longer used."""
+        """Break the reference cycles of an unused task."""
         self._hooks.finish(self.hooked)
 
     def post(self, event: machine.AnyTaskEvent) -> None:
@@ -180,7 +180,7 @@ class TaskRunner:
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
         _set(hooked.running, self.machine.phase == machine.RUNNING and not self.machine.is_killed)
-        # Hooks are told before actions begin: one that waits for the kill must not hold up the stop.
+        # Hooks learn of the kill before the actions begin: a hook that waits for it must not delay the stop.
         _set(hooked.killed, self.machine.is_killed)
         if self.machine.is_killed or self.machine.phase == machine.DEAD:
             self._hooks.finish(hooked)
@@ -218,7 +218,7 @@ class TaskRunner:
     def spawn(
         self, what: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None = None
     ) -> asyncio.Task[None]:
-        """Begin supervised work on the task."""
+        """Start supervised work on the task."""
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
 
     async def _prepare(self, run: int) -> None:
@@ -232,7 +232,7 @@ class TaskRunner:
             self.post(machine.SetupDone())
 
     async def _start(self) -> None:
-        """Start by the driver once the intent is stored; the handle is stored before the start is reported."""
+        """Start the run once its intent is stored; its handle is stored before the start is reported."""
         assert self.hooked.request is not None, self.name
         note = lambda text: self.note(events.driver_message(text))  # noqa: E731
         try:
@@ -248,7 +248,7 @@ class TaskRunner:
             self.spawn("hooks of the start", self._hooks.started(self.hooked, self.handle, ended=self._run.ended))
 
     async def _keep_started(self, handle: TaskHandle) -> None:
-        """Remember a run that started while the agent ended."""
+        """Store the handle of a run that started while the agent ended."""
         started = machine.advance(self.machine, machine.Started(), now=self._context.env.now(), chance=0.0)
         self.handle, self.machine = handle, started.machine
         await self._owner.save()
@@ -263,7 +263,7 @@ class TaskRunner:
     async def _stop(self, run: int, end: RunEnd) -> None:
         """Wait for the shutdown delay, unless the task ends by itself, then stop it.
 
-        A run that cannot be stopped is given up: hooks are told now, because the next run may be prepared then.
+        A run that cannot be stopped is abandoned: hooks are notified now, because the next run may be prepared then.
         """
         task, timeout = self.task, self.machine.policy.kill_timeout
         if not self.alloc.desired_transition.no_shutdown_delay and task.shutdown_delay > 0 and not end.ended.is_set():
@@ -278,7 +278,7 @@ class TaskRunner:
         self.post(machine.Stopped(run=run, error=failure))
 
     async def _destroy(self, run: int) -> None:
-        """Free the run once its end is remembered, so that a crash in between loses no exit code."""
+        """Free the run once its end is stored, so that a crash in between does not lose the exit code."""
         await self._owner.wait_saved()
         await self.calls.destroy(self.task_id(run))
 
@@ -286,14 +286,14 @@ class TaskRunner:
         if not await wait_or_sleep(self._context.env, self._wake, delay_s):
             self.post(machine.RestartDue(run=run))
 
-    # What others may do to the task.
+    # Operations of other parts of the client.
 
     def note(self, event: TaskEvent) -> None:
-        """Record an event that changes nothing."""
+        """Add an event without a change of state."""
         self.post(machine.Note(event=event))
 
     async def end_run(self, why: TaskEvent) -> None:
-        """Kill the present run at once, as the kernel does when memory runs out: the restart policy decides."""
+        """Kill the current run at once, as the kernel does when memory runs out; the restart policy then applies."""
         run = self.machine.run
         self.note(why)
         await self.calls.kill(self.task_id(run))
@@ -307,7 +307,7 @@ class TaskRunner:
 
 
 def _follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:
-    """Let the schedule of the task, if it has one, hold and release it until the task is dead."""
+    """Hold and release the task by its schedule, if it has one, until it is dead."""
     if runner.task.schedule is not None:
         from yurt.client.tasks.schedules import follow_schedule
 
@@ -315,7 +315,7 @@ def _follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:
 
 
 async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended: asyncio.Event) -> None:
-    """Ask the task to save its work, and wait until it has ended, or says that it has saved, within the grace."""
+    """Ask the task to save its work; wait, at most for the grace, until it has saved or ended."""
     from yurt.client.tasks.checkpoints import last_saved
 
     before = (await env.in_thread(last_saved, runner.hooked, checkpoint)).done_at
@@ -326,7 +326,7 @@ async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended
         return
     runner.note(events.checkpointing(checkpoint.signal, checkpoint.grace))
     until = env.now() + checkpoint.grace
-    # An agent that stops its tasks at once hurries this one too: nobody waits for a grace of an hour then.
+    # An agent that stops its tasks at once ends this wait too: the grace may be an hour.
     while env.now() < until and not runner.alloc.desired_transition.no_shutdown_delay:
         if await wait_or_sleep(env, ended, SAVED_POLL_S):
             return
@@ -335,14 +335,14 @@ async def _save_work(runner: TaskRunner, env: Env, checkpoint: Checkpoint, ended
 
 
 def checkpoint_of(alloc: Allocation) -> Checkpoint | None:
-    """The checkpoint settings of an allocation's tasks; None when no other allocation continues their work."""
+    """The checkpoint settings of an allocation that stops; None when no other allocation continues its work."""
     is_continued = alloc.desired_status == DESIRED_EVICT or alloc.desired_transition.migrate
     group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_continued else None
     return group.checkpoint if group is not None else None
 
 
 def policy_of(spec: TaskSpec, max_kill_timeout_s: float) -> machine.TaskPolicy:
-    """The job's policy for the task's ends, within the client's limits."""
+    """The job's rules for the end of a task, within the client's limits."""
     return machine.TaskPolicy(
         restart=spec.task.restart_policy,
         restart_on_success=restarts_on_success(spec.task, spec.job.type),
@@ -359,7 +359,7 @@ def _set(event: asyncio.Event, is_set: bool) -> None:
 
 
 def _after_defect(action: machine.AnyAction, driver: str, error: Exception) -> machine.AnyTaskEvent:
-    """The machine's event for an action that failed unexpectedly."""
+    """The event for the machine after an unexpected failure of an action."""
     failure = f"failed unexpectedly: {type(error).__name__}: {error}"
     match action:
         case machine.RunSetup():

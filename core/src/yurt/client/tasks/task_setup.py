@@ -1,7 +1,7 @@
 """Prepares a run of a task: builds its directories, calls its hooks, and assembles the driver's request.
 
-What stands in the way is raised as a SetupProblem, whose event the user reads; a recoverable one is tried again by the
-task's restart policy.
+A failed preparation raises SetupProblem, whose event the user reads; after a recoverable one the task's restart policy
+applies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.hooks.configuration import ConfigurationHook
-from yurt.client.hooks.task_hooks import TaskHooks
+from yurt.client.hooks.task_hook_calls import TaskHookCalls
 from yurt.client.requirements import notice, unavailable
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, spec_as_user, task_spec
 from yurt.lifecycle import events
@@ -29,7 +29,7 @@ class TaskSetup:
     def __init__(
         self,
         context: ClientContext,
-        hooks: TaskHooks,
+        hooks: TaskHookCalls,
         configuration: ConfigurationHook,
         *,
         providers: Collection[str],
@@ -43,7 +43,7 @@ class TaskSetup:
     async def prepare(
         self, task: ClientTask, alloc: Allocation, run: int, *, saved: Callable[[], Awaitable[None]]
     ) -> TaskRequest:
-        """Everything that the driver needs for a run; raises SetupProblem."""
+        """Prepare a run and return the driver's request; raises SetupProblem."""
         task.begin(alloc, run)
         self._check_driver(task.spec)
         await self._assign_user(task, alloc, is_first=run == 0)
@@ -62,7 +62,7 @@ class TaskSetup:
             raise SetupProblem(events.setup_failure(reason))
 
     async def _assign_user(self, task: ClientTask, alloc: Allocation, *, is_first: bool) -> None:
-        """Give a task without a user one of the node's pool, where its driver supports that and the agent is root.
+        """Assign a dynamic user to a task without a user, if its driver supports that and the agent runs as root.
 
         The id is stored with the task's record before the driver starts anything, like the intent of the run.
         """
@@ -86,7 +86,7 @@ class TaskSetup:
             await self._give_inherited_files(task, alloc, uid)
 
     async def _give_inherited_files(self, task: ClientTask, alloc: Allocation, uid: int) -> None:
-        """Give the files inherited from a predecessor with another dynamic user to the task's own user."""
+        """Change the owner of files inherited from a predecessor's dynamic user to the task's own user."""
         from yurt.client.files.inherited_files import Inheritance, give_inherited_files
 
         inheritance = Inheritance(
@@ -103,7 +103,7 @@ class TaskSetup:
             raise SetupProblem(failure, is_recoverable=True) from None
 
     async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> None:
-        """Create the task's tree, while the intent to start this run and earlier changes are stored."""
+        """Create the task's directories, while the intent to start this run and earlier changes are stored."""
         saving = asyncio.ensure_future(saved())  # noqa: TID251 - awaited or cancelled below
         try:
             await asyncio.to_thread(self._build_dirs, task.spec)
@@ -115,7 +115,7 @@ class TaskSetup:
             saving.cancel()
 
     def _build_dirs(self, spec: TaskSpec) -> None:
-        """The task's tree and its dispatch payload; blocking."""
+        """Create the task's directories and write its dispatch payload. Blocking."""
         config, task = self._context.config, spec.task
         secrets_mb = alloc_dir.NO_MOUNT if config.dev else task.resources.secrets_mb
         dirs = alloc_dir.build_task_dir(

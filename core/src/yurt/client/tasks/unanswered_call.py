@@ -1,7 +1,7 @@
-"""Tells of a driver call that takes longer than a driver should take, while it is still waited for.
+"""Reports a driver call that takes too long, while the client still waits for it.
 
-A driver may hang: its engine does not answer, its process stands still, its code has a defect. The task then stays
-"pending" or "running" without a reason, so the reason is told after ten seconds, and again at growing intervals.
+A driver may hang: its engine does not answer, its process is stopped, its code has a defect. The task then stays
+"pending" or "running" without a visible reason, so the call is reported after 10 s, and again at growing intervals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Self
 from yurt.runtime.env import Env, Timer
 
 FIRST_S: Final = 10.0
-"""How long a call may take before it is told of."""
+"""The time before a call is reported for the first time."""
 FACTOR: Final = 6
 INTERVAL_MAX_S: Final = 3600.0
 
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class UnansweredCall:
-    """Watches one call, of `what` (start, stop, ...) of a task, within a `with` block.
+    """Watches the driver's call `action` (start, stop, ...) for a task within a `with` block.
 
-    `expected_s` is the time that the call may take by itself, beside `FIRST_S`.
+    `expected_s` is the time that the call takes normally; `FIRST_S` is added to it.
     """
 
     def __init__(
-        self, env: Env, driver: str, what: str, task: str, *, report: Callable[[str], None], expected_s: float = 0.0
+        self, env: Env, driver: str, action: str, task: str, *, report: Callable[[str], None], expected_s: float = 0.0
     ) -> None:
         self._env = env
-        self._subject = f'driver "{driver}" has not answered the {what} of task "{task}"'
+        self._subject = f'driver "{driver}" has not answered the {action} of task "{task}"'
         self._report = report
         self._interval_s = FIRST_S + expected_s
         self._begun_s = self._heard_s = env.monotonic()
@@ -49,7 +49,7 @@ class UnansweredCall:
             log.warning("no longer waiting for a driver: after_s=%.0f call=%s", waited_s, self._subject)
 
     def hear(self) -> None:
-        """Record progress from the driver: the call does not hang."""
+        """Note progress of the call: the driver does not hang."""
         self._heard_s = self._env.monotonic()
 
     def _due(self) -> None:

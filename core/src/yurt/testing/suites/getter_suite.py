@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, PackageGetter
-from yurt.client.artifacts.hook import fetch_one
+from yurt.client.artifacts.fetch_request import ArtifactLimits, Fetch, PackageGetter
 from yurt.client.artifacts.sources import parse_source
+from yurt.client.artifacts.task_artifacts import fetch_one
 from yurt.sdk.artifacts import FILE_KIND, ArtifactGetter, problem_of
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import replace

@@ -1,4 +1,4 @@
-"""The calls of a node's allocation hooks, in the order and by the contract of `yurt.sdk.hooks`."""
+"""Calls the allocation hooks of a node, in the order and by the contract of `yurt.sdk.hooks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.hooks.task_hooks import called, count_hook, failure_text, overriding
+from yurt.client.hooks.task_hook_calls import called, count_hook, failure_text, overriding
 from yurt.client.timed_waits import finish_unless, finish_within
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
@@ -21,15 +21,15 @@ from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.structs.alloc import TaskEvent
 
 LIMIT_S: Final = 10.0
-"""How long one step of a package's hook may delay the recovery or the end of an allocation."""
+"""The time limit for one step of a package's hook when an allocation is recovered or ends."""
 UPDATE_PAUSE_S: Final = 0.5
 """The shortest interval between two calls of an unchanged package's hook: each causes a disk write."""
 
 log = logging.getLogger(__name__)
 
 
-class AllocHooks:
-    """All hooks of the allocations of a node."""
+class AllocHookCalls:
+    """Calls all allocation hooks of a node for each step of an allocation."""
 
     def __init__(self, hooks: Sequence[AllocHookOf[ClientAlloc]], env: Env, *, metrics: Metrics | None = None) -> None:
         self._env = env
@@ -42,7 +42,7 @@ class AllocHooks:
         self._finishing = overriding(hooks, "finish", AllocHookOf)
 
     async def prepare(self, alloc: ClientAlloc) -> TaskEvent | None:
-        """Have every hook prepare the allocation; returns the problem, if any."""
+        """Have every hook prepare the allocation; returns the event of a failure, or None."""
         for hook in self._preparing:
             began = self._env.monotonic()
             work = called(hook.prepare, alloc)
@@ -55,7 +55,7 @@ class AllocHooks:
         return None
 
     async def recover(self, alloc: ClientAlloc) -> None:
-        """Have every hook take up an allocation that an earlier agent has begun.
+        """Have every hook recover an allocation of an earlier agent.
 
         The node becomes ready only after that, so one of a package is given up after a while, or when the allocation
         is to end.
@@ -67,7 +67,7 @@ class AllocHooks:
                 alloc.note(events.hook_failed(failure_text(hook.name, error)))
 
     async def _within_limit(self, alloc: ClientAlloc, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work, unless the allocation is to end; raises RecoverableError when that takes too long."""
+        """Do the work unless the allocation stops first; raises RecoverableError at the time limit."""
 
         async def until_the_end() -> None:
             await finish_unless(alloc.stopping, work)
@@ -89,7 +89,7 @@ class AllocHooks:
         return min(wakes, default=UnixNano(0))
 
     def _ask(self, hook: AllocHookOf[ClientAlloc], alloc: ClientAlloc) -> UnixNano | None:
-        """When a package's hook is to be called again, at the earliest after a pause; raises Invalid."""
+        """Update a package's hook; returns the time of its next call, at the earliest after a pause. Raises Invalid."""
         answer: object = hook.update(alloc)
         if isinstance(answer, Coroutine):
             answer.close()
@@ -115,7 +115,7 @@ class AllocHooks:
             alloc.note(events.hook_failed(f'hook "{name}" was not done within {LIMIT_S:g} s'))
 
     async def exited(self, alloc: ClientAlloc) -> None:
-        """Tell every hook that all tasks have ended; the servers hear of it when this returns."""
+        """Notify every hook that all tasks have ended; the end is reported to the servers when this returns."""
         for hook in self._exiting:
             work = called(hook.exited, alloc)
             error = await outcome_of(work if _is_own(hook) else finish_within(self._env, work, LIMIT_S))
@@ -125,7 +125,7 @@ class AllocHooks:
                 log.warning('hook "%s" was not done within %g s: allocation=%s', hook.name, LIMIT_S, alloc.id)
 
     def finish(self, alloc: ClientAlloc) -> None:
-        """Tell every hook that the allocation is over."""
+        """Notify every hook that the allocation is over."""
         alloc.stop_following()
         for hook in self._finishing:
             error = outcome_of_call(partial(hook.finish, alloc))
@@ -134,7 +134,7 @@ class AllocHooks:
 
 
 def _is_own(hook: AllocHookOf[ClientAlloc]) -> bool:
-    """Yurt's own hooks end in time by themselves."""
+    """Whether it is one of Yurt's own hooks, which need no time limit."""
     return hook.name in ALLOC_HOOKS
 
 

@@ -1,67 +1,30 @@
-"""What outlives an allocation: its sticky data, moved to the allocation that replaces it, and its checkpoints."""
+"""The checkpoint hook: provides the directory in which a task saves its work, and reports when it saved last."""
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
+from typing import Final
 
-from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.allocations.migration import unpack
-from yurt.client.files import alloc_dir
-from yurt.client.ports import ServerPort
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.lifecycle.task import Checkpointed
 from yurt.runtime.env import Env
 from yurt.sdk.driver import ExitResult, TaskHandle
-from yurt.sdk.errors import Invalid, YurtError
-from yurt.sdk.hooks import AllocHookOf, TaskHookOf
+from yurt.sdk.errors import Invalid
+from yurt.sdk.hooks import TaskHookOf
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.structs.policies import Checkpoint
 
-MIB = 1024 * 1024
-LOOK_MIN_S = 5.0
-LOOK_MAX_S = 60.0
-LOOKS_PER_INTERVAL = 10
-OVERDUE = 2
-"""Intervals without a checkpoint after which an event tells so."""
-
-
-class DiskHook(AllocHookOf[ClientAlloc]):
-    """Reads the group's `ephemeral_disk` block: `sticky` and `migrate`."""
-
-    name = "disk"
-
-    def __init__(self, root: str, server: ServerPort) -> None:
-        self._root = root
-        self._server = server
-
-    async def prepare(self, alloc: ClientAlloc) -> None:
-        """Take the data of the allocation that this one replaces, before anything of this one runs."""
-        disk, previous = alloc.group.ephemeral_disk, alloc.alloc.previous_allocation
-        if not alloc.is_predecessor_over or not previous or not (disk.sticky or disk.migrate):
-            return
-        if await asyncio.to_thread(alloc_dir.alloc_path(self._root, previous).is_dir):
-            await asyncio.to_thread(alloc_dir.carry_over, self._root, previous, alloc.id, tuple(alloc.tasks))
-        elif disk.migrate:
-            await finish_unless(alloc.stopping, self._migrate(alloc, previous))
-
-    async def _migrate(self, alloc: ClientAlloc, previous: str) -> None:
-        """Fetch the data of a predecessor on another node; without it the allocation starts empty, like a first one."""
-        limit = alloc.group.ephemeral_disk.size_mb * MIB
-        alloc.note(events.task_setup(f"Copying the data of allocation {previous[:8]} from its node"))
-        try:
-            async with aclosing(self._server.fetch_disk(alloc.alloc.node_id, alloc.id)) as pieces:
-                await unpack(pieces, self._root, alloc.id, tasks=tuple(alloc.tasks), limit=limit)
-        except YurtError as error:
-            alloc.note(events.task_setup(f"The data of allocation {previous[:8]} is not here: {error}"))
+LOOK_MIN_S: Final = 5.0
+LOOK_MAX_S: Final = 60.0
+LOOKS_PER_INTERVAL: Final = 10
+OVERDUE: Final = 2
+"""The number of intervals without a checkpoint after which an event warns of it."""
 
 
 class CheckpointHook(TaskHookOf[ClientTask]):
-    """Handles the group's `checkpoint` block: creates the directory, and reports the time of a task's last checkpoint.
+    """Handles the group's `checkpoint` block: creates the directory and reports each task's last checkpoint.
 
-    They choose whom to preempt by what would be lost, and say what was.
+    By these times the servers choose which allocations to preempt, and tell how much work was lost.
     """
 
     name = "checkpoint"
@@ -71,7 +34,7 @@ class CheckpointHook(TaskHookOf[ClientTask]):
         self._watched: set[tuple[str, str]] = set()
 
     async def prepare(self, task: ClientTask) -> None:
-        """Make the directory."""
+        """Make the checkpoint directory."""
         checkpoint = task.spec.group.checkpoint
         if checkpoint is None:
             return
@@ -92,7 +55,7 @@ class CheckpointHook(TaskHookOf[ClientTask]):
         self._follow(task)
 
     async def exited(self, task: ClientTask, result: ExitResult) -> None:
-        """Note what was saved last: after a warning the watch has ended before the task."""
+        """Report the last checkpoint: the watch ends when the task is killed, before its last save."""
         checkpoint = task.spec.group.checkpoint
         if checkpoint is not None:
             await self._look(task, checkpoint)

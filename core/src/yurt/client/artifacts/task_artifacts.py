@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter, time_limit, tree_size
+from yurt.client.artifacts.fetch_request import ArtifactLimits, Fetch, Fetched, PackageGetter, time_limit, tree_size
 from yurt.client.artifacts.sources import parse_source, shown_url
 from yurt.client.files.safe_files import Owners
 from yurt.client.files.users import ids_of

@@ -1,4 +1,4 @@
-"""The calls of a node's task hooks, in the order and by the contract of `yurt.sdk.hooks`.
+"""Calls the task hooks of a node, in the order and by the contract of `yurt.sdk.hooks`.
 
 Only hooks that do something at a step are called there, so a step at which no hook does anything takes no time.
 """
@@ -23,9 +23,9 @@ from yurt.sdk.hooks import TASK_HOOKS, Additions, TaskHookOf
 from yurt.structs.alloc import Allocation
 
 EXITED_LIMIT_S: Final = 10.0
-"""How long hooks may delay the end of a run while they free its resources."""
+"""The time limit for hooks to free the resources of an ended run."""
 RECOVER_LIMIT_S: Final = 10.0
-"""How long the hook of a package may take to take up a run, before the next hook's turn."""
+"""The time limit for a package's hook to recover a run."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 
 
 def overriding(hooks: Sequence[H], step: str, base: type) -> tuple[H, ...]:
-    """The hooks that do something at a step."""
+    """The hooks that implement a step."""
     return tuple(hook for hook in hooks if getattr(type(hook), step) is not getattr(base, step))
 
 
@@ -59,8 +59,8 @@ async def called(step: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwa
     return await step(*args, **kwargs)
 
 
-class TaskHooks:
-    """All hooks of the tasks of a node."""
+class TaskHookCalls:
+    """Calls all task hooks of a node for each step of a task."""
 
     def __init__(self, hooks: Sequence[TaskHookOf[ClientTask]], env: Env, *, metrics: Metrics | None = None) -> None:
         self._env = env
@@ -99,11 +99,11 @@ class TaskHooks:
 
     @property
     def has_started(self) -> bool:
-        """Whether some hook has a `started` step."""
+        """Whether any hook implements `started`."""
         return bool(self._starting)
 
     async def started(self, task: ClientTask, handle: TaskHandle, *, ended: asyncio.Event) -> None:
-        """Tell every hook that the run has started, unless it ends before they are done."""
+        """Notify every hook that the run has started; its end cuts this short."""
 
         async def notify() -> None:
             await asyncio.gather(
@@ -113,7 +113,7 @@ class TaskHooks:
         await finish_unless(ended, notify())
 
     async def exited(self, task: ClientTask, result: ExitResult) -> None:
-        """Tell every hook that the run has ended; returns when they are done, or after a while."""
+        """Notify every hook that the run has ended; returns when they are done, or at the time limit."""
         if self._exiting and not await finish_within(self._env, self._exit(task, result), EXITED_LIMIT_S):
             task.note(events.hook_failed(f"hooks of the run's end were not done within {EXITED_LIMIT_S:g} s"))
 
@@ -122,7 +122,7 @@ class TaskHooks:
             await _noted(task, hook.name, partial(hook.exited, task, result))
 
     async def recover(self, task: ClientTask) -> None:
-        """Have every hook take up a run that an earlier agent started.
+        """Have every hook recover a run of an earlier agent.
 
         Those of packages come first, each within a bound: Yurt's own wait for the servers, as long as it takes, and
         templates need the variables that packages give.
@@ -146,12 +146,12 @@ class TaskHooks:
         return given[0]
 
     def update(self, task: ClientTask, alloc: Allocation) -> None:
-        """Show the allocation as it is now, and tell every hook if its job was changed in place."""
-        known = task.spec
-        if known.alloc is alloc:
+        """Adopt the changed allocation, and call every hook's `update` if its job was updated in place."""
+        before = task.spec
+        if before.alloc is alloc:
             return
         task.change(alloc)
-        if known.job is task.spec.job or known.job == task.spec.job:
+        if before.job is task.spec.job or before.job == task.spec.job:
             return
         for hook in self._updating:
             error = outcome_of_call(partial(hook.update, task))
@@ -159,7 +159,7 @@ class TaskHooks:
                 task.note(events.hook_failed(failure_text(hook.name, error)))
 
     def finish(self, task: ClientTask) -> None:
-        """Tell every hook that the task is killed or has ended for good; their requests are ignored meanwhile."""
+        """Notify every hook that the task is killed or dead; their requests are ignored meanwhile."""
         if self.is_finishing(task):
             return
         self._in_finish.add(task.key)
@@ -172,7 +172,7 @@ class TaskHooks:
         self._in_finish.discard(task.key)
 
     def is_finishing(self, task: ClientTask) -> bool:
-        """Whether its hooks are being informed of its end; their requests are then ignored, to avoid a loop."""
+        """Whether hooks are being notified of the task's end; their requests are then ignored, to avoid a loop."""
         return task.key in self._in_finish
 
 
@@ -185,7 +185,7 @@ async def additions_of(work: Awaitable[Additions | None]) -> Additions | None:
 
 
 async def _noted(task: ClientTask, name: str, step: Callable[[], Awaitable[None]]) -> None:
-    """Take a step, and note its failure; one that is cancelled before its turn has made no coroutine."""
+    """Run a step and note its failure; a step that is cancelled before its turn has not created a coroutine."""
     error = await outcome_of(called(step))
     if error is not None:
         task.note(events.hook_failed(failure_text(name, error)))
