@@ -13,7 +13,7 @@ from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.allocs import show_allocs
 
 PARTS = {
-    "Drivers": "", "Devices": "", "Providers": "", "TaskHookCalls": "task hook ", "AllocHookCalls": "allocation hook ",
+    "Drivers": "", "Devices": "", "Providers": "", "TaskHooks": "task hook ", "AllocHooks": "allocation hook ",
     "ServiceProviders": "service provider ", "Fingerprints": "fingerprint ", "ArtifactGetters": "artifact getter ",
     "LogEngines": "log engine ",
 }  # fmt: skip
