@@ -21,9 +21,12 @@ from yurt.rpc.listener import Caller
 from yurt.rpc.peer import ConnectionLost
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
-from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
-from yurt.sdk.value import replace
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.value import replace, seconds
 from yurt.server.peers import PeerPort
+from yurt.structs.commands import KeepAlloc
+from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.commands.versions import UNPUBLISHED_RULES
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
@@ -53,6 +56,7 @@ class FakeDirectory:
                 address="127.0.0.1:0",
                 rpc_addr=f"127.0.0.1:{port}",
                 http_addr="127.0.0.1:0",
+                rules=RULES_VERSION,
             )
             for name, port in ports.items()
         }
@@ -66,9 +70,13 @@ class FakeDirectory:
         """Be called by `change`."""
         self.listeners.append(on_change)
 
-    def change(self, name: str, status: str) -> None:
-        """A member has another status."""
-        self.known[name] = replace(self.known[name], status=status)
+    def published_rules(self) -> dict[str, int]:
+        """Of the members that have not left."""
+        return {name: each.rules for name, each in self.known.items() if each.status != LEFT}
+
+    def change(self, name: str, **changes: object) -> None:
+        """A member is another one."""
+        self.known[name] = replace(self.known[name], **changes)
         for on_change in self.listeners:
             on_change()
 
@@ -217,24 +225,45 @@ async def test_without_certificates_only_a_server_that_was_met_is_let_in_as_one(
 async def test_a_server_that_left_is_no_longer_dialled_and_one_that_failed_still_counts(joined: Joined) -> None:
     links = joined.links[SECOND]
     assert (links.names, links.voters) == ((FIRST, THIRD), 3)
-    joined.directory.change(THIRD, FAILED)
+    joined.directory.change(THIRD, status=FAILED)
     await eventually(lambda: THIRD not in links._links)
     assert (links.names, links.voters) == ((FIRST,), 3)
     with pytest.raises(ConnectionLost, match="cannot be reached"):
         await links.peer(THIRD).status()
     with pytest.raises(ConnectionLost, match="cannot be reached"):
         links.api(THIRD)
-    joined.directory.change(THIRD, LEFT)
+    joined.directory.change(THIRD, status=LEFT)
     assert links.voters == 2
-    joined.directory.change(THIRD, ALIVE)
+    joined.directory.change(THIRD, status=ALIVE)
     await eventually(lambda: THIRD in links._links and links._links[THIRD][0].server)
     assert (await links.peer(THIRD).status()).index == joined.group[THIRD].state.index
+
+
+async def test_the_leader_writes_by_the_rules_of_the_oldest_server(joined: Joined) -> None:
+    jobs, log = joined.group[FIRST].resources.jobs, joined.group.log
+    asked = KeepAlloc(alloc_id="a", duration=seconds(60))
+
+    async def written_by() -> int:
+        await jobs.register(factories.job())
+        return log.entries[-1].commands[-1].rules_version
+
+    assert await written_by() == RULES_VERSION
+    joined.directory.change(THIRD, rules=0)
+    assert await written_by() == UNPUBLISHED_RULES
+    with pytest.raises(Conflict, match=f"these run an older one: {THIRD}"):
+        await joined.group[FIRST].replica.propose(asked)
+    joined.directory.change(THIRD, status=FAILED)
+    assert await written_by() == UNPUBLISHED_RULES, "it reads the log when it comes back"
+    joined.directory.change(THIRD, rules=RULES_VERSION)
+    assert await written_by() == RULES_VERSION
+    with pytest.raises(NotFound):
+        await joined.group[FIRST].replica.propose(asked)
 
 
 async def test_a_server_that_answers_at_the_address_of_another_is_not_taken_for_it(joined: Joined) -> None:
     known = joined.directory.known
     known["srv4.global"] = replace(known[FIRST], name="srv4.global")
-    joined.directory.change("srv4.global", ALIVE)
+    joined.directory.change("srv4.global", status=ALIVE)
     links = joined.links[SECOND]
     await eventually(lambda: "srv4.global" in links._links and links._links["srv4.global"][0].server)
     with pytest.raises(ConnectionLost, match="cannot be reached"):

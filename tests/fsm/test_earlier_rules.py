@@ -12,6 +12,7 @@ from yurt.server.log.proposals import ProposalQueue
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
 from yurt.structs.commands.base import HOST_VOLUME_RULES, NAMESPACE_RULES, RULES_VERSION
+from yurt.structs.commands.versions import RegionRules
 from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import HostVolumeInfo
 from yurt.structs.volumes.host import HostVolume
@@ -86,7 +87,7 @@ def test_a_volume_that_is_being_deleted_stays_so_when_its_node_changes(rules_ver
 
 
 async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:
-    (made,) = ProposalQueue().prepare([c.KeepAlive()])
+    (made,) = ProposalQueue(RegionRules).prepare([c.KeepAlive()])
     assert made.command.rules_version == made.stored.rules_version == RULES_VERSION > 0
     assert c.decode_command(bytes(made.encoded)).rules_version == RULES_VERSION
     assert c.decode_command(msgspec.msgpack.encode(c.KeepAlive())).rules_version == 0

@@ -9,6 +9,7 @@ from yurt.fsm import apply, snapshot
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 from yurt.structs.commands import ApplyPlan, RegisterJob, RegisterNode
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.plan import Plan
 from yurt.testing import factories
 from yurt.testing.replica import Replica
@@ -71,6 +72,12 @@ def test_another_format_is_refused_by_its_number() -> None:
     header = msgspec.msgpack.encode(snapshot.Header(3, 0, {}))
     with pytest.raises(Invalid, match="format 3, this version reads 1 to 2"):
         snapshot.decode([header])
+
+
+def test_a_snapshot_of_newer_rules_is_refused(state: Snapshot) -> None:
+    with pytest.raises(Invalid, match=f"apply rules {RULES_VERSION + 1}, this version applies {RULES_VERSION}"):
+        snapshot.decode(snapshot.encode(state, rules=RULES_VERSION + 1))
+    assert snapshot.digest(snapshot.decode(snapshot.encode(state, rules=1))) == snapshot.digest(state)
 
 
 def test_a_snapshot_of_the_first_format_is_still_read(state: Snapshot) -> None:

@@ -31,7 +31,8 @@ from yurt.runtime.supervise import supervised
 from yurt.server.backends import RpcBackend
 from yurt.server.clients.node_ports import found_port
 from yurt.server.peers import LeaderPort, PeerPort
-from yurt.server.ports import Directory, NodePort
+from yurt.server.ports import NodePort, RulesDirectory
+from yurt.structs.commands.versions import RegionRules, region_rules
 from yurt.structs.member import ALIVE, LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,9 @@ class OfferedToServers(Mapping[str, Served]):
 class ServerLinks:
     """A connection to each other live server of the region; the `Peers` of the server."""
 
-    def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings, run_id: str) -> None:
+    def __init__(
+        self, config: AgentConfig, *, directory: RulesDirectory, env: Env, tls: TlsSettings, run_id: str
+    ) -> None:
         """`run_id` is what this server proves itself with."""
         self._run_id = run_id
         self._region = config.region
@@ -88,7 +91,11 @@ class ServerLinks:
         self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
         self._addresses: dict[str, str] = {}
         self._changed = asyncio.Event()
+        self.rules = RegionRules()
+        """The rules of the region, which the leader writes by."""
+        self._note_rules()
         directory.subscribe(self._changed.set)
+        directory.subscribe(self._note_rules)
 
     # What the server knows of the others.
 
@@ -130,6 +137,14 @@ class ServerLinks:
             raise ConnectionLost(f"server {name} cannot be reached")
         port: ApiPort = far_port(_API, API, self._get(name))
         return port
+
+    def _note_rules(self) -> None:
+        before, self.rules = self.rules, region_rules(self._directory.published_rules())
+        if self.rules.behind and self.rules != before:
+            log.warning(
+                "servers of the region run an older version, and newer features wait for their upgrade: servers=%s",
+                ", ".join(self.rules.behind),
+            )
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(member for member in self._directory.members() if member.region == self._region)

@@ -20,6 +20,7 @@ from yurt.state import TABLES, Snapshot
 from yurt.state.persistent_table import TableEditor
 from yurt.state.row_codecs import CHUNK_ROWS, SHARED, SharedReader, SharedWriter
 from yurt.structs.alloc import Allocation
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.job import Job
 
 FORMAT: Final = 2
@@ -40,14 +41,16 @@ class Header(msgspec.Struct, frozen=True):
     format: int
     index: int
     tables: dict[str, int]
+    rules: int = 0
+    """The newest rules that commands before the snapshot may follow: a version without them does not know all rows."""
 
 
 _header_decoder = msgspec.msgpack.Decoder(Header)
 
 
-def encode(state: Snapshot) -> Iterator[bytes]:
-    """The state as a stream of chunks."""
-    yield _encoder.encode(Header(FORMAT, state.index, {table.name: table.index for table in state.tables()}))
+def encode(state: Snapshot, *, rules: int = RULES_VERSION) -> Iterator[bytes]:
+    """The state as a stream of chunks; `rules` are those of its region."""
+    yield _encoder.encode(Header(FORMAT, state.index, {table.name: table.index for table in state.tables()}, rules))
     shared = SharedWriter()
     for table in state.tables():
         codec = TABLES[table.name].codec
@@ -65,6 +68,11 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
         header = _header_decoder.decode(next(stream, b""))
         if header.format not in READABLE:
             raise Invalid(f"the snapshot has format {header.format}, this version reads {READABLE[0]} to {FORMAT}")
+        if header.rules > RULES_VERSION:
+            raise Invalid(
+                f"the snapshot is of servers that apply rules {header.rules}, this version applies {RULES_VERSION}; "
+                "run the version that wrote it"
+            )
         reader = _SnapshotReader(header.format)
         for chunk in stream:
             reader.read(chunk)

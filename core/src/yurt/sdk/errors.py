@@ -72,6 +72,11 @@ class Reason(StrEnum):
         "scheduler-mismatch", "Conflict", 409, True, "The leader's scheduler is of another version than the caller's.",
     )  # fmt: skip
 
+    UPGRADE_UNFINISHED = (
+        "upgrade-unfinished", "Conflict", 409, False,
+        "A server of the region runs an older version, which could not carry the change out.",
+    )  # fmt: skip
+
     # Connections between agents.
     CONNECTION_LOST = (
         "connection-lost", "Unavailable", 500, True,

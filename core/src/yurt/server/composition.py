@@ -99,7 +99,14 @@ def make_foundation(
     watches = Watches()
     metrics = Metrics()
     times = LogTimes(metrics, env.monotonic)
-    writer = LogWriter(command_log, on_applied=on_applied, on_batch=watches.wake, on_failed=on_failed, times=times)
+    writer = LogWriter(
+        command_log,
+        on_applied=on_applied,
+        on_batch=watches.wake,
+        on_failed=on_failed,
+        times=times,
+        rules=lambda: peers.rules,
+    )
     snapshotter = Snapshotter(command_log, writer=writer, env=env, config=config)
     log = ServerLog(
         command_log=command_log,

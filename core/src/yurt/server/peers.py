@@ -15,6 +15,7 @@ from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.ports import NodePort
 from yurt.storage.log import DatabaseSize
+from yurt.structs.commands.versions import RegionRules
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import DrainSpec
 from yurt.structs.plan import Outcome, Plan
@@ -217,6 +218,11 @@ class Peers(Protocol):
         """The client addresses `host:port` of the reachable servers, including this one."""
         ...
 
+    @property
+    def rules(self) -> RegionRules:
+        """The rules of the region, which the leader writes by; read for each command."""
+        ...
+
     def peer(self, name: str) -> PeerPort:
         """A server's port for servers; its calls raise Unavailable while it is unreachable."""
         ...
@@ -235,6 +241,7 @@ class NoPeers:
 
     names: tuple[str, ...] = ()
     voters = 1
+    rules = RegionRules()
 
     def __init__(self, address: str) -> None:
         self.addresses = (address,)

@@ -196,3 +196,14 @@ class Directory(Protocol):
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Register a callback for each change."""
         ...
+
+
+class RulesDirectory(Directory, Protocol):
+    """A directory that knows the rules of its region's servers."""
+
+    def published_rules(self) -> Mapping[str, int]:
+        """The newest rules of each server of this region that has not left, by name.
+
+        They include servers that were there before this one started and have not been heard since.
+        """
+        ...

@@ -35,6 +35,8 @@ class Member(Value):
     incarnation: int = 0
     expect: int = 0
     has_data: bool = False
+    rules: int = 0
+    """The newest rules by which it applies commands; 0 from a version that does not publish them."""
     has_tls: bool | None = None
     """Whether it speaks TLS to other agents (`tls { rpc }`); None from a version that does not say."""
     certificate_ends: int = 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import LEFT, Member
 
 
@@ -23,6 +24,7 @@ def member(name: str = "srv1", region: str = "global", **changes: object) -> Mem
         etcd_addr=f"{name}:4649",
         expect=3,
         incarnation=1,
+        rules=RULES_VERSION,
     )
     return replace(base, **changes)
 
@@ -41,6 +43,10 @@ class FakeCluster:
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Nothing changes."""
+
+    def published_rules(self) -> Mapping[str, int]:
+        """The rules of the servers of region `global`."""
+        return {each.name: each.rules for each in self.fixed if each.region == "global"}
 
     def views(self) -> tuple[ServerView, ...]:
         """Every server of region `global` at index 7 and stable for 60 s."""

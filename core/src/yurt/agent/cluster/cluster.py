@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.blocks.cluster import ALONE, OWN_ETCD, SERF_PORT
-from yurt.agent.cluster.cluster_files import KnownServersRecord
 from yurt.agent.cluster.dead_servers import DeadServerCleanup
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.formation import lost_majority
 from yurt.agent.cluster.joining import Joiner
+from yurt.agent.cluster.known_servers import KnownServersRecord
 from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.members_listener import MembersListener
@@ -37,6 +37,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import YurtError
 from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class ServerCluster:
             self._membership.subscribe(self._warn_of_twins)
         self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
         self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
-        self._memory = KnownServersRecord(folder, self._membership, self._membership.own.name)
+        self._memory = KnownServersRecord(folder, self._membership)
         self._joiner = Joiner(
             config.cluster, membership=self._membership, exchange=self._exchange, peers=self._memory.addresses
         )
@@ -87,6 +88,10 @@ class ServerCluster:
     def members(self) -> tuple[Member, ...]:
         """All servers by name."""
         return self._membership.members()
+
+    def published_rules(self) -> Mapping[str, int]:
+        """The newest rules of the region's servers that have not left, by name."""
+        return self._memory.published_rules()
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Register a callback for changes of the members."""
@@ -271,4 +276,5 @@ def own_member(config: AgentConfig, engine: str, tls: TlsSettings) -> Member:
         expect=config.cluster.expect if engine == OWN_ETCD else int(engine in ALONE),
         has_data=engine != OWN_ETCD,
         has_tls=tls.rpc,
+        rules=RULES_VERSION,
     )

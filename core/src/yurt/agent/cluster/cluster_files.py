@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -12,12 +11,8 @@ import msgspec
 from yurt.agent.blocks.cluster import ETCD_FOLDER, ETCD_PORT, ClusterSettings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
-from yurt.server.ports import Directory
 from yurt.storage.checksummed_file import read_checked, write_checked
 from yurt.storage.etcd.member_process import has_member_data
-from yurt.structs.member import LEFT
-
-log = logging.getLogger(__name__)
 
 CLUSTER_FILE, SERVERS_FILE = "cluster.json", "servers.json"
 
@@ -42,9 +37,12 @@ class Founding(Value):
 
 
 class KnownServers(Value):
-    """The last known addresses of other servers, those of other regions included."""
+    """The other servers as last known."""
 
     addresses: tuple[str, ...] = ()
+    """Where they answer, those of other regions included."""
+    rules: Mapping[str, int] = no_entries()
+    """The newest rules of those of this region, by name."""
 
 
 T = TypeVar("T", Founding, KnownServers)
@@ -78,41 +76,3 @@ def etcd_port(settings: ClusterSettings, folder: Path) -> int:
     if settings.has_etcd_port or not is_known:
         return settings.etcd_port
     return remembered.etcd_port or ETCD_PORT
-
-
-class KnownServersRecord:
-    """Persists the addresses of other servers whenever they change."""
-
-    def __init__(self, folder: Path, directory: Directory, own_name: str) -> None:
-        self._path = folder / SERVERS_FILE
-        self._directory: Directory | None = directory
-        self._own_name = own_name
-        self._known = self._loaded()
-        directory.subscribe(self._follow)
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The last known addresses of other servers, from before this start too."""
-        return self._known.addresses
-
-    def _loaded(self) -> KnownServers:
-        """The remembered servers; a damaged list does not prevent a start, because other servers send it again."""
-        try:
-            return load(self._path, KnownServers)
-        except Invalid as error:
-            log.warning("the list of known servers is lost, the other servers tell it again: %s", error)
-            return KnownServers()
-
-    def forget(self) -> None:
-        """Delete the addresses after this server has left, so that it does not rejoin by itself."""
-        self._directory = None
-        save(self._path, KnownServers())
-
-    def _follow(self) -> None:
-        if self._directory is None:
-            return
-        there = [each for each in self._directory.members() if each.status != LEFT and each.name != self._own_name]
-        known = KnownServers(addresses=tuple(each.address for each in there))
-        if known != self._known and known.addresses:
-            self._known = known
-            save(self._path, known)

@@ -52,6 +52,11 @@ class Membership:
         """All servers by name, with the statuses that this one sees."""
         return self._records.members(self._env.monotonic())
 
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """The names of servers that left or failed long ago."""
+        return frozenset(self._records.forgotten)
+
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Be called after each change of what `members` answers."""
         self._listeners.append(on_change)

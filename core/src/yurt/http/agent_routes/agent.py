@@ -48,6 +48,8 @@ def member_row(member: Member) -> dict[str, Any]:
         "vsn": "1",
         "yurt": member.version,
     }
+    if member.rules:
+        tags["rules"] = str(member.rules)
     if member.expect:
         tags["expect"] = str(member.expect)
     if member.certificate_ends:

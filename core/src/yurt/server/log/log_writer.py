@@ -28,6 +28,7 @@ from yurt.server.log.proposals import ENTRY_BYTES, BatchItem, Committed, Prepare
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpdateAllocsFromClient
+from yurt.structs.commands.versions import RegionRules
 
 if TYPE_CHECKING:
     from yurt.server.log.log_times import LogTimes
@@ -73,7 +74,9 @@ class LogWriter:
         on_batch: Callable[[Changes], None],
         on_failed: Callable[[], None],
         times: LogTimes | None = None,
+        rules: Callable[[], RegionRules] = RegionRules,
     ) -> None:
+        """`rules`: those of the region, by default of a single server."""
         self.state = Snapshot.empty()
         self.batches = 0
         self.turns = Turns()
@@ -84,7 +87,8 @@ class LogWriter:
         self._on_batch = on_batch
         self._on_failed = on_failed
         self._broken = ""
-        self._pending = ProposalQueue()
+        self._rules = rules
+        self._pending = ProposalQueue(rules)
         self._on_their_way = 0
         self._refusal: Callable[[], Unavailable] | None = no_leader
         self._append_limit: asyncio.Timeout | None = None
@@ -106,6 +110,11 @@ class LogWriter:
     def broken(self) -> str:
         """Why the log refuses everything until a restart; "" while it works."""
         return self._broken
+
+    @property
+    def rules(self) -> int:
+        """The version of the rules that the region follows."""
+        return self._rules().version
 
     @property
     def is_open(self) -> bool:
@@ -134,7 +143,7 @@ class LogWriter:
         return await self.enqueue(commands)
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
-        """Encode and measure commands; raises Invalid for a job too large for a log entry."""
+        """Encode and measure commands; raises as the queue's `prepare`."""
         return self._pending.prepare(commands)
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:

@@ -18,7 +18,7 @@ from yurt.sdk.errors import Invalid, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, ApplyPlan, RegisterJob, Result, StagePlan
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.commands.versions import RegionRules, ruled
 from yurt.structs.packed import packed
 
 ENTRY_BYTES: Final = 1_048_576 - 4_096
@@ -99,7 +99,9 @@ def _stored(command: AnyCommand) -> AnyCommand:
 class ProposalQueue:
     """The queue of proposals to append."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Callable[[], RegionRules]) -> None:
+        """`rules`: those of the region, which commands are written by."""
+        self._rules = rules
         self._items: deque[BatchItem] = deque()
         self._bytes = 0
         self._encoder = msgspec.msgpack.Encoder()
@@ -109,11 +111,17 @@ class ProposalQueue:
         return len(self._items)
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
-        """Encode and measure commands; raises Invalid for a job too large for a log entry."""
+        """Encode and measure commands.
+
+        Raises Invalid for a job too large for a log entry, Conflict for what a server of the region does not know yet.
+        """
         return [self._prepared(command) for command in commands]
 
     def add(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
-        """Add consecutive commands; results arrive when all are applied. Raises Unavailable for a full queue."""
+        """Add consecutive commands; results arrive when all are applied.
+
+        Raises Unavailable for a full queue, otherwise as `prepare`.
+        """
         if self._bytes >= PENDING_BYTES:
             raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
         answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
@@ -153,7 +161,7 @@ class ProposalQueue:
         self._bytes = 0
 
     def _prepared(self, command: AnyCommand) -> Prepared:
-        command = replace(command, rules_version=RULES_VERSION)
+        command = ruled(command, self._rules())
         stored = _stored(command)
         data = self._encoder.encode(stored)
         size = len(data)

@@ -52,8 +52,9 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     `based_on` names the rows that the command was decided on where the decision is too large for `apply`: when one of
     them has changed, the command is rejected as stale, and its proposer decides again on the newer state.
 
-    `rules_version` is that of the rules that it is subject to; the log writer sets it. What an earlier version stored
-    has a lower one, or none: it was acknowledged by the rules of its time, and a replay must come to the same state.
+    `rules_version` is that of the rules that it is subject to; the log writer sets it to the newest that all servers of
+    the region apply. What an earlier version stored has a lower one, or none: it was acknowledged by the rules of its
+    time, and a replay must come to the same state. A server that does not know the version does not apply the command.
     """
 
     based_on: tuple[Expectation, ...] = ()

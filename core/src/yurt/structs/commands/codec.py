@@ -8,6 +8,7 @@ import msgspec
 
 from yurt.structs.commands.acl import AclCommand
 from yurt.structs.commands.allocs import AllocCommand
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.commands.cluster import ClusterCommand, KeepAlive
 from yurt.structs.commands.deployments import DeploymentCommand
 from yurt.structs.commands.evaluations import EvaluationCommand
@@ -61,7 +62,7 @@ def decode_command(data: bytes) -> AnyCommand:
     What a newer version wrote and this one may pass over is decoded as what changes nothing.
     """
     try:
-        return _decoder.decode(data)
+        return _checked(_decoder.decode(data))
     except msgspec.ValidationError:
         tag = _tagged.decode(data).tag
         if tag in _KNOWN or not tag.endswith(SKIPPABLE):
@@ -72,6 +73,16 @@ def decode_command(data: bytes) -> AnyCommand:
 def decode_commands(data: bytes) -> tuple[AnyCommand, ...]:
     """Commands that were encoded together; raises as `decode_command` does."""
     try:
-        return _several.decode(data)
+        commands = _several.decode(data)
     except msgspec.ValidationError:
         return tuple(decode_command(bytes(part)) for part in _parts.decode(data))
+    for each in commands:
+        _checked(each)
+    return commands
+
+
+def _checked(command: AnyCommand) -> AnyCommand:
+    """The command; raises msgspec.ValidationError where newer rules apply, which would give another state."""
+    if command.rules_version > RULES_VERSION:
+        raise msgspec.ValidationError(f"it follows rules {command.rules_version}, this version applies {RULES_VERSION}")
+    return command

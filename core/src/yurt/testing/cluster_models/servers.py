@@ -16,6 +16,7 @@ from yurt.server.peers import LeaderPort, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.resources.region_replication import AuthoritativeRegion
 from yurt.server.server import Server
+from yurt.structs.commands.versions import RegionRules
 from yurt.testing.cluster_models.shared_log import LogView, SharedLog
 
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
@@ -45,6 +46,11 @@ class LocalPeers:
     def voters(self) -> int:
         """The names of all servers that ever ran."""
         return len(self._group.members)
+
+    @property
+    def rules(self) -> RegionRules:
+        """The rules that the test gave the group."""
+        return self._group.rules
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -91,6 +97,7 @@ class ServerGroup:
         self.log = SharedLog()
         self.servers: dict[str, Server] = {}
         self.members: set[str] = set()
+        self.rules = RegionRules()
         self.cut_off: set[str] = set()
         self._config = config
         self._running: dict[str, asyncio.Task[None]] = {}

@@ -38,6 +38,7 @@ from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import Member
 from yurt.structs.network import NetworkResource
 from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
@@ -92,6 +93,10 @@ class Directory:
     def subscribe(self, on_change: Callable[[], None]) -> None:
         """Nothing changes."""
 
+    def published_rules(self) -> Mapping[str, int]:
+        """The rules of all servers."""
+        return {each.name: each.rules for each in self._members}
+
 
 def member(name: str, host: str) -> Member:
     """A server at a host."""
@@ -104,6 +109,7 @@ def member(name: str, host: str) -> Member:
         rpc_addr=f"{host}:{RPC_PORT}",
         http_addr=f"{host}:4646",
         has_data=True,
+        rules=RULES_VERSION,
     )
 
 

@@ -1,0 +1,144 @@
+"""The rules of a region while its servers are upgraded one by one.
+
+Every server of a region must make the same of each command. Versions differ in their rules, in the commands that they
+know, and in the fields of those: a server drops a field that it does not know. So the leader writes by the newest rules
+that all servers of the region apply. What is newer waits for the last upgrade: what agents report is left out until
+then, and what users ask for is refused, because it would be acknowledged and lost.
+
+A new command, or a new field of a command or a stored row, raises `RULES_VERSION` and stands in a table below
+(`tests/structs/test_versions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from yurt.sdk.errors import Conflict, Reason
+from yurt.sdk.value import Value, replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, KeepAlloc
+from yurt.structs.commands.base import ACCOUNTING_RULES, DEVICE_RULES, RULES_VERSION, Command
+from yurt.structs.commands.nodes import SetDeviceEligibility
+from yurt.structs.commands.restore import RestoreCommand
+from yurt.structs.node import Node, NodeDevice
+from yurt.structs.resources import RequestedDevice
+
+UNPUBLISHED_RULES: Final = 3
+"""The rules of a server that does not publish which it applies."""
+
+C = TypeVar("C", bound=Command)
+
+
+class RegionRules(Value):
+    """The newest rules that every server of a region applies."""
+
+    version: int = RULES_VERSION
+    behind: tuple[str, ...] = ()
+    """The servers that apply older rules than this one."""
+
+
+class Addition(NamedTuple):
+    """A command or field that older servers do not know."""
+
+    rules: int
+    """The first version of the rules with it."""
+    name: str
+    """Its name in messages to users; "" for what agents report, which is left out instead of refused."""
+
+
+ADDED_COMMANDS: Final[Mapping[type[Command], Addition]] = {
+    AnnounceIdleEnd: Addition(DEVICE_RULES, "ending idle allocations"),
+    EndIdleAllocs: Addition(DEVICE_RULES, "ending idle allocations"),
+    KeepAlloc: Addition(DEVICE_RULES, "keeping an idle allocation"),
+    SetDeviceEligibility: Addition(DEVICE_RULES, "the eligibility of a device"),
+}
+ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
+    Allocation: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
+    AllocUpdate: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
+    Namespace: {"idle": Addition(DEVICE_RULES, '"idle" of a namespace')},
+    Node: {"device_marks": Addition(DEVICE_RULES, "")},
+    NodeDevice: {"health": Addition(DEVICE_RULES, "")},
+    NodePool: {"idle": Addition(DEVICE_RULES, '"idle" of a node pool')},
+    RequestedDevice: {
+        "idle": Addition(DEVICE_RULES, '"idle" of a device'),
+        "on_failure": Addition(DEVICE_RULES, '"on_failure" of a device'),
+    },
+}
+
+
+def region_rules(servers: Mapping[str, int]) -> RegionRules:
+    """The rules of a region whose servers publish these versions; 0 is a version that does not publish its rules."""
+    applied = {name: version or UNPUBLISHED_RULES for name, version in servers.items()}
+    return RegionRules(
+        version=min([RULES_VERSION, *applied.values()]),
+        behind=tuple(sorted(name for name, version in applied.items() if version < RULES_VERSION)),
+    )
+
+
+def ruled(command: C, region: RegionRules) -> C:
+    """The command as every server of the region applies it, marked with its rules; raises Conflict where it cannot be.
+
+    Without older servers only the mark is set, since every command passes here.
+    """
+    if region.version < RULES_VERSION:
+        command = _without_additions(command, region)
+    return replace(command, rules_version=region.version)
+
+
+def _without_additions(command: C, region: RegionRules) -> C:
+    if isinstance(command, RestoreCommand):
+        raise _newer("restoring a snapshot", region)
+    added = ADDED_COMMANDS.get(type(command))
+    if added is not None and added.rules > region.version:
+        raise _newer(added.name, region)
+    older: C = _older(command, region)
+    return older
+
+
+def _newer(name: str, region: RegionRules) -> Conflict:
+    return Conflict(
+        f"{name} needs all servers of the region on the newer version; these run an older one: "
+        f"{', '.join(region.behind)}. Upgrade them and try again",
+        reason=Reason.UPGRADE_UNFINISHED,
+    )
+
+
+def _older(value: Any, region: RegionRules) -> Any:
+    """The value without what older servers do not know; the same object when there is nothing of it."""
+    if isinstance(value, msgspec.Struct):
+        changes = _changes(value, region)
+        return replace(value, **changes) if changes else value
+    if type(value) is tuple:
+        parts = [_older(each, region) for each in value]
+        is_same = all(part is each for part, each in zip(parts, value, strict=True))
+        return value if is_same else tuple(parts)
+    if isinstance(value, Mapping):
+        entries = {key: _older(each, region) for key, each in value.items()}
+        return value if all(entries[key] is each for key, each in value.items()) else entries
+    return value
+
+
+def _changes(value: msgspec.Struct, region: RegionRules) -> dict[str, Any]:
+    added = ADDED_FIELDS.get(type(value), {})
+    changes = {}
+    for name in value.__struct_fields__:
+        part = getattr(value, name)
+        addition = added.get(name)
+        if addition is None or addition.rules <= region.version:
+            older = _older(part, region)
+        else:
+            older = _default(type(value), name)
+            if addition.name and part != older:
+                raise _newer(addition.name, region)
+        if older is not part:
+            changes[name] = older
+    return changes
+
+
+def _default(kind: type[msgspec.Struct], name: str) -> Any:
+    (field,) = [each for each in msgspec.structs.fields(kind) if each.name == name]
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()

@@ -1,0 +1,157 @@
+"""Servers of two versions in one region: what the leader writes is known to all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import typing
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from yurt.sdk.errors import Conflict, Reason
+from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.state import TABLES
+from yurt.structs import commands as c
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands.allocs import IdleReport
+from yurt.structs.commands.base import DEVICE_RULES, RULES_VERSION, Command
+from yurt.structs.commands.codec import AnyCommand
+from yurt.structs.commands.versions import (
+    ADDED_COMMANDS,
+    ADDED_FIELDS,
+    UNPUBLISHED_RULES,
+    RegionRules,
+    region_rules,
+    ruled,
+)
+from yurt.structs.job import Job
+from yurt.structs.policies import IdlePolicy
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.testing import factories
+
+RECORD = Path(__file__).parent / "stored_fields.txt"
+"""Each line: a type, the rules since which it has these fields, and the fields."""
+FIRST_FIELDS = "a5162adc1f693a8e"
+"""A digest of the lines of `UNPUBLISHED_RULES`, which never change: a new field belongs to newer rules."""
+OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))
+
+
+def stored_types() -> dict[str, type[msgspec.Struct]]:
+    """Every struct that a command or a row of the state may hold."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    rest: list[Any] = [
+        AnyCommand,
+        Job,
+        Allocation,
+        *[getattr(each.codec, "row_type", None) for each in TABLES.values()],
+    ]
+    while rest:
+        kind = rest.pop()
+        rest.extend(each for each in typing.get_args(kind) if not isinstance(each, str | int | bytes))
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
+            found[kind.__name__] = kind
+            rest.extend(typing.get_type_hints(kind).values())
+    return found
+
+
+def recorded() -> dict[str, dict[int, list[str]]]:
+    """The fields of each type, by the first rules with them."""
+    found: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    for name, version, *fields in [line.split() for line in RECORD.read_text().splitlines()]:
+        found[name][int(version)] = fields
+    return found
+
+
+def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> None:
+    record, types = recorded(), stored_types()
+    for name, kind in sorted(types.items()):
+        fields = {field for each in record.get(name, {}).values() for field in each}
+        declared = set(kind.__struct_fields__)
+        assert declared == fields, (
+            f"{name}: {', '.join(sorted(declared ^ fields))} is new or gone. A server of the version before would drop "
+            "the field: raise RULES_VERSION, name the field in ADDED_FIELDS (or the command in ADDED_COMMANDS), and "
+            f"record it in {RECORD.name} with the new version"
+        )
+    assert record.keys() <= types.keys(), "older servers may still send it"
+    first = "\n".join(line for line in RECORD.read_text().splitlines() if line.split()[1] == str(UNPUBLISHED_RULES))
+    assert hashlib.sha256(first.encode()).hexdigest()[:16] == FIRST_FIELDS
+
+
+def test_what_is_newer_than_the_first_recorded_rules_stands_in_the_tables() -> None:
+    types = stored_types()
+    for name, versions in recorded().items():
+        kind = types[name]
+        for version, fields in versions.items():
+            if version == UNPUBLISHED_RULES:
+                continue
+            assert version <= RULES_VERSION
+            is_new_type = len(versions) == 1
+            if issubclass(kind, Command):
+                assert not is_new_type or ADDED_COMMANDS[kind].rules == version
+            if not is_new_type:
+                assert {ADDED_FIELDS[kind][field].rules for field in fields} == {version}, name
+
+
+def test_the_rules_of_a_region_are_those_of_its_oldest_server() -> None:
+    newest = {"a.global": RULES_VERSION, "b.global": RULES_VERSION + 1}
+    assert region_rules(newest) == RegionRules() and region_rules({}) == RegionRules()
+    assert region_rules({**newest, "c.global": 4}) == RegionRules(version=4, behind=("c.global",))
+    assert region_rules({**newest, "c.global": 0}) == RegionRules(version=UNPUBLISHED_RULES, behind=("c.global",))
+
+
+def idle_job() -> c.AnyCommand:
+    """The registration of a job with a device that is ended when it is idle."""
+    job = factories.job()
+    (group,) = job.task_groups
+    (task, *rest) = group.tasks
+    device = RequestedDevice(name="nvidia/gpu", count=1, idle=IdlePolicy(window=Duration(60_000_000_000)))
+    task = replace(task, resources=replace(task.resources or Resources(), devices=(device,)))
+    return c.RegisterJob(job=replace(job, task_groups=(replace(group, tasks=(task, *rest)),)))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (idle_job(), '"idle" of a device'),
+        (c.UpsertNamespaces(namespaces=(Namespace(name="a", idle=IdlePolicy()),)), '"idle" of a namespace'),
+        (c.KeepAlloc(alloc_id="a", duration=Duration(1), now=UnixNano(1)), "keeping an idle allocation"),
+    ],
+)
+def test_what_a_user_asks_for_is_refused_until_all_servers_know_it(command: c.AnyCommand, name: str) -> None:
+    with pytest.raises(Conflict) as refused:
+        ruled(command, OLD)
+    assert str(refused.value).startswith(name) and "srv2.global. Upgrade them" in str(refused.value)
+    assert refused.value.reason is Reason.UPGRADE_UNFINISHED
+    assert ruled(command, RegionRules()) == replace(command, rules_version=RULES_VERSION)
+    between = RegionRules(version=DEVICE_RULES, behind=("srv2.global",))
+    assert ruled(command, between) == replace(command, rules_version=DEVICE_RULES)
+
+
+def test_what_agents_report_is_left_out_until_all_servers_know_it() -> None:
+    update = c.AllocUpdate(id="a", node_id="n", client_status="running", idle=IdleReport(idle_for=Duration(5)))
+    command = c.UpdateAllocsFromClient(updates=(update,), now=UnixNano(1))
+    assert ruled(command, OLD) == replace(
+        command, updates=(replace(update, idle=None),), rules_version=UNPUBLISHED_RULES
+    )
+    assert ruled(command, RegionRules()).updates == (update,)
+
+
+def test_a_command_without_new_parts_only_gets_the_mark() -> None:
+    command = c.RegisterJob(job=factories.job())
+    stamped = ruled(command, OLD)
+    assert stamped.rules_version == UNPUBLISHED_RULES and stamped.job is command.job
+
+
+def test_a_command_of_newer_rules_is_not_applied() -> None:
+    newer = replace(c.KeepAlive(), rules_version=RULES_VERSION + 1)
+    text = f"it follows rules {RULES_VERSION + 1}, this version applies {RULES_VERSION}"
+    with pytest.raises(msgspec.DecodeError, match=text):
+        c.decode_command(c.encode_command(newer))
+    with pytest.raises(msgspec.DecodeError, match=text):
+        c.decode_commands(msgspec.msgpack.encode((c.KeepAlive(), newer)))
+    assert (
+        c.decode_command(c.encode_command(replace(newer, rules_version=RULES_VERSION))).rules_version == RULES_VERSION
+    )
