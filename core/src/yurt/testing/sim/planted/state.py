@@ -37,7 +37,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.fsm.variables",
-                "    if known is not None and known.lock is not None and known.lock.id != variable.lock.id:\n"
+                "    if existing is not None and existing.lock is not None and existing.lock.id != variable.lock.id:\n"
                 '        return conflict("variable is already locked")\n',
                 "",
             ),
@@ -49,9 +49,11 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.fsm.variables",
-                "    refused = _refused(known, command.check_index, command.lock_id)\n    if refused is None and known",
-                "    unlocked = known and replace(known, lock=None)\n"
-                '    refused = _refused(unlocked, command.check_index, "")\n    if refused is None and known',
+                "    refused = _refused(existing, command.check_index, command.lock_id)\n"
+                "    if refused is None and existing",
+                "    unlocked = existing and replace(existing, lock=None)\n"
+                '    refused = _refused(unlocked, command.check_index, "")\n'
+                "    if refused is None and existing",
             ),
         ),
         ("L1",),
@@ -61,8 +63,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.fsm.variables",
-                "if known.lock is None or known.lock.id != command.lock_id:",
-                "if known.lock is None:",
+                "if existing.lock is None or existing.lock.id != command.lock_id:",
+                "if existing.lock is None:",
             ),
         ),
         ("L1",),
