@@ -71,7 +71,7 @@ async def test_a_driver_that_falls_ill_is_told_to_the_servers_and_in_the_log(run
         await eventually(lambda: not server.registrations[-1].node.drivers["fake"].healthy)
         assert "driver.fake" not in server.registrations[-1].node.attributes
         assert server.registrations[-1].node.drivers["fake"].health_description == "gone; install it"
-        assert "driver failed: driver=fake: gone; install it" in caplog.messages
+        assert "driver became unhealthy: driver=fake reason=gone; install it" in caplog.messages
 
 
 async def test_the_node_is_ready_only_after_its_allocations_are_reported(run_client, server: FakeServerPort):

@@ -1,4 +1,4 @@
-"""A client: the part of an agent that runs allocations on its machine, composed of its parts.
+"""Composes a client, the part of an agent that runs allocations on its machine, from its parts.
 
 Order at start: what does this machine have (host, drivers, devices, networks, volumes); which tasks of an earlier agent
 still run (re-attached before anything is said to a server); then registration, the list of allocations, the reports,
@@ -84,7 +84,7 @@ Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
 
 class ClientLoop(NamedTuple):
-    """Work that runs as long as the client; the failure of one that `may_fail` leaves the others running."""
+    """A task that runs as long as the client; if it `may_fail`, its failure leaves the others running."""
 
     name: str
     run: Callable[[], Coroutine[Any, Any, None]]
@@ -93,7 +93,7 @@ class ClientLoop(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What an agent gives to its client."""
+    """The parts of an agent that its client uses."""
 
     identity: NodeIdentity
     server: ServerPort
@@ -116,7 +116,7 @@ class Client:
         self.config = config
         self._surroundings = surroundings
         self._group = group = asyncio.TaskGroup()
-        """All work of the client; `run` enters it, once."""
+        """The group of all tasks of the client, which `run` enters once."""
         self._node = node = LocalNode(
             Node(id=surroundings.identity.node_id, secret_id=surroundings.identity.secret_id),
             visible=partial(without_excluded, config=config),
@@ -141,7 +141,7 @@ class Client:
         offers = OfferedNetworks(config.networks, env, node=node, find=surroundings.find_networks)
         context = self._context(env, offers, drivers, holders)
         self.context = context
-        """What its runners share."""
+        """The parts that its runners share."""
         follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
         self._fingerprints = Fingerprints(
             drivers=self._drivers,
@@ -172,7 +172,7 @@ class Client:
     def _context(
         self, env: Env, offers: OfferedNetworks, drivers: DriverTable, holders: DeviceHolders
     ) -> ClientContext:
-        """Compose what runners of allocations and tasks share."""
+        """Compose the parts that runners of allocations and tasks share."""
         config, surroundings, node, group = self.config, self._surroundings, self._node, self._group
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
         construction = Construction(config.networks, env, makers=makers, folder=folder)
@@ -264,7 +264,7 @@ class Client:
         )
 
     def _history_loops(self, context: ClientContext) -> tuple[ClientLoop, ...]:
-        """The loops that keep what tasks, devices and the host use."""
+        """The loops that record the usage of tasks, devices and the host."""
         return (
             ClientLoop("usage of the last minutes", self.calls.history.run, may_fail=True),
             ClientLoop("activity of devices", context.activity.run, may_fail=True),
@@ -274,7 +274,7 @@ class Client:
 
     @property
     def node(self) -> Node:
-        """The node as it is now; before `run` it has only its id."""
+        """The current node; before `run` it has only its id."""
         return self._node.value
 
     @property
@@ -284,11 +284,11 @@ class Client:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the servers consider the node ready, as far as it knows."""
+        """Whether the servers' last answer took the node for ready."""
         return self._standing.status == NODE_READY
 
     def facts(self) -> dict[str, str]:
-        """What operators look at first, by the names of Nomad's `agent-info`."""
+        """The figures for Nomad's `agent-info`, by its names."""
         standing = self._standing
         return {
             "heartbeat_ttl": duration_text(round(standing.contact.ttl_s * NANOSECONDS)),
@@ -300,15 +300,15 @@ class Client:
 
     @property
     def servers(self) -> Addresses:
-        """The servers, as the last one that answered named them."""
+        """The addresses of the servers, from the last server that answered."""
         return self._connection.servers.addresses
 
     def set_servers(self, addresses: Addresses) -> None:
-        """Use these servers, until one that answers names others."""
+        """Use these servers until a server's answer names others."""
         self._connection.servers.replace(addresses)
 
     def server_found(self) -> None:
-        """A server can be reached again: contact it at once."""
+        """Contact the servers at once, because one can be reached again."""
         self._connection.server_found()
 
     def alloc_namespace(self, alloc_id: str) -> str | None:
@@ -358,12 +358,12 @@ class Client:
         await self.alloc_service.runners.stop_all()
 
     async def drain(self, env: Env) -> bool:
-        """Drain the node before the agent leaves; False where that is not configured or failed: tasks may run on."""
+        """Drain the node before the agent leaves; returns False when not configured or failed: tasks may still run."""
         spec = self.config.shutdown_drain
         return spec is not None and await self._shutdown_drain(spec, env).begin()
 
     async def _end_drain(self, spec: DrainSpec, env: Env) -> None:
-        """End the drain of an earlier shutdown once the servers take the node for ready."""
+        """End the drain of an earlier shutdown once the servers consider the node ready."""
         await self._standing.ready.wait()
         await self._shutdown_drain(spec, env).end()
 
@@ -380,5 +380,5 @@ class Client:
         )
 
     async def finish_cleaning(self) -> None:
-        """Wait, within a bound, until drivers have freed what ended tasks used."""
+        """Wait, within a bound, until drivers have freed the resources of ended tasks."""
         await self.alloc_service.runners.finish_cleaning()

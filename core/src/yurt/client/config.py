@@ -79,7 +79,7 @@ class ClientConfig(Value):
     memory_total_mb: int = 0
     disk_total_mb: int = 0
     reservable_cores: tuple[int, ...] = ()
-    """The cores that tasks with `cores` may get; empty: all that are not reserved."""
+    """The cores that tasks with `cores` may reserve; empty: all that are not reserved for the node."""
     network_interface: str = ""
     network_speed: int = 0
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()

@@ -24,7 +24,7 @@ from yurt.structs.node import Node
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Shared parts; `node` returns the present node."""
+    """The shared parts; `node` returns the current node."""
 
     config: ClientConfig
     env: Env
@@ -36,7 +36,7 @@ class ClientContext:
     devices: DeviceManager
     holders: DeviceHolders
     activity: DeviceActivity
-    """What the cards of running allocations do."""
+    """The recorded use of running allocations' cards."""
     networks: Networks
     csi: Csi
     host_volumes: DynamicHostVolumes

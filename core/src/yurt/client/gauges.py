@@ -1,6 +1,6 @@
 """The gauges of a client: its allocations, its host and its tasks, under Nomad's names.
 
-What is measured is kept for `KEPT_S`, so that several readers cost no more than one.
+Measurements are reused for `KEPT_S`, so that several readers cost no more than one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from yurt.structs.rpc import HostStats, ResourceUsage
 from yurt.structs.status import CLIENT_TERMINAL
 
 KEPT_S: Final = 0.5
-"""How long measurements are reused."""
+"""The time for which measurements are reused."""
 MIB: Final = 1024 * 1024
 DEVICE_ALLOCS_MAX: Final = 256
-"""Allocations of a node with gauges of their cards."""
+"""The largest number of allocations with gauges of their cards."""
 
 
 class GaugeSettings(NamedTuple):
@@ -76,7 +76,7 @@ class ClientGauges:
         }
 
     async def gauges(self, requested: GaugeSettings) -> list[Gauge]:
-        """The gauges of this moment; the same ones within `KEPT_S`."""
+        """The current gauges; the same ones within `KEPT_S`."""
         now = self._env.monotonic()
         if now - self._measured_at < KEPT_S and self._kept[0] == requested:
             return self._kept[1]
@@ -145,7 +145,7 @@ class ClientGauges:
         yield _gauge("uptime", host.uptime, labels)
 
     def _activity_gauges(self, requested: GaugeSettings) -> Iterator[Gauge]:
-        """What the cards of running allocations did; of at most `DEVICE_ALLOCS_MAX`, the oldest first."""
+        """The use of running allocations' cards, for the oldest `DEVICE_ALLOCS_MAX` allocations."""
         measured = ((runner, self._activity.totals(runner.id)) for runner in tuple(self._allocs.live.values()))
         running = ((runner.alloc, totals) for runner, totals in measured if totals is not None and not runner.is_over)
         for alloc, totals in islice(running, DEVICE_ALLOCS_MAX):
@@ -217,7 +217,7 @@ def activity_figures(totals: DeviceAccounting) -> Iterator[tuple[str, float]]:
 
 
 def dispatch_labels(job: Job | None) -> dict[str, str]:
-    """Labels of a job that was dispatched or launched by its schedule: its parent, and which launch it is."""
+    """The labels of a dispatched or periodic job: its parent, and the id of its dispatch or launch."""
     if job is None or not job.parent_id:
         return {}
     name, _, number = job.id.rpartition("/")[2].partition("-")

@@ -18,7 +18,7 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import HostStats
 
 CPU_SAMPLE_S = 0.1
-"""How long CPU usage is measured, while the caller waits."""
+"""The time over which CPU usage is measured while the caller waits."""
 
 
 class HostUsage:
@@ -66,7 +66,7 @@ def measured(alloc_dir: str, env: Env, cores: tuple[Mapping[str, Any], ...]) -> 
 
 
 def core_usage(before: list[Any], mhz: float) -> tuple[Mapping[str, Any], ...]:
-    """Percent of the time since `before` that each core spent in each way, and the MHz that it used.
+    """For each core, the percentages of time in each CPU mode since `before`, and the MHz used.
 
     Not by `psutil.cpu_times_percent`, which counts a sample of less than a second as a whole one.
     """

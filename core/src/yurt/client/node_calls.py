@@ -33,7 +33,7 @@ from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageCalls:
-    """The calls about what the node and its allocations use (`yurt.server.ports.UsagePort`)."""
+    """The calls about the usage of the node and its allocations (`yurt.server.ports.UsagePort`)."""
 
     operations: AllocOperations
     usage: HostUsage
@@ -58,7 +58,7 @@ class UsageCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OlderNodeCalls(UsageCalls):
-    """The node, as servers of the version before this one call it."""
+    """The calls of servers of the previous version that newer servers do not make."""
 
     async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
         """Whether a task is paused, by a user or by its schedule; asked by an older server."""
@@ -67,7 +67,7 @@ class OlderNodeCalls(UsageCalls):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCalls(OlderNodeCalls):
-    """The node, as servers and the agent's HTTP API call it."""
+    """The calls of servers and of the agent's HTTP API to the node."""
 
     files: AllocFiles
     garbage: GarbageCollector
@@ -114,11 +114,11 @@ class NodeCalls(OlderNodeCalls):
         await self.operations.signal_alloc(alloc_id, task=task, signal=signal)
 
     async def pause_task(self, alloc_id: str, *, task: str, wish: str = "", is_paused: bool | None = None) -> None:
-        """Pause a task, let it run, or let its schedule decide; an older server says `is_paused` only."""
+        """Pause a task, run it, or return it to its schedule; an older server sets only `is_paused`."""
         await self.operations.pause_task(alloc_id, task=task, wish=wish or ("pause" if is_paused else "run"))
 
     async def schedule_state(self, alloc_id: str, *, task: str) -> str:
-        """Whether a task may run: pause, scheduled_pause or run."""
+        """The state of a task's schedule: pause, scheduled_pause or run."""
         return await self.operations.schedule_state(alloc_id, task=task)
 
     def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
@@ -146,7 +146,7 @@ class NodeCalls(OlderNodeCalls):
         return await self.token.claims()
 
     async def agent_process(self) -> str:
-        """The process of this agent, as it registers with the servers."""
+        """The unique id of this agent process, which it registers with the servers."""
         return self.token.process
 
     async def renew_node_identity(self) -> None:
@@ -162,7 +162,7 @@ class NodeCalls(OlderNodeCalls):
         return agent_diagnostics(what, options, is_debug=self.is_debug)
 
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
-        """Have a plugin make a volume and offer it; the same id again changes it."""
+        """Have a plugin make a volume and offer it; a call with the id of an existing volume changes that."""
         return await self.host_volumes.create(volume)
 
     async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
@@ -170,5 +170,5 @@ class NodeCalls(OlderNodeCalls):
         return await self.host_volumes.register(volume)
 
     async def delete_host_volume(self, volume: HostVolume) -> None:
-        """Offer a volume no longer, and have its plugin remove it."""
+        """Withdraw a volume and have its plugin remove it."""
         await self.host_volumes.delete(volume)

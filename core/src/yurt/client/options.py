@@ -20,12 +20,12 @@ OLD_NAMES: Final = {
     "fingerprint.allowlist": "fingerprint.whitelist", "fingerprint.denylist": "fingerprint.blacklist",
     "user.denylist": "user.blacklist",
 }  # fmt: skip
-"""Spellings that count where the new one is not given."""
+"""Deprecated spellings of options, used when the current one is not given."""
 CUTOFF: Final = 0.6
 
 
 class NameFilter(Value):
-    """An allow and deny list of names: all but the denied; with an allow list, only the allowed."""
+    """An allow list and a deny list of names: without an allow list, all names but the denied are enabled."""
 
     kind: str
     allowed: tuple[str, ...] | None = None
@@ -41,12 +41,12 @@ class NameFilter(Value):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that are named."""
+        """All names in the lists."""
         return (*(self.allowed or ()), *self.denied)
 
 
 def choice_of(kind: str, options: Mapping[str, str]) -> NameFilter:
-    """The lists of drivers or fingerprints in the options; an empty list has no effect."""
+    """The allow and deny lists of drivers or fingerprints in the options; an empty list has no effect."""
     allowed = words(option(options, f"{kind}.allowlist"))
     return NameFilter(kind=kind, allowed=allowed or None, denied=words(option(options, f"{kind}.denylist")))
 
@@ -57,7 +57,7 @@ def option(options: Mapping[str, str], name: str) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """`"a, b"` as its words."""
+    """The words of a comma-separated list such as `"a, b"`."""
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
@@ -95,21 +95,21 @@ class DriverChoice:
 
     def warnings(self, fingerprints: Iterable[str]) -> list[str]:
         """Warnings about unknown options and list entries; call it after plugins were loaded."""
-        known = KNOWN | frozenset(OLD_NAMES.values())
+        built_in = KNOWN | frozenset(OLD_NAMES.values())
         found = [
-            f'client.options "{name}" has no effect: there is no such option{_near(name, known)}'
-            for name in sorted(set(self._given) - known - self.options.asked)
+            f'client.options "{name}" has no effect: unknown option{_near(name, built_in)}'
+            for name in sorted(set(self._given) - built_in - self.options.asked)
         ]
         for kind, names in ((DRIVER, frozenset(self._drivers)), (FINGERPRINT, frozenset(fingerprints))):
             found += [
-                f'client.options {kind} lists name "{name}", and there is no such {kind}{_near(name, names)}'
+                f'client.options {kind} lists name "{name}", which is not an installed {kind}{_near(name, names)}'
                 for name in dict.fromkeys(choice_of(kind, self._given).names)
                 if name not in names
             ]
         return found
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
+def _near(name: str, candidates: Iterable[str]) -> str:
+    names = sorted(candidates)
     found = get_close_matches(name, names, n=1, cutoff=CUTOFF)
     return f'; did you mean "{found[0]}"?' if found else f"; known are: {', '.join(names)}"

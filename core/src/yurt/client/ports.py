@@ -28,12 +28,12 @@ from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 ServeTask = Callable[[socket.socket], Awaitable[Callable[[], None]]]
-"""Serves the agent's HTTP API at a bound Unix socket; the result closes the socket and its connections."""
+"""Serves the agent's HTTP API at a bound Unix socket; returns a function that closes it with its connections."""
 NEW_NODE, NODE = CallerKind.NEW_NODE, CallerKind.NODE
 
 
 class ServerPort(Protocol):
-    """Calls raise NotFound (unknown node: register again), Unavailable (no leader: retry) or PermissionDenied."""
+    """The calls. NotFound means an unknown node (register again), Unavailable no leader (retry); or PermissionDenied."""
 
     @allowed(NEW_NODE, NODE, nodes=lambda call: (call.request.node.id,))
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
@@ -42,7 +42,7 @@ class ServerPort(Protocol):
 
     @allowed(NEW_NODE, NODE, nodes=lambda call: (call.node_id,))
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """Send a heartbeat; `status` is the status that the node asks for (initializing, then ready).
+        """Send a heartbeat; `status` is the status that the node requests (initializing, then ready).
 
         `identity` says which identity it holds; the answer may bring another one.
         """
@@ -64,12 +64,12 @@ class ServerPort(Protocol):
         allocs=lambda call: (update.id for update in call.request.updates),
     )
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """Report allocations; the index at which the report was stored."""
+        """Report allocations; returns the index at which the report was stored."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.node_id, *(service.node_id for service in call.services)))
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Register services of the node; the index at which they are stored."""
+        """Register services of the node; returns the index at which they are stored."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))
@@ -79,7 +79,7 @@ class ServerPort(Protocol):
 
     @allowed(NODE, nodes=lambda call: (call.node_id,))
     async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
-        """Drain the node, whose agent shuts down; without a spec end that drain, as the agent is back."""
+        """Drain the node because its agent shuts down; without a spec, end that drain because the agent is back."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.request.node_id,))
@@ -94,7 +94,7 @@ class ServerPort(Protocol):
 
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))
     async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
-        """Data of the cluster for a task's template, once it is newer than the query's index."""
+        """Data of the cluster for a task's template, as soon as it is newer than the query's index."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))

@@ -1,4 +1,4 @@
-"""Settings of a task that this version of the client does not support: refused before a start, never ignored."""
+"""Refuses settings of a task that this version of the client does not support, instead of ignoring them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unavailable(group: TaskGroup, task: Task) -> str:
 
 
 def notice(group: TaskGroup, task: Task, providers: Collection[str] = (NOMAD,)) -> str:
-    """A notice about a service that is not registered, given once by the task that has it or by the first task.
+    """A notice about a service that is not registered, for its task or, of a group service, for the first task.
 
     `providers`: whose services this node registers.
     """

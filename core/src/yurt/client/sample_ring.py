@@ -10,7 +10,7 @@ SAMPLES_MAX: Final = 90
 
 
 class SampleRing:
-    """The last samples of some columns; NaN stands for a figure that is missing. Times are in ns."""
+    """The last samples of some columns, with NaN for missing figures. Times are in ns since 1970."""
 
     def __init__(self, columns: int, *, samples_max: int = SAMPLES_MAX, kind: Literal["d", "f"] = "d") -> None:
         self.at: array[int] = array("q")

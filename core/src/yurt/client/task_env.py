@@ -45,12 +45,12 @@ class EnvInputs(Value):
 
 
 def clean_key(key: str) -> str:
-    """A variable name that every shell accepts."""
+    """The name with characters replaced that shells do not accept in variables."""
     return _UNCLEAN.sub("_", key)
 
 
 def replace_references(text: str, lookup: Callable[[str], str | None]) -> str:
-    """`text` with every known `${...}` replaced."""
+    """`text` with every `${...}` replaced that `lookup` resolves."""
     if "${" not in text:
         return text
 
@@ -167,7 +167,7 @@ def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
 
 
 def _preemption(inputs: EnvInputs) -> dict[str, str]:
-    """Where the task saves its work, and what became of the allocations before this one: `YURT_*`."""
+    """The `YURT_*` variables: where the task saves its work, and why earlier allocations ended."""
     variables, checkpoint = {}, inputs.group.checkpoint
     if checkpoint is not None:
         is_own = checkpoint.path.startswith("/")
@@ -194,7 +194,7 @@ def _limits(alloc: Allocation, task: str) -> dict[str, str]:
 
 
 def core_ranges(cores: tuple[int, ...]) -> str:
-    """(0, 1, 2, 5) -> "0-2,5"."""
+    """Cores as ranges: (0, 1, 2, 5) -> "0-2,5"."""
     parts: list[tuple[int, int]] = []
     for core in sorted(cores):
         if parts and parts[-1][1] == core - 1:

@@ -1,4 +1,4 @@
-"""Waits for an event or a time, whichever comes first, on the clock of an `Env`."""
+"""Waits for an event or a time, whichever comes first, on an `Env`'s clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class LightEvent(asyncio.Event):
-    """An `asyncio.Event` that uses less memory: its list of waiters exists only while somebody waits.
+    """An `asyncio.Event` that uses less memory: its list of waiters exists only while there are waiters.
 
     An empty list of asyncio's own takes 760 bytes. An allocation has a dozen events and keeps them when it has ended,
     until it is collected: they were half of what it takes.
@@ -32,7 +32,7 @@ class LightEvent(asyncio.Event):
         self._waiters = ()
 
     def is_set(self) -> bool:
-        """Whether it has been set since it was cleared last."""
+        """Whether it is set."""
         return self._value
 
     def set(self) -> None:
@@ -44,7 +44,7 @@ class LightEvent(asyncio.Event):
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Make later waiters wait."""
+        """Unset the event, so that later waiters wait."""
         self._value = False
 
     async def wait(self) -> Literal[True]:
@@ -73,13 +73,13 @@ async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -
 
 
 async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: float) -> bool:
-    """Do `work` to its end, at most `seconds`, then cancel it; whether it was done. Its failure is raised."""
+    """Run `work` for at most `seconds`, then cancel it; returns whether it has finished. Raises its failure."""
     working = await _race(work, env.sleep(seconds))
     return working is not None and working.result() is None
 
 
 async def abandonable(work: Coroutine[Any, Any, None]) -> None:
-    """Do work of a package; where the caller is cancelled, the work gets `GIVE_UP_LIMIT_S` to end and is then left."""
+    """Run a package's work; when the caller is cancelled, the work has `GIVE_UP_LIMIT_S` to end, then is abandoned."""
     await finish_unless(LightEvent(), work)
 
 
@@ -122,7 +122,7 @@ def _seen(work: asyncio.Future[Any]) -> None:
 
 
 async def wait_or_sleep(env: Env, event: asyncio.Event, seconds: float) -> bool:
-    """Wait until `event` is set, at most `seconds`; whether it is set."""
+    """Wait until `event` is set, for at most `seconds`; returns whether it is set."""
     if event.is_set() or seconds <= 0:
         return event.is_set()
     async with asyncio.TaskGroup() as group:

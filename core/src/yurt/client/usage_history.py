@@ -1,4 +1,4 @@
-"""Keeps what tasks, devices and the host used in the last 15 minutes, so that charts have a past when a page opens.
+"""Records the usage of tasks, devices and the host over the last 15 minutes, so that charts show a past at once.
 
 Every `INTERVAL_S` one round takes a sample of each running task, one after another, then of the host. With many tasks
 rounds are rarer, so that no more than `TASKS_PER_S` drivers are asked in a second. A series is a ring of `SAMPLES_MAX`
@@ -40,16 +40,16 @@ ON, OFF = "on", "off"
 INTERVAL_S: Final = 10.0
 TASKS_PER_S: Final = 10
 ANSWER_LIMIT_S: Final = 5.0
-"""An allocation whose drivers answer later gives no sample."""
+"""The time limit for an allocation's drivers; after it the allocation has no sample."""
 
 
 class UsageSamples:
-    """What one task or the host used: CPU in MHz, memory in bytes, and its devices by id."""
+    """The usage of one task or the host: CPU in MHz, memory in bytes, and its devices by id."""
 
     def __init__(self) -> None:
         self.ring = SampleRing(2)
         self.devices: dict[str, tuple[str, SampleRing]] = {}
-        """Name, and a ring of memory in MiB and busy percent."""
+        """By device id: its name, and a ring of memory in MiB and busy percent."""
 
     def add(self, at: int, *, cpu_mhz: float, memory_bytes: int, devices: Iterable[DeviceGroupStats]) -> None:
         """Add one sample."""
@@ -83,7 +83,7 @@ def device_figures(stats: DeviceStats) -> tuple[float | None, float | None]:
 
 
 def number_of(value: StatValue) -> float | None:
-    """The number that a figure holds."""
+    """The value of a figure as a number; None when it is not one."""
     if value.int_numerator_val is not None:
         return float(value.int_numerator_val)
     return value.float_numerator_val
@@ -101,7 +101,7 @@ class UsageHistory:
         self._node = node
         self._devices = devices
         self._tasks: dict[str, dict[str, UsageSamples]] = {}
-        """UsageSamples of tasks by allocation."""
+        """The samples of each task, by allocation id."""
         self._host = UsageSamples()
         self._cpu_before = psutil.cpu_times()
         self._interval_s = INTERVAL_S
@@ -114,7 +114,7 @@ class UsageHistory:
             await self._env.sleep(self._interval_s)
 
     async def of_alloc(self, alloc_id: str, task: str) -> AllocUsageHistory:
-        """What an allocation's tasks used, or one of them when `task` is not empty; raises NotFound."""
+        """The usage of an allocation's tasks, or of one when `task` is not empty; raises NotFound."""
         alloc = await self._allocs.find(alloc_id)
         if task and task not in [user.name for user in alloc.users]:
             raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
@@ -123,7 +123,7 @@ class UsageHistory:
         return AllocUsageHistory(interval=self._interval, tasks=tasks)
 
     def of_host(self) -> HostUsageHistory:
-        """What the host used."""
+        """The usage of the host."""
         return HostUsageHistory(interval=self._interval, host=self._host.value())
 
     @property
@@ -131,7 +131,7 @@ class UsageHistory:
         return round(self._interval_s * NANOSECONDS)
 
     async def sample(self) -> int:
-        """One sample of everything; the number of tasks that were asked."""
+        """Take one sample of all tasks and the host; returns the number of sampled tasks."""
         runners = [runner for runner in self._allocs.live.values() if not runner.is_over]
         for alloc_id in self._tasks.keys() - {runner.alloc.id for runner in runners}:
             del self._tasks[alloc_id]

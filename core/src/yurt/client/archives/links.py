@@ -1,9 +1,9 @@
 """Decides whether a symbolic link stays inside its tree. Pure.
 
-A link's target is judged by its text and by the folders that are known to be real, without following anything. `..` is
-taken only where everything before it is a real folder (or another leading `..`), because only there does it lead where
-the text says. The rest of a target only descends, through folders or through further links that obey the same rule.
-So no chain of links can leave the tree, however long it is, and nothing depends on how far a resolver would follow it.
+A target is judged by its text and by the set of real folders, without following any link. `..` is accepted only after
+real folders (or other leading `..`), because only there it leads where the text says. The rest of a target only
+descends, through folders or through further links that obey the same rule. So no chain of links of any length can leave
+the tree, and the decision does not depend on how far a resolver would follow it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Set
 Parts = tuple[str, ...]
 
 TARGET_BYTES_MAX = 4095
-"""Linux takes no longer target."""
+"""The longest target that Linux accepts."""
 
 
 def leads_inside(folder: Parts, target: str, folders: Set[Parts]) -> bool:
-    """Whether a link in `folder` stays below the top; `folders` are the real ones of the tree, by their parts."""
+    """Whether a link in `folder` stays below the top; `folders` are the tree's real folders, by their parts."""
     if (
         not target
         or target.startswith("/")

@@ -1,15 +1,15 @@
-"""Reading a tar archive as a stream: ustar, pax (POSIX.1-2001) and the GNU forms of long names and large numbers.
+"""Reads a tar archive as a stream: ustar, pax (POSIX.1-2001) and the GNU forms of long names and large numbers.
 
-An own reader, because the standard library's follows what an archive says: it seeks where a header points, holds a
-header of any size in memory, and puts quadratic work into some. Here nothing goes back, a header has a size, and what
-is not understood is refused:
+Yurt has its own reader, because the standard library's trusts the archive: it seeks where a header points, holds a
+header of any size in memory, and takes quadratic time for some. This reader never goes back, bounds the headers, and
+refuses forms that it does not implement:
 
     header block [, data blocks] ...     an entry
     x, L, K                              a header that holds names for the next entry, with a bound on its size
     two zero blocks, or the end          the end
 
-Only regular files have data. Sparse files, volumes that continue elsewhere and unknown types are no entry that could be
-written, so they come out as `OTHER` or as `Invalid`.
+Only regular files have data. Sparse files, multi-volume parts and unknown types cannot be written, so they are returned
+as `OTHER` or raise `Invalid`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK_BYTES: Final = 256 * 1024
 HEADER_BYTES_MAX: Final = 64 * 1024
 """The size limit of one header with names; paths have at most 4096 bytes."""
 HEADERS_MAX: Final = 16
-"""How many such headers may stand before an entry."""
+"""The largest number of such headers before an entry."""
 NUMBER_MAX: Final = 2**63 - 1
 _ZERO: Final = bytes(BLOCK)
 _KINDS: Final = {
@@ -192,7 +192,7 @@ def _number(field: bytes) -> int:
 
 
 def _lenient(field: bytes) -> int:
-    """A number of no consequence; 0 when it is missing or malformed."""
+    """An unimportant number; 0 when it is missing or malformed."""
     try:
         return _number(field)
     except Invalid:

@@ -1,15 +1,15 @@
 """Writes the entries of an archive beneath an open folder, which no entry can leave.
 
-Nobody else writes in the folder meanwhile. Then these rules are enough, whatever names and links the archive holds:
+As long as no other process writes in the folder, these rules suffice for any names and links in the archive:
 
-- A name has a bounded length and depth and no `..`. A leading `/` is left out where the archive's form means it so.
+- A name has a bounded length and depth and no `..`. A leading `/` is left out where the archive format allows one.
 - Every step goes from an open folder to the next by one component, and follows no link.
-- Symbolic links are only remembered. They are made last, after everything was written, so that there is none that a
-  write could follow; a name that goes through a remembered link is refused.
-- A link's target stays inside (see `links`), unless the caller takes any target.
+- Symbolic links are recorded and made last, so that none exists that a write could follow; a name that goes through a
+  recorded link is refused.
+- A link's target stays inside (see `links`), unless the caller accepts any target.
 - A hard link leads only to a regular file that this extraction has written. Nothing else can be read through one.
-- Files are new ones (O_EXCL). A later entry of the same name takes the place of the file, and never writes into it.
-- Devices and pipes are not made, and set-user-id, set-group-id and sticky bits do not arrive.
+- Files are always new (O_EXCL). A later entry of the same name replaces the file and never writes into it.
+- Devices and pipes are not made, and set-user-id, set-group-id and sticky bits are cleared.
 """
 
 from __future__ import annotations

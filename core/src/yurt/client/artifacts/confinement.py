@@ -35,7 +35,7 @@ NOBODY: Final = "nobody"
 NOBODY_ID: Final = 65534
 CLONE_NEWNS, CLONE_NEWPID = 0x00020000, 0x20000000
 PARENT_OUTSIDE: Final = 0
-"""The parent id seen by the first process of a process namespace."""
+"""The parent pid that the first process of a process namespace sees."""
 PR_SET_PDEATHSIG: Final = 1
 NEEDED_CAPABILITIES: Final = (0, 6, 7)
 """CAP_CHOWN, CAP_SETGID and CAP_SETUID, to give up root and to give files back."""
@@ -141,7 +141,7 @@ def rules(writable: str, extra_paths: Iterable[str]) -> tuple[PathRule, ...]:
 
 
 def restrict_files(writable: str, extra_paths: Iterable[str]) -> bool:
-    """Deny this process all files except those of `rules`; whether that succeeded."""
+    """Deny this process all files except those of `rules`; returns whether that succeeded."""
     version = landlock.availability().version
     if not version:
         return False
@@ -157,7 +157,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def become(ids: Ids) -> None:
-    """Become an unprivileged user for good, without capabilities."""
+    """Become an unprivileged user permanently, without capabilities."""
     os.setgroups([])
     os.setresgid(ids.gid, ids.gid, ids.gid)
     os.setresuid(ids.uid, ids.uid, ids.uid)
@@ -172,7 +172,7 @@ def closed_folder(path: str) -> str:
 
 
 def open_way(path: str) -> bool:
-    """Make the path to a folder accessible to an unprivileged user in this process; whether that succeeded.
+    """Make the path to a folder accessible to an unprivileged user in this process; returns whether that worked.
 
     As root, before rights are given up. The folder itself is mounted where it was, by its descriptor.
     """
@@ -197,5 +197,5 @@ def open_way(path: str) -> bool:
 
 
 def unshare(namespace: int) -> bool:
-    """Move this process into a new namespace; whether that succeeded."""
+    """Move this process into a new namespace; returns whether that succeeded."""
     return bool(c_library().unshare(namespace) == 0)

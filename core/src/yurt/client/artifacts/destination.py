@@ -2,7 +2,7 @@
 
 Tasks of the allocation may write there meanwhile, and swap any folder for a link. Every step therefore goes from an
 open folder to the next, following no link, and entries arrive by rename, which follows none either. The staging folder
-is the agent's own: what lies in it does not change while it is looked at.
+belongs to the agent, so its contents do not change during the check.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _move(source: int, old: str, target: int, *, name: str, arrivals: Arrivals) 
 
 
 def _copy(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:
-    """Move into another file system (a task's secrets): copy beside the destination, then rename."""
+    """Move into another file system (a task's secrets): copy into the destination's folder, then rename."""
     found = os.stat(old, dir_fd=source, follow_symlinks=False)
     partial = f".{name[:200]}.part"
     with contextlib.suppress(FileNotFoundError):

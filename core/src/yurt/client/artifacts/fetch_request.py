@@ -1,4 +1,4 @@
-"""The request to the child process that fetches an artifact, and its answer."""
+"""The request to the child process that fetches an artifact, and its answer. Pure but for `tree_size`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ArtifactLimits(Value):
 
 
 def tree_size(folder: str) -> tuple[int, int]:
-    """The number of files below a folder, and their bytes; a file that goes meanwhile has none."""
+    """The number of files below a folder and their bytes; files removed meanwhile count 0 bytes."""
     files = size = 0
     for place, _, names in os.walk(folder):
         files += len(names)
@@ -84,7 +84,7 @@ def makes_tree(fetch: Fetch) -> bool:
 
 
 def time_limit(fetch: Fetch) -> tuple[float, str]:
-    """The seconds that a download may take, and the setting of the agent that says so."""
+    """The time limit of a download in seconds, and the name of the agent's setting for it."""
     limits = fetch.limits
     match fetch.source.getter:
         case "git":

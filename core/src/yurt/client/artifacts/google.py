@@ -45,7 +45,7 @@ FILE_BYTES_MAX: Final = 64 * 1024
 ANSWER_BYTES_MAX: Final = 64 * 1024
 HOSTS: Final = ("storage.googleapis.com", "www.googleapis.com")
 PRIVATE_HOST: Final = re.compile(r"storage-[a-z0-9-]+\.p\.googleapis\.com")
-"""The private address of Google's storage in a network of the operator's (Private Service Connect)."""
+"""The private address of Google's storage in an operator's network (Private Service Connect)."""
 HTTPS_PORT: Final = 443
 REFUSED: Final = (401, 403)
 
@@ -75,7 +75,7 @@ def _signing() -> Any:
 
 
 def is_trusted(url: str) -> bool:
-    """Whether tokens may be sent to an address: one of Google's hosts of storage, by https at its usual port."""
+    """Whether tokens may be sent to an address: only to Google's storage hosts, by https at the default port."""
     parts = urlsplit(url)
     try:
         port = parts.port
@@ -87,7 +87,7 @@ def is_trusted(url: str) -> bool:
 
 
 def may_have_token(fetch: Fetch) -> bool:
-    """Whether tokens may be sent to a source: a trusted address that proves by its certificate to be it."""
+    """Whether tokens may be sent to a source: its address is trusted, and its certificate is verified."""
     return not fetch.is_insecure and is_trusted(fetch.source.url)
 
 

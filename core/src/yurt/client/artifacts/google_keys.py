@@ -13,7 +13,7 @@ from yurt.runtime.compact_jwt import signed_jwt
 
 
 def signed_assertion(claims: Mapping[str, str | int], *, key_pem: str, key_id: str) -> str:
-    """A compact JWT of the claims; raises ValueError for what is not the PEM of an RSA key."""
+    """A compact JWT of the claims; raises ValueError when the key is not an RSA key in PEM."""
     key = load_pem_private_key(key_pem.encode(), password=None)
     if not isinstance(key, RSAPrivateKey):
         raise ValueError("private_key is not an RSA key")

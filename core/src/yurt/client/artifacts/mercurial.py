@@ -5,7 +5,7 @@ hg and ssh act for the job, so they use nothing of the agent's user: no configur
 could name folders of the host and other programs by them.
 
 The server is asked for the whole repository, and the revision is looked up in the copy: a server that looked up a hash
-could answer with another revision. What is checked out is then compared with the hash.
+could answer with another revision. The hash of the checked-out revision is then compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS: Final = (
     "progress.disable=true",
 )
 _HASH = re.compile(r"[0-9a-fA-F]{12,40}")
-"""A hash of a revision, whole or as `hg id` shows it. Shorter ones cannot be told from names."""
+"""A hash of a revision, complete or as `hg id` shows it. Shorter ones cannot be distinguished from names."""
 
 
 def clone(fetch: Fetch, path: str) -> None:
@@ -48,7 +48,7 @@ def clone(fetch: Fetch, path: str) -> None:
 
 
 def _hg(fetch: Fetch, deadline: float, *words: str) -> str:
-    """The output of a command; raises RecoverableError when it fails or is not done by the deadline."""
+    """The output of a command; raises RecoverableError when it fails or exceeds the deadline."""
     options = ("--noninteractive", *_settings(fetch), *words)
     limit_s, left_s = fetch.limits.hg_timeout_s, deadline - time.monotonic()
     return run_program(fetch, "hg", options, environment=_environment(fetch), limit_s=limit_s, left_s=left_s)

@@ -1,4 +1,4 @@
-"""Calls the getter of a package, in the child process that fetches; its module is imported before that is confined."""
+"""Calls the getter of a package in the fetching child process; its module is imported before the confinement."""
 
 from __future__ import annotations
 

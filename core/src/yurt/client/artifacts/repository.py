@@ -29,12 +29,12 @@ SSH_OPTIONS: Final = (
 SSH: Final = " ".join(("ssh -F /dev/null", *(f"-o {option}" for option in SSH_OPTIONS)))
 NO_KEY: Final = "-o IdentityFile=none"
 KEPT_FROM_PROGRAMS: Final = ("GIT_", "HG", "SSH_", "XDG_", "GCM_", "DISPLAY", "PYTHON")
-"""Beginnings of variables that would lead git, hg or ssh to something of the agent's user."""
+"""Prefixes of variables that would lead git, hg or ssh to files or agents of the agent's user."""
 SECRETS_OF_OPERATOR: Final = (
     "AWS_", "GOOGLE_", "GCE_", "GCLOUD_", "CLOUDSDK_", "AZURE_", "ARM_", "ALICLOUD_", "VAULT_", "CONSUL_", "NOMAD_",
     "YURT_", "DOCKER_", "KUBE", "GITHUB_", "GITLAB_", "NETRC",
 )  # fmt: skip
-"""Beginnings of variables with credentials for other services, which downloads by http may see and programs not."""
+"""Prefixes of variables with credentials for other services, visible to downloads by http but not to programs."""
 SECRET_WORDS: Final = ("TOKEN", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "APIKEY", "_KEY", "_AUTH", "COOKIE")
 SETTINGS: Final = (
     "core.hooksPath=/dev/null",
@@ -115,7 +115,7 @@ def _environment(fetch: Fetch) -> dict[str, str]:
 
 
 def kept_environment() -> dict[str, str]:
-    """This process's variables without those that lead a program to something of the agent's user, and secrets."""
+    """This process's variables without secrets, and without those that lead to files or agents of the agent's user."""
     return {name: value for name, value in os.environ.items() if not _is_kept_back(name.upper())}
 
 

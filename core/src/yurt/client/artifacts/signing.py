@@ -22,7 +22,7 @@ EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
 def signed_headers(
     url: str, access: S3Access, now: datetime.datetime, *, headers: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The headers that a GET of the address needs, the given ones signed with them."""
+    """The headers for a signed GET of the address; the given headers are included in the signature."""
     parts = urlsplit(url)
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     signed = {name.lower(): value.strip() for name, value in (headers or {}).items()}

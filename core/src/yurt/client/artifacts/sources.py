@@ -50,7 +50,7 @@ _GOOGLE_PATH: Final = "/storage/v1/"
 _GOOGLE_DETECTED: Final = "www.googleapis.com/storage/v1/"
 _GOOGLE_STORAGE: Final = "storage.googleapis.com"
 _REVISION = re.compile(r"^[A-Za-z0-9_.@][A-Za-z0-9_.@/-]*$")
-"""The name or hash of a Mercurial revision. Expressions of revisions need other characters."""
+"""The name or hash of a Mercurial revision: the pattern excludes revision expressions, which need other characters."""
 _COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
 
 
@@ -92,7 +92,7 @@ class ArtifactSource(Value):
     s3: S3Access | None = None
     google: GoogleAccess | None = None
     parameters: Mapping[str, str] = no_entries()
-    """The parameters of a package's getter beside the address."""
+    """The parameters for a package's getter, besides the address."""
 
     @property
     def shown(self) -> str:
@@ -168,8 +168,8 @@ def _split(text: str) -> tuple[str, str, dict[str, str]]:
 def _detected(name: str, address: str, added: Iterable[str]) -> tuple[str, str]:
     """The getter for a URL, and the full URL."""
     if name and name not in (*GETTERS, "https"):
-        known = ", ".join(("http", "https", "git", "hg", "s3", "gcs", "file", *sorted(added)))
-        raise Invalid(f'unknown kind of artifact "{name}::"; this node has {known}')
+        getters = ", ".join(("http", "https", "git", "hg", "s3", "gcs", "file", *sorted(added)))
+        raise Invalid(f'unknown kind of artifact "{name}::"; this node has {getters}')
     if name == S3 or address.startswith("s3://"):
         return S3, _object_address(address)
     if name == GCS or address.startswith(("gs://", _GOOGLE_DETECTED)):
@@ -283,13 +283,13 @@ def _checksum(text: str) -> Checksum | None:
 def digest_of(kind: str, value: str) -> Checksum:
     """A checksum of a kind, or of the kind that its length implies."""
     value = value.strip().lower()
-    known = kind.lower() or HASH_LENGTHS.get(len(value), "")
-    if HASH_LENGTHS.get(len(value)) != known or not re.fullmatch(r"[0-9a-f]+", value):
+    hash_kind = kind.lower() or HASH_LENGTHS.get(len(value), "")
+    if HASH_LENGTHS.get(len(value)) != hash_kind or not re.fullmatch(r"[0-9a-f]+", value):
         raise Invalid(
             f'"{kind + ":" if kind else ""}{value[:12]}..." is not a checksum; write md5:, sha1:, sha256: or sha512: '
             "and as many hexadecimal digits as it has"
         )
-    return Checksum(kind=known, digest=value)
+    return Checksum(kind=hash_kind, digest=value)
 
 
 def _checked_name(name: str) -> str:

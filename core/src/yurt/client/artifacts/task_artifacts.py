@@ -1,6 +1,6 @@
-"""Downloads a task's artifacts before it starts: each in a child process of its own, a few at once.
+"""Downloads a task's artifacts before it starts, each in a child process of its own, at most `PARALLEL` at once.
 
-An artifact that was fetched is not fetched again when the task restarts: its digest is remembered with the task.
+An artifact is not fetched again when the task restarts, because its digest is stored with the task.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def failure_text(source: str, reason: str) -> str:
 async def fetch_all(
     fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None], progress: ProgressReport | None = None
 ) -> None:
-    """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError.
+    """Fetch all artifacts; the first failure cancels the others and is raised as Invalid or RecoverableError.
 
     `progress` reports the bytes of each long download.
     """

@@ -1,8 +1,8 @@
-"""Which stores of objects get the operator's S3 keys; pure.
+"""Decides which object stores get the operator's S3 keys. Pure.
 
-A job names the host of its artifact. A signature by the operator's keys proves to that host that the operator asks, it
-carries the operator's key id and session token, and without TLS anybody on the way can repeat the request. So the keys
-sign requests to Amazon's own hosts, by https at its port, and to the hosts that the operator has listed.
+A job names the host of its artifact. A request signed with the operator's keys acts for the operator, carries the
+operator's key id and session token, and can be replayed by anybody on the path without TLS. So the keys sign only
+requests to Amazon's own hosts, by https at the default port, and to hosts that the operator has listed.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ CHUNK_BYTES: Final = 256 * 1024
 
 
 def zstandard() -> Any:
-    """The module of Zstandard: Python's own from 3.14 on. Its window is bounded by 128 MiB, its default.
+    """The module for Zstandard, Python's own from 3.14 on. Its default bounds the window to 128 MiB.
 
     Call it once before a confined process needs it: the module's folder may be out of reach then.
     """

@@ -33,7 +33,7 @@ Work = Callable[[Fetch], Fetched]
 
 
 def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
-    """Run `work` in a worker for a fetch whose staging is `folder`; this process is confined from then on.
+    """Run `work` in a worker for a fetch with the staging folder `folder`; this process is confined from then on.
 
     `folder` belongs to the worker's user then, and the worker and all that it started have ended.
     """

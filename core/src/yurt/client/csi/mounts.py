@@ -14,7 +14,7 @@ MNT_DETACH = 2
 
 
 def is_mounted(path: Path) -> bool:
-    """Whether something is mounted exactly here; blocking."""
+    """Whether a file system is mounted at exactly this path. Blocking."""
     try:
         lines = Path(MOUNTS_FILE).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:

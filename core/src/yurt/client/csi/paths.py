@@ -5,7 +5,7 @@
     csi/p/<plugin>/allocs/<alloc>/<...>   a volume, mounted for one allocation
 
 A task whose driver mounts volumes sees the folder of its plugin at `stage_publish_base_dir`, and that of its socket
-at `mount_dir`; to a task without a file system of its own both are what they are.
+at `mount_dir`; a task without a file system of its own sees both at their paths on the host.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PluginPaths(NamedTuple):
     env: dict[str, str]
     mounts: tuple[Mount, ...]
     folders: tuple[Path, ...]
-    """They must be there before the task starts."""
+    """The folders that must exist before the task starts."""
 
 
 class CsiFolders:

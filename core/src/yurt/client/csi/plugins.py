@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 30.0
 LOOK_AGAIN_S = 0.5
-"""While a plugin is not healthy."""
+"""The interval of probes while a plugin is unhealthy."""
 LOOK_AGAIN_MAX_S = 5.0
 HEALTHY = "healthy"
 
@@ -64,17 +64,17 @@ class CsiPlugins:
         self._looks: dict[Key, asyncio.Task[None]] = {}
         self._found: dict[Key, CSIInfo] = {}
         self.changed = asyncio.Event()
-        """Set, and replaced, whenever a plugin has become healthy or is one no longer."""
+        """Set, then replaced by a new event, whenever the description of a plugin changes."""
 
     def follow(self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int], restart: Restart) -> None:
         """Follow the plugin tasks of an allocation; `starts` are the start times of its running tasks."""
         for task in group.tasks:
             key, block = (alloc.id, task.name), task.csi_plugin_config
-            known = self._tasks.get(key)
+            followed = self._tasks.get(key)
             started_at = starts.get(task.name, 0)
-            if block is None or started_at == (known.started_at if known is not None else 0):
+            if block is None or started_at == (followed.started_at if followed is not None else 0):
                 continue
-            if known is not None:
+            if followed is not None:
                 self._drop(key)
             if started_at and task.driver in self._drivers:
                 self._watch(key, block, self._drivers[task.driver], started_at, restart)
@@ -134,15 +134,16 @@ class CsiPlugins:
             return replace(found, health_description=str(error))
 
     def _take(self, key: Key, found: CSIInfo) -> None:
-        known = self._found.get(key)
-        if known is not None and replace(found, update_time=known.update_time) == known:
+        before = self._found.get(key)
+        if before is not None and replace(found, update_time=before.update_time) == before:
             return
-        if known is not None and known.healthy and not found.healthy:
-            log.warning("CSI plugin failed: plugin=%s: %s", found.plugin_id, found.health_description)
-            kept = {"node_info": known.node_info, "controller_info": known.controller_info}
+        if before is not None and before.healthy and not found.healthy:
+            log.warning("CSI plugin became unhealthy: plugin=%s reason=%s", found.plugin_id, found.health_description)
+            kept = {"node_info": before.node_info, "controller_info": before.controller_info}
             found = replace(
-                known, healthy=False, health_description=found.health_description, update_time=found.update_time, **kept
-            )
+                before, healthy=False, health_description=found.health_description, update_time=found.update_time,
+                **kept,
+            )  # fmt: skip
         self._found[key] = found
         self._report()
 

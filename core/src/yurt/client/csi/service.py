@@ -18,9 +18,9 @@ from yurt.structs.volumes.csi import CSIClaimed
 
 PROBE_LIMIT_S: Final = 10.0
 MOUNT_LIMIT_S: Final = 120.0
-"""Staging may format a disk."""
+"""The time limit for mounts: staging may format a disk."""
 SOCKET_PATH_MAX: Final = 107
-"""Bytes of a socket's path that Linux takes."""
+"""The longest socket path that Linux accepts, in bytes."""
 OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -33,7 +33,7 @@ _FINAL = frozenset(
         grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.OUT_OF_RANGE,
     }
 )  # fmt: skip
-"""What trying again does not change."""
+"""Status codes after which a retry is useless."""
 _CONTROLLER_FIELDS: Final = {
     "CREATE_DELETE_VOLUME": "supports_create_delete",
     "PUBLISH_UNPUBLISH_VOLUME": "supports_attach_detach",

@@ -3,9 +3,10 @@
     claimed -record of the intent-> staged -> published, a task may start
     all tasks over -> unpublished -> unstaged by its last user here -> record gone, the end is reported
 
-The servers free a claim when they hear that its allocation has ended, so nothing is reported as ended that still has a
-volume mounted. A plugin that cannot be reached for UNDO_LIMIT_S no longer holds up the end: then the client takes the
-mounts away itself. Every step may be repeated, as CSI demands of plugins; an agent that comes back finds the records.
+The servers free a claim when its allocation is reported as ended, so an allocation with a mounted volume is not
+reported as ended. A plugin that cannot be reached for UNDO_LIMIT_S does not delay the end further: the client then
+unmounts by itself. Every step may be repeated, as CSI requires of plugins; a restarted agent continues from the
+records.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from yurt.structs.volumes.csi import BLOCK_DEVICE, CSIClaimed, CSIClaimQuery
 
 CSI = "csi"
 PLUGIN_LIMIT_S = 60.0
-"""How long a plugin may take to appear before the start of a task fails and its restart policy applies."""
+"""The longest wait for a plugin before the start of a task fails and its restart policy applies."""
 CLAIM_AGAIN_S = 1.0
 UNDO_LIMIT_S = 30.0
 UNDO_AGAIN_S = 1.0
@@ -60,23 +61,23 @@ class CsiMounts:
 
     @property
     def uses(self) -> tuple[CsiUse, ...]:
-        """The volumes that are mounted, or about to be."""
+        """The volumes that are mounted or being mounted."""
         return tuple(self._uses.values())
 
     def has(self, alloc_id: str) -> bool:
-        """Whether a volume is mounted for an allocation, or about to be."""
+        """Whether a volume is mounted or being mounted for an allocation."""
         return any(use.alloc_id == alloc_id for use in self._uses.values())
 
     async def open(self, living: set[str]) -> None:
-        """Read what an earlier agent mounted; unmount what belongs to none of the `living` allocations."""
+        """Read an earlier agent's records, and unmount volumes of allocations that are not among `living`."""
         self._uses = {(use.alloc_id, use.volume): use for use in await self._store.csi_uses()}
         for alloc_id in {use.alloc_id for use in self._uses.values()} - living:
             supervised(self._group, f"CSI volumes of {alloc_id[:8]}", self.release(alloc_id))
 
     async def publish(self, alloc: Allocation, group: TaskGroup, note: Callable[[str], None]) -> Mapping[str, str]:
-        """Mount the group's volumes; their folders on the host by their names in the group.
+        """Mount the group's volumes; returns their folders on the host by their names in the group.
 
-        Waits while others hold a volume. Raises YurtError; what is no RecoverableError will not come right.
+        Waits while others hold a volume. Raises YurtError; only after a RecoverableError a retry may help.
         """
         return {name: await self._published(alloc, name, note) for name in csi_requests(group)}
 
@@ -135,7 +136,7 @@ class CsiMounts:
             await wait_or_sleep(self._env, changed, left_s)
 
     async def release(self, alloc_id: str) -> None:
-        """Unmount all volumes of an allocation, by force when the plugin does not do it in time."""
+        """Unmount all volumes of an allocation; without the plugin when it exceeds the time limit."""
         uses = [use for use in self._uses.values() if use.alloc_id == alloc_id]
         for use in uses:
             async with self._lock(use.alloc_id, use.volume):

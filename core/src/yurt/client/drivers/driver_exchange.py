@@ -1,8 +1,8 @@
 """Replaces drivers by newer code while their tasks run.
 
-The order: the new drivers say that they work here; nothing passes the gates any more; the old ones are closed, which
-leaves their tasks alone; the new ones take up every task. Where one of these steps fails, drivers made anew from the
-code that was take up the tasks instead, and the error is told.
+The steps: check that the new drivers are healthy; close the gates; close the old drivers, whose tasks continue; let the
+new drivers recover every task. When a step fails, drivers made again from the previous code recover the tasks, and the
+error is raised.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Handles = Mapping[str, Sequence[TaskHandle]]
 async def exchange(
     table: DriverTable, new: Drivers, *, handles: Callable[[], Handles], remake: Callable[[], Drivers]
 ) -> int:
-    """Replace old drivers by new ones; the number of recovered tasks.
+    """Replace old drivers by new ones; returns the number of recovered tasks.
 
-    `remake` makes the old drivers again. Raises Conflict with the reason; then the old code goes on.
+    `remake` creates the old drivers again. Raises Conflict with the reason; the old code then remains in use.
     """
     try:
         await check_health(table, new)
@@ -54,7 +54,7 @@ async def exchange(
             old = remake()
             await take_up(old, running, is_strict=False)
             table.put(old)
-            raise Conflict(f"the new code does not take up the running tasks, the old one goes on: {error}") from error
+            raise Conflict(f"the new code cannot recover the running tasks; the old code remains: {error}") from error
         table.put(new)
         return kept
 
@@ -67,12 +67,12 @@ async def check_health(table: DriverTable, new: Drivers) -> None:
             async with asyncio.timeout(FIRST_ANSWER_S):
                 first = await anext(answers)
         except (TimeoutError, StopAsyncIteration):
-            raise Conflict(f"the new driver {name} does not say whether it works here; the old one goes on") from None
+            raise Conflict(f"the new driver {name} does not report its health; the old one remains in use") from None
         finally:
             with contextlib.suppress(AttributeError):
                 await answers.aclose()  # type: ignore[attr-defined]
         if first.health != HEALTHY and name in table:
-            raise Conflict(f"the new driver {name} does not work here ({first.description}); the old one goes on")
+            raise Conflict(f"the new driver {name} is unhealthy ({first.description}); the old one remains in use")
 
 
 async def take_up(drivers: Drivers, running: Handles, *, is_strict: bool) -> int:

@@ -22,13 +22,13 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.structs.node import DriverInfo, Node
 
 FIRST_FINGERPRINT_S: Final = 2.0
-"""How long a start waits for the drivers' first fingerprints, so that the first registration is complete."""
+"""The longest wait of a start for the drivers' first fingerprints, so that the first registration is complete."""
 
 log = logging.getLogger(__name__)
 
 
 class DriverManager:
-    """The drivers of one node, which it describes by their fingerprints."""
+    """Follows the drivers of one node and describes the node by their fingerprints."""
 
     def __init__(
         self, table: DriverTable, env: Env, *, node: LocalNode, events: NodeEvents, group: asyncio.TaskGroup
@@ -63,7 +63,7 @@ class DriverManager:
                 log.warning("driver has not answered yet: driver=%s", name)
 
     async def exchange(self, new: Drivers, *, handles: Callable[[], Handles], remake: Callable[[], Drivers]) -> int:
-        """Replace drivers by new ones of the same names that recover their tasks; the number of these tasks.
+        """Replace drivers by new ones of the same names that recover their tasks; returns the number of tasks.
 
         Raises Conflict with the reason when the old code goes on.
         """
@@ -81,17 +81,17 @@ class DriverManager:
         return kept
 
     def _take(self, name: str, found: Fingerprint) -> None:
-        """Describe the node by a driver's answer, and send an event when the driver has changed."""
+        """Describe the node by a driver's fingerprint, and send an event when its health has changed."""
         new = with_driver(self._node.value, name, found, self._env.now())
-        known, told = self._node.value.drivers.get(name), new.drivers[name]
+        before, after = self._node.value.drivers.get(name), new.drivers[name]
         self._found[name].set()
-        if known is not None and replace(told, update_time=known.update_time) == known:
+        if before is not None and replace(after, update_time=before.update_time) == before:
             return
         self._node.change(lambda _: new)
-        if known is not None:
-            if known.healthy and not told.healthy:
-                log.warning("driver failed: driver=%s: %s", name, told.health_description)
-            self._report(name, told.health_description or ("Healthy" if told.healthy else "Unhealthy"))
+        if before is not None:
+            if before.healthy and not after.healthy:
+                log.warning("driver became unhealthy: driver=%s reason=%s", name, after.health_description)
+            self._report(name, after.health_description or ("Healthy" if after.healthy else "Unhealthy"))
 
     def _report(self, name: str, text: str) -> None:
         self._events.emit("Driver", f"Driver {name}: {text}", driver=name)

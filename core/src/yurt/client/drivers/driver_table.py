@@ -1,8 +1,9 @@
 """The drivers of a client by name; each can be replaced by newer code while its tasks run.
 
-Work on a driver's tasks (a start, a stop, a signal) passes the driver's gate. An exchange closes the gate, waits until
-no such work is under way, and opens it when the new driver has taken up the tasks. Waits for the ends of tasks are not
-work in this sense: they may last for months. They are given up when the gate closes and begun again behind it.
+Operations on a driver's tasks (start, stop, signal) pass the driver's gate. An exchange closes the gate, waits for the
+operations under way, and opens it when the new driver has recovered the tasks. Waiting for the end of a task is not
+such an operation, because it may last for months: the wait is cancelled when the gate closes and begins again
+afterwards.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from yurt.sdk.errors import Invalid
 
 SHARED = "alloc"
 NOTICE = "notice"
-"""The file of the shared directory that says what the tasks should know."""
+"""The name of the file in the shared directory with notices for the tasks."""
 SHARED_PARTS = ("data", "logs", "tmp")
 OPEN_MODE = 0o777
 PRIVATE_MODE = 0o700
@@ -33,7 +33,7 @@ FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def component(name: str) -> str:
-    """`name` when it is one harmless path component."""
+    """Check that `name` is a single path component, and return it; raises Invalid."""
     if not name or name in (".", "..") or "/" in name or "\0" in name:
         raise Invalid(f"{name!r} cannot be the name of a directory; use a name without slashes")
     return name
@@ -147,7 +147,7 @@ def write_dispatch_payload(dirs: TaskDirs, name: str, payload: bytes) -> None:
 
 
 def write_notice(folder: str, text: str) -> None:
-    """Write what the tasks of an allocation should know to `alloc/notice`, or remove the file; blocking.
+    """Write a notice for the tasks of an allocation to `alloc/notice`, or remove the file for an empty text. Blocking.
 
     The directory belongs to the tasks: whatever has that name is replaced, and links are not followed. Raises OSError.
     """
@@ -177,7 +177,7 @@ def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> Non
 
 
 def _move_folder(old: Path, new: Path, name: str) -> None:
-    """Move a folder to the place of an empty one, or of none."""
+    """Move a folder to a path that is missing or an empty folder."""
     source = os.open(old, FOLDER_FLAGS)
     try:
         target = os.open(new, FOLDER_FLAGS)

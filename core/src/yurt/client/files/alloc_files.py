@@ -19,11 +19,11 @@ from yurt.structs.rpc import FileInfo, StreamFrame
 
 
 class FilesOwner(Protocol):
-    """An allocation, as far as its files are concerned."""
+    """The part of an allocation that decides about its files."""
 
     @property
     def users(self) -> tuple[TaskUser, ...]:
-        """Its tasks, with what decides about the owners of their files."""
+        """Its tasks with the users who may own their files."""
         ...
 
 

@@ -1,13 +1,13 @@
-"""The pool of user ids for tasks without a `user`, whose driver supports that.
+"""The pool of user ids for tasks without a `user`, if their driver supports dynamic users.
 
     take     an id of the pool belongs to the task, over all of its runs and over restarts of the agent
     restore  an earlier agent gave the id: it counts as taken before the first `take`
     release  the allocation's directory is gone, and with it all files of these ids
 
-An id goes back with the directory and not with the task's end: its files, secrets among them, stay until then, and the
-next task with that id could read them. Ids are taken in turn, so that one is used again as late as possible. An id that
-the host's tables of users and groups have is left out, and one that a process has, which may have outlived its task or
-belong to somebody else's range. Blocking, and safe to call from several threads.
+An id is released with the directory, not at the task's end: the task's files, secrets included, remain until then, and
+the next task with that id could read them. Ids are taken in turn, so that each is reused as late as possible. Ids in
+the host's tables of users and groups are left out, and so are ids of running processes, which may have outlived their
+task or belong to another program's range. Blocking, and safe to call from several threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ID_LINES: Final = (b"Uid:", b"Gid:", b"Groups:")
 
 
 def is_of_host(uid: int) -> bool:
-    """Whether the host's table of users or that of groups has an id. A task gets the id as its group, too."""
+    """Whether the host's table of users or groups has an id; a task gets the id as its group, too."""
     for look_up in (pwd.getpwuid, grp.getgrgid):
         with contextlib.suppress(KeyError):
             look_up(uid)
@@ -55,13 +55,13 @@ def ids_of_processes(folder: str = "/proc") -> frozenset[int]:
 
 
 class DynamicUsers:
-    """Gives each task an id of its own."""
+    """Assigns each task a user id of its own."""
 
     def __init__(
         self, ids: UserRange, *, is_known: Callable[[int], bool] = is_of_host,
         in_use: Callable[[], Collection[int]] = ids_of_processes,
     ) -> None:  # fmt: skip
-        """`is_known` says which ids the host has for others, `in_use` which ids processes have."""
+        """`is_known` says whether the host's tables have an id, `in_use` gives the ids of processes."""
         self._ids = ids
         self._is_known, self._in_use = is_known, in_use
         self._lock = threading.Lock()
@@ -69,21 +69,21 @@ class DynamicUsers:
         self._next = ids.first
 
     def __len__(self) -> int:
-        """How many ids are taken."""
+        """The number of taken ids."""
         return len(self._taken)
 
     def uid_of(self, alloc_id: str, task: str) -> int:
-        """The id that a task has; 0 for none."""
+        """The id of a task; 0 without one."""
         return self._taken.get((alloc_id, task), 0)
 
     def take(self, alloc_id: str, task: str) -> int:
         """The id of a task, a free one at its first run; raises RecoverableError when all are taken."""
         ids = self._ids
         with self._lock:
-            known = self._taken.get((alloc_id, task))
+            assigned = self._taken.get((alloc_id, task))
             taken, start = set(self._taken.values()), self._next
-        if known is not None:
-            return known
+        if assigned is not None:
+            return assigned
         # The host's tables may be asked over a network (LDAP), so not under the lock.
         taken.update(self._in_use())
         for uid in chain(range(start, ids.last + 1), range(ids.first, start)):
@@ -96,11 +96,11 @@ class DynamicUsers:
         )
 
     def _assign(self, alloc_id: str, task: str, uid: int) -> int:
-        """Give the task an id, or the one that another thread gave it; 0 if another task has the id by now."""
+        """Assign an id to the task and return the task's id; 0 if another task has taken `uid` meanwhile."""
         with self._lock:
-            known = self._taken.get((alloc_id, task))
-            if known is not None:
-                return known
+            assigned = self._taken.get((alloc_id, task))
+            if assigned is not None:
+                return assigned
             if uid in self._taken.values():
                 return 0
             self._taken[alloc_id, task] = uid
@@ -108,7 +108,7 @@ class DynamicUsers:
             return uid
 
     def restore(self, records: Iterable[AllocRecord], lost: Iterable[str], alloc_dir: str) -> None:
-        """Count the ids as taken that an earlier agent gave.
+        """Take the ids again that an earlier agent assigned.
 
         Records name them. Of allocations whose record is `lost`, the owners of the tasks' folders do.
         """
@@ -142,7 +142,7 @@ class DynamicUsers:
         return found
 
     def release(self, alloc_id: str) -> None:
-        """An allocation's directory is gone: its ids are free."""
+        """Free the ids of an allocation whose directory is removed."""
         with self._lock:
             for key in [key for key in self._taken if key[0] == alloc_id]:
                 del self._taken[key]

@@ -1,9 +1,9 @@
-"""Gives the files that a task inherits (`sticky`, `migrate`) to the dynamic user of the task that goes on with them.
+"""Changes the owner of inherited files (`sticky`, `migrate`) to the dynamic user of the task that inherits them.
 
-Each allocation's task gets a dynamic user of its own, so what its predecessor wrote belongs to another id. Only files
-of the predecessor's id change their owner. Data that came from another node, or whose predecessor is forgotten, tells
-that id itself: it is one of the pool that owns something in the task's own folder, or any of the pool in a group of one
-task. There a file with several names keeps its owner: its other name may be another task's file.
+Each allocation's task has a dynamic user of its own, so its predecessor's files belong to another id. Only files of
+that id change their owner. When the id is unknown, because the data came from another node or the predecessor is
+forgotten, it is any id of the pool that owns a file in the task's own folder, or any id of the pool in a group of one
+task. In that case a file with several hard links keeps its owner, because another link may be another task's file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Inheritance(Value):
 
 
 def give_inherited_files(root: str, alloc_id: str, task: str, inheritance: Inheritance) -> int:
-    """Give what lies in `local` and the shared `data` to the task's user; how many files changed. Blocking."""
+    """Change the owner of files in `local` and the shared `data`; returns the number of changed files. Blocking."""
     base = alloc_path(root, alloc_id)
     folders = (base / component(task) / "local", base / SHARED / "data")
     uid, old, pool = inheritance.uid, inheritance.old, inheritance.pool

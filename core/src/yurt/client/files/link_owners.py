@@ -1,4 +1,4 @@
-"""Decides which owners a hard-linked file of an allocation may have so that the agent reads it for users.
+"""Decides for which owners the agent reads a hard-linked file of an allocation for users.
 
 A second name (a hard link) can stand for any file of the file system that the allocation lies on, and the agent, which
 often is root, could read it although the task cannot. By its name and place such a file is the task's, so its owner

@@ -1,10 +1,10 @@
 """Opens files of an allocation without leaving its directory (invariant F3). Blocking.
 
-A task writes its own directory, so it may place any symlink there, and swap it at any time. Nothing is therefore
-checked and then used: a file is opened in one step that cannot leave the root (`openat2` with RESOLVE_BENEATH), or,
-where the kernel lacks it, by walking one component at a time without following any symlink. What was found is first
-only held (O_PATH), judged by its descriptor, and opened for reading by that: merely to open a device or a pipe may
-have an effect.
+A task writes its own directory, so it may place any symlink there and swap it at any time. A check of a path before its
+use would therefore be useless: a file is opened in one step that cannot leave the root (`openat2` with
+RESOLVE_BENEATH), or, where the kernel lacks it, by walking one component at a time without following any symlink. The
+file is first opened without access (O_PATH), checked by its descriptor, and then opened for reading by that
+descriptor, because the mere opening of a device or a pipe may have an effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps secrets of tasks in memory: a small tmpfs over their folder, where the agent may mount one.
 
-Every mount bears a name of ours, by which it is found and taken away: at the end of its allocation, and when the
-directory is removed. A dev agent mounts none: when it is killed, nothing of it may stay, and nobody would be left to
-unmount. There, and without the right to mount, the folder stays a folder, readable by the task's user alone.
+Every mount has the source `SOURCE`, by which it is found and unmounted: at the end of its allocation, and when the
+directory is removed. A dev agent mounts none, because nothing would unmount it after a kill of the agent. There, and
+without the right to mount, the secrets stay in an ordinary folder that only the task's user can read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def mount_secrets(folder: str, size_mb: int = 0) -> bool:
-    """Mount a tmpfs over a task's folder, unless one is mounted; whether it succeeded. Blocking.
+    """Mount a tmpfs over a task's folder, unless one is mounted; returns whether one is. Blocking.
 
     On a restart it is mounted already. A sibling may put a link in the folder's place, so that the folder is opened,
     without following any, and mounted over by its descriptor; raises OSError for a link.

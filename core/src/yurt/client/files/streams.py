@@ -1,9 +1,8 @@
 """Streams a file, or a task's log over its rotated files, as frames of at most 64 KiB.
 
-While nothing is written an empty frame goes out each second. A followed file that shrinks gives "file truncated" and
-is read from its beginning; one that goes away gives "file deleted", which ends the stream. A log moves on to the next
-file once the present one is read to its end and a newer one exists; it ends when the task has ended and everything is
-read.
+While nothing is written, an empty frame is sent each second. A followed file that shrinks gives "file truncated" and is
+read from its beginning; a deleted one gives "file deleted", which ends the stream. A log continues with the next file
+once the current one is read to its end and a newer one exists; it ends when the task has ended and all is read.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class _Silence:
         self._since = env.monotonic()
 
     def end(self) -> None:
-        """A frame was sent."""
+        """Note that a frame was sent."""
         self._since = self._env.monotonic()
 
     def is_due(self) -> bool:

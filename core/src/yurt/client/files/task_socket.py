@@ -1,9 +1,9 @@
 """Makes the Unix socket of a task in its secrets directory. Blocking.
 
 The directory belongs to the task's user, who may put links and other files into it at any time, and an earlier run may
-have left some. So the socket is bound and made accessible in a folder that only the agent's user may enter, by
-descriptor, and moved to its name in one step, which replaces whatever lies there and follows nothing. Paths by
-descriptor are short too: the name of a socket has 107 bytes, and the directories of allocations may be deeper.
+have left some. So the socket is bound and made accessible in a folder that only the agent's user may enter, through its
+descriptor, and then renamed to its final path, which replaces any file there and follows no link. Paths through a
+descriptor are also short: a socket's path is limited to 107 bytes, and directories of allocations may be deeper.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from yurt.sdk.opening import hold
 
 SOCKET: Final = "api.sock"
 MODE: Final = 0o666
-"""Only the task's user can enter the directory and so connect; each request must also show a token."""
+"""Open for all: only the task's user can enter the directory, and each request must also show a token."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

@@ -1,4 +1,4 @@
-"""The users of the host that tasks run as. Blocking."""
+"""Looks up the users of the host as which tasks run. Blocking."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fingerprints: what the client detects of its host and registers as its node."""
+"""Fingerprints: the facts about its host that the client detects and registers as its node."""

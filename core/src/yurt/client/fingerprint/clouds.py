@@ -28,20 +28,20 @@ AWS_FACTS: Final = (
     "unique.instance-id", "unique.local-hostname", "unique.local-ipv4", "unique.mac", "unique.public-hostname",
     "unique.public-ipv4", "unique.public-ipv6",
 )  # fmt: skip
-"""What AWS is asked for; a slash of a path becomes a dot of the attribute."""
+"""The paths of AWS metadata that are read; a slash of a path becomes a dot of the attribute."""
 
 Facts = Mapping[str, str]
 
 
 class Cloud(NamedTuple):
-    """One cloud's way to ask."""
+    """The metadata requests of one cloud."""
 
     address: str
     ask: Callable[[ClientSession, str], Awaitable[Facts]]
 
 
 class CloudFingerprint:
-    """Asks the metadata address of one cloud once."""
+    """Reads the metadata address of one cloud once."""
 
     def __init__(self, name: str, address: str = "") -> None:
         self._cloud = CLOUDS[name]
@@ -50,7 +50,7 @@ class CloudFingerprint:
         self.name = f"platform.{name}"
 
     async def fingerprint(self) -> AsyncIterator[Facts]:
-        """The facts, once; raises Unavailable when the address does not answer or answers something else."""
+        """The facts, once; raises Unavailable when the address does not answer or is not the cloud's."""
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
@@ -77,11 +77,11 @@ class CloudFingerprint:
             yield key, value
 
     async def close(self) -> None:
-        """No effect: there is nothing to close."""
+        """Does nothing: the fingerprint has no resources."""
 
 
 async def _read(session: ClientSession, url: str, headers: Facts | None = None) -> str:
-    """A page's text; empty where the cloud has nothing of that name."""
+    """The text of a metadata path; empty where the cloud does not have it."""
     async with session.get(url, headers=headers, allow_redirects=False) as answer:
         if answer.status == 404:
             return ""

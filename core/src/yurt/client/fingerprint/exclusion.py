@@ -42,7 +42,7 @@ CLOUDS: Final = frozenset({"env_aws", "env_azure", "env_digitalocean", "env_gce"
 ELSEWHERE: Final = frozenset({
     "consul", "dmidecode", "dynamic_host_volumes", "hugepages", "numa", "plugins_cni", "secrets", "vault",
 })  # fmt: skip
-"""Fingerprints of Nomad without an effect here; excluding them is permitted and changes nothing."""
+"""Fingerprints of Nomad that Yurt does not have; excluding them is permitted and has no effect."""
 FINGERPRINTS: Final = frozenset(ATTRIBUTES) | CLOUDS | ELSEWHERE
 
 

@@ -1,4 +1,4 @@
-"""Begins all fingerprints of the node before its first registration.
+"""Starts all fingerprints of the node before its first registration.
 
 Which cloud the machine is in is read from its firmware (`/sys/class/dmi/id`); an environment variable that names a
 metadata address counts too. Clouds are asked in the background: the start waits for no answer of theirs.
@@ -24,15 +24,15 @@ _SIGNS: Final = {
     "digitalocean": (("sys_vendor", "digitalocean"),),
     "gce": (("product_name", "google compute engine"),),
 }
-"""Files of the firmware, and what a cloud's machines have in them."""
+"""Firmware files, and the texts in them by which a cloud's machines are recognized."""
 _VARIABLES: Final = {
     "aws": "AWS_ENV_URL", "azure": "AZURE_ENV_URL", "digitalocean": "DO_ENV_URL", "gce": "GCE_ENV_URL",
 }  # fmt: skip
-"""Environment variables that name another metadata address, and by that the cloud."""
+"""Environment variables that set another metadata address, which also selects the cloud."""
 
 
 class Fingerprints:
-    """The parts that describe the node; each updates the node by itself after every change."""
+    """The fingerprints of a node; each updates the node by itself after every change."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Fingerprints:
         self._clouds = clouds
 
     async def begin(self) -> None:
-        """Begin all fingerprints; return when each has answered once, or after a bound."""
+        """Start all fingerprints; return when each has answered once, or at a time limit."""
         self._drivers.begin()
         self._devices.begin()
         self._added.begin()
@@ -66,7 +66,7 @@ class Fingerprints:
 
 
 def clouds_of(environ: Mapping[str, str], firmware: Path = FIRMWARE) -> Mapping[str, str]:
-    """The clouds that the machine is in, each with another metadata address or ""."""
+    """The clouds to which the machine belongs, each with a configured metadata address or ""."""
     return {
         cloud: environ.get(_VARIABLES[cloud], "")
         for cloud, signs in _SIGNS.items()

@@ -21,7 +21,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l":
 
 
 class CpuFacts(NamedTuple):
-    """Cores that this agent may use, MHz of one core, and both together; `reservable` can be given to one task each."""
+    """Cores that this agent may use, MHz of one core, and total MHz; tasks can reserve the `reservable` cores."""
 
     cores: tuple[int, ...]
     mhz: int
@@ -58,7 +58,7 @@ def _cpu_model() -> str:
 
 
 def memory_bytes() -> int:
-    """Memory of the host."""
+    """The memory of the host in bytes."""
     return int(psutil.virtual_memory().total)
 
 
@@ -77,12 +77,12 @@ def _os_release() -> dict[str, str]:
 
 
 def signal_names() -> tuple[str, ...]:
-    """The signals that tasks can be sent here."""
+    """The signals that this system can send to tasks."""
     return tuple(sorted(each.name for each in signal.Signals if not each.name.startswith("SIGRT")))
 
 
 def cgroup_version() -> str:
-    """ "v2", "v1", or nothing where there are no control groups."""
+    """The version of control groups: "v2", "v1", or "" without any."""
     if (CGROUP_ROOT / "cgroup.controllers").exists():
         return "v2"
     return "v1" if CGROUP_ROOT.is_dir() and any(CGROUP_ROOT.iterdir()) else ""

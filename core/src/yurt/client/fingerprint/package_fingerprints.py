@@ -22,7 +22,7 @@ from yurt.sdk.value import replace
 from yurt.structs.node import Node
 
 FIRST_FINGERPRINT_S: Final = 10.0
-"""How long a start waits for the first answers, so that the first registration is complete."""
+"""The longest wait of a start for the first answers, so that the first registration is complete."""
 RETRY_S: Final = 30.0
 REASON_CHARACTERS_MAX: Final = 512
 
@@ -87,7 +87,7 @@ class PackageFingerprints:
 
 
 def with_attributes(node: Node, *, name: str, attributes: Mapping[str, str]) -> Node:
-    """The node with these attributes in the place of all that the fingerprint gave before."""
+    """The node with these attributes in place of all earlier ones of the fingerprint."""
     own = (attribute_name(name, ""), attribute_name(name, "unique."), _reason_attribute(name))
     kept = {key: value for key, value in node.attributes.items() if not key.startswith(own)}
     return replace(node, attributes=kept | dict(attributes))

@@ -52,13 +52,13 @@ def _cores_of(system: Path, node: int) -> tuple[int, ...]:
 
 
 def _distances(system: Path, nodes: Iterable[int]) -> tuple[tuple[int, ...], ...]:
-    """The rows of the table of distances; a node alone is at the least distance from itself."""
+    """The rows of the distance table; a single node has `LOCAL_DISTANCE` to itself."""
     rows = (_text(system / "node" / f"node{node}" / "distance").split() for node in nodes)
     return tuple(tuple(int(each) for each in row if each.isdigit()) or (LOCAL_DISTANCE,) for row in rows)
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """The kernel's list of numbers: `0-3,8` is 0, 1, 2, 3 and 8."""
+    """Parse the kernel's list of numbers: `0-3,8` is 0, 1, 2, 3 and 8."""
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.templates.context import TemplateContext
-from yurt.client.templates.manager import TaskTemplates
-from yurt.client.templates.targets import TemplatePlace
+from yurt.client.templates.render_target import TemplatePlace
+from yurt.client.templates.task_templates import TaskTemplates
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid

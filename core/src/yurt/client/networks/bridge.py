@@ -50,7 +50,7 @@ def bridge_network(settings: NetworkSettings, *, backend: str = IPTABLES) -> Net
 
 
 def check_settings(settings: NetworkSettings) -> None:
-    """Raise Invalid for settings that no bridge can have."""
+    """Check the bridge settings; raises Invalid."""
     if not 0 < len(settings.bridge_name) <= NAME_LENGTH_MAX or "/" in settings.bridge_name:
         raise Invalid(
             f'client bridge_network_name: "{settings.bridge_name}" is not a valid interface name; use '

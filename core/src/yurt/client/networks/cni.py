@@ -21,7 +21,7 @@ from yurt.structs.network import DNSConfig, PortMapping
 
 PROTOCOLS = ("tcp", "udp")
 SPOKEN = ("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
-"""Versions of the specification whose results this runtime reads."""
+"""The versions of the specification whose results this runtime understands."""
 SINCE_CHECK = (0, 4, 0)
 DEFAULT_VERSION = "0.3.1"
 INTERFACE = "eth0"
@@ -30,7 +30,7 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class NetworkConfig(Value):
-    """A list of plugins under the name of a network."""
+    """A named network: the list of plugins that connect to it."""
 
     name: str
     version: str
@@ -140,11 +140,11 @@ def environment(command: str, attachment: Attachment, paths: Iterable[str]) -> d
 def failure_text(output: bytes, errors: bytes) -> str:
     """The reason of a plugin's failure, from its answer or its standard error."""
     try:
-        told = msgspec.json.decode(output)
+        answer = msgspec.json.decode(output)
     except msgspec.DecodeError:
-        told = None
-    if isinstance(told, dict) and told.get("msg"):
-        return ": ".join(str(told[part]) for part in ("msg", "details") if told.get(part))
+        answer = None
+    if isinstance(answer, dict) and answer.get("msg"):
+        return ": ".join(str(answer[part]) for part in ("msg", "details") if answer.get(part))
     said = (output + b" " + errors).decode(errors="replace").strip()
     return said[-500:] or "it gave no reason"
 
@@ -204,12 +204,12 @@ def status_of(answer: Mapping[str, Any]) -> AllocNetworkStatus:
         address = _address(entry.address)
         found[address.version] = found[address.version] or str(address.ip)
     dns = result.dns or _Dns()
-    told = DNSConfig(servers=dns.nameservers or (), searches=dns.search or (), options=dns.options or ())
+    resolver = DNSConfig(servers=dns.nameservers or (), searches=dns.search or (), options=dns.options or ())
     return AllocNetworkStatus(
         interface_name=name or next(iter(inside.values()), "") or INTERFACE,
         address=found[4] or found[6],
         address_ipv6=found[6],
-        dns=told if told != DNSConfig() else None,
+        dns=resolver if resolver != DNSConfig() else None,
     )
 
 

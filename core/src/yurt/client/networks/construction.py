@@ -25,7 +25,7 @@ from yurt.structs.network import NetworkResource
 ATTEMPTS = 3
 RETRY_S = 0.2
 AT_ONCE = 4
-"""Networks that are made or removed at once: each runs several programs."""
+"""The number of networks that are made or removed at the same time: each runs several programs."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Construction:
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def make(self, plan: NetworkRecord, network: NetworkResource) -> NetworkRecord:
-        """Make a network, in several attempts; raises DriverError, after which the plan is to be undone."""
+        """Make a network, in several attempts; after a DriverError the caller must call `undo`."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._make_once(plan, network)
@@ -77,7 +77,7 @@ class Construction:
             raise RecoverableError(f"cannot write {error.filename}: {error.strerror}") from None
 
     async def is_intact(self, record: NetworkRecord, network: NetworkResource) -> bool:
-        """Whether the namespace is the one that was joined, and the driver that made it still has it."""
+        """Whether the namespace is the recorded one, and the driver that made it still has it."""
         now = await asyncio.to_thread(namespaces.identity, record.namespace)
         maker = self.makers.get(record.maker)
         if maker is not None:
@@ -86,7 +86,7 @@ class Construction:
         return now == record.identity
 
     async def check(self, record: NetworkRecord) -> None:
-        """Have the plugins CHECK that a network is as it was made; a difference is logged."""
+        """Have the plugins CHECK a network against the result of its creation; log a difference."""
         if record.config is None or record.attachment is None or record.result is None:
             return
         try:
@@ -95,7 +95,7 @@ class Construction:
             log.warning("network differs from its record: allocation=%s error=%s", record.alloc_id, error)
 
     async def undo(self, record: NetworkRecord) -> str:
-        """Disconnect and remove the namespace, then its record. Returns what remains and why, or ""."""
+        """Disconnect and remove the namespace, then its record. Returns the remaining part with the reason, or ""."""
         problems = []
         if record.config is not None and record.attachment is not None:
             problems.append(await self._disconnect(record))
@@ -111,7 +111,7 @@ class Construction:
         return problem
 
     async def _disconnect(self, record: NetworkRecord) -> str:
-        """Have the plugins disconnect the namespace; why they did not, or ""."""
+        """Have the plugins disconnect the namespace; returns the reason of a failure, or ""."""
         problem = ""
         assert record.config is not None and record.attachment is not None
         for attempt in range(1, ATTEMPTS + 1):
@@ -130,7 +130,7 @@ class Construction:
 
 
 def _removed(path: Path) -> str:
-    """Remove a namespace; why it stays, or "". Blocking."""
+    """Remove a namespace; returns the reason of a failure, or "". Blocking."""
     try:
         namespaces.remove_namespace(path)
     except OSError as error:

@@ -46,13 +46,13 @@ class Offered(Value):
 
     def why_not(self, mode: str) -> str:
         """The reason why a mode is not offered."""
-        known = dict(self.problems)
+        reasons = dict(self.problems)
         names = ", ".join(sorted(self.networks)) or "none"
-        return known.get(mode) or known.get(EVERY_MODE) or f"no CNI configuration has this name; there are: {names}"
+        return reasons.get(mode) or reasons.get(EVERY_MODE) or f"no CNI configuration has this name; there are: {names}"
 
 
 def folders_mark(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
-    """A value that changes with the files of the CNI folders; blocking."""
+    """A value that changes when the files in the CNI folders change. Blocking."""
     found: list[tuple[str, int, int]] = []
     for folder in (*settings.cni_paths, settings.cni_config_dir):
         try:
@@ -70,10 +70,10 @@ async def find_offered(settings: NetworkSettings) -> Offered:
     if reason:
         text = f"no network namespace can be made here: {reason}; run the agent as root on Linux"
         return Offered(problems=((EVERY_MODE, text),))
-    told = await _told(settings.cni_paths)
+    versions = await _version_texts(settings.cni_paths)
     problems: list[tuple[str, str]] = []
     networks: dict[str, NetworkConfig] = {}
-    backend = packet_filter(knows_nftables=NFTABLES_WITH in reported_protocols(told.get("portmap", "")))
+    backend = packet_filter(knows_nftables=NFTABLES_WITH in reported_protocols(versions.get("portmap", "")))
     bridge = bridge_network(settings, backend=backend or IPTABLES)
     reason = await asyncio.to_thread(_bridge_problem, settings, bridge, backend)
     if reason:
@@ -89,7 +89,8 @@ async def find_offered(settings: NetworkSettings) -> Offered:
             problems.append((mode, reason))
         else:
             networks.setdefault(mode, config)
-    attributes = {f"{ATTRIBUTE}{name}": version for name, text in told.items() if (version := reported_version(text))}
+    plugins = {name: reported_version(text) for name, text in versions.items()}
+    attributes = {f"{ATTRIBUTE}{name}": version for name, version in plugins.items() if version}
     attributes["nomad.bridge.hairpin_mode"] = "true" if settings.bridge_hairpin_mode else "false"
     return Offered(networks=networks, has_namespaces=True, attributes=attributes, problems=tuple(problems))
 
@@ -140,7 +141,7 @@ def _read_configs(settings: NetworkSettings) -> tuple[list[NetworkConfig], list[
     return found, problems
 
 
-async def _told(paths: Sequence[str]) -> dict[str, str]:
+async def _version_texts(paths: Sequence[str]) -> dict[str, str]:
     """The version texts of all plugins in the folders."""
     programs = await asyncio.to_thread(_programs, paths)
     limit = asyncio.Semaphore(PROBES_AT_ONCE)
@@ -173,7 +174,7 @@ def _programs(paths: Sequence[str]) -> dict[str, str]:
 
 
 def reported_version(text: str) -> str:
-    """ "CNI bridge plugin v1.5.1" gives v1.5.1; one of unknown version, its newest protocol."""
+    """The version in a text such as "CNI bridge plugin v1.5.1"; for an unknown version the newest protocol."""
     own = VERSION.search(text)
     if own is not None:
         return f"v{own.group(1)}"

@@ -1,4 +1,4 @@
-"""The files in /etc by which tasks resolve names, kept with the record of their allocation's network."""
+"""The files in /etc by which tasks resolve names, stored with the record of their allocation's network."""
 
 from __future__ import annotations
 

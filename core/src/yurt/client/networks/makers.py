@@ -1,4 +1,4 @@
-"""The drivers that make the namespaces of their groups themselves (`must_create_network`)."""
+"""Finds and calls drivers that make the namespaces of their groups themselves (`must_create_network`)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class NamespaceMakers:
         return makers[0] if makers else ""
 
     def get(self, name: str) -> NetworkDriver | None:
-        """The driver of that name, if there is one that makes networks."""
+        """The driver of that name; None unless it makes networks."""
         found: object = self._drivers.get(name)
         return found if name and isinstance(found, NetworkDriver) else None
 
     async def destroy(self, name: str, alloc_id: str) -> str:
-        """Have the driver remove the namespace that it made; why it did not, or ""."""
+        """Have the driver remove the namespace that it made; returns the reason of a failure, or ""."""
         maker = self.get(name)
         if maker is None:
             return f"driver {name}, which made the network of allocation {alloc_id}, is gone"
@@ -48,7 +48,7 @@ class NamespaceMakers:
 
 
 async def namespace_of(maker: NetworkDriver, alloc_id: str, network: NetworkResource) -> str:
-    """The namespace that a driver keeps for an allocation, created when missing."""
+    """The namespace of an allocation, which the driver creates when it is missing."""
     try:
         return await maker.create_network(alloc_id, hostname=network.hostname)
     except DriverError:

@@ -50,7 +50,7 @@ class Networks:
         self._files = EtcFiles(construction.folder)
         self._known: dict[str, NetworkRecord] = {}
         self._leftover: dict[str, NetworkRecord] = {}
-        """Networks that nobody needs and that are still there."""
+        """Unneeded networks whose removal failed so far."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, allocs: set[str]) -> None:
@@ -133,7 +133,7 @@ class Networks:
             maker=self._construction.makers.name_for(group),
             binds_wildcard=self._construction.settings.binds_wildcard,
         )
-        # Known from now on: whoever is cancelled in between leaves a network that `release` removes.
+        # Recorded from now on, so that `release` also removes the network of a start that is cancelled here.
         self._known[alloc.id] = plan
         try:
             record = await self._construction.make(plan, network)

@@ -33,7 +33,7 @@ THREAD_LIMIT_S = 30.0
 
 
 def make_namespace(path: Path) -> None:
-    """Create a namespace with only its loopback, which is up, and bind it to `path`."""
+    """Create a namespace with an active loopback interface and bind it to `path`."""
     _prepare_folder(path.parent)
 
     def work() -> None:

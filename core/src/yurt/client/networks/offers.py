@@ -1,4 +1,4 @@
-"""Keeps the offered networks up to date: detected at the start, and again when the CNI folders change."""
+"""Detects the offered networks at the start, and again when the CNI folders change."""
 
 from __future__ import annotations
 

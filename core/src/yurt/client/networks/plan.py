@@ -1,4 +1,4 @@
-"""Plans an allocation's network before anything is made; pure."""
+"""Plans an allocation's network before it is made. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 class Owner(Value):
     """The agent that a network belongs to; the process is set only for dev agents.
 
-    `network` tells the network namespace that it runs in; 0 is not known, in records of earlier versions.
+    `network` identifies the network namespace in which it runs; 0 means unknown, in records of earlier versions.
     """
 
     state_dir: str
@@ -85,7 +85,7 @@ class RecordFolder:
 
     @classmethod
     def of_machine(cls, state_dir: str) -> RecordFolder:
-        """The machine's folder; an agent without root makes no namespaces and uses its state directory."""
+        """The records in the machine's folder; without root, which namespaces need, in the agent's state directory."""
         return cls(RUN_FOLDER if os.geteuid() == 0 else Path(state_dir) / "networks")
 
     def path(self, alloc_id: str, name: str) -> Path:
@@ -93,7 +93,7 @@ class RecordFolder:
         return self.folder / component(alloc_id) / name
 
     def write(self, record: NetworkRecord) -> None:
-        """Write a record, as a whole or not at all."""
+        """Write a record atomically."""
         self.write_file(record.alloc_id, NAME, msgspec.json.encode(record), PRIVATE)
 
     def write_file(self, alloc_id: str, name: str, data: bytes, mode: int = PUBLIC, *, may_grow: bool = False) -> Path:
@@ -103,8 +103,8 @@ class RecordFolder:
         """
         path = self.path(alloc_id, name)
         with contextlib.suppress(FileNotFoundError):
-            known = path.read_bytes()
-            if known == data or (may_grow and known.startswith(data)):
+            current = path.read_bytes()
+            if current == data or (may_grow and current.startswith(data)):
                 return path
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         fresh = path.with_suffix(".new")

@@ -1,4 +1,4 @@
-"""What an operator configures of group networks, with Nomad's defaults."""
+"""The operator's settings of group networks, with Nomad's defaults."""
 
 from __future__ import annotations
 

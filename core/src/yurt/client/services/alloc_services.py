@@ -58,7 +58,7 @@ class AllocServices:
         return problems
 
     def doubt(self, alloc: Allocation) -> None:
-        """An earlier agent ran the allocation: deregister what it may have registered and does not run now."""
+        """Deregister services that an earlier agent may have registered and whose tasks do not run now."""
         place, fill = _place(self._context.node()), self._fill(alloc)
         ids = services.ids(alloc, place, fill, providers=self._registrations.keys())
         for name, registrations in self._registrations.items():
@@ -76,17 +76,17 @@ class AllocServices:
             registrations.resend()
 
     async def withdraw(self) -> None:
-        """Take all services back; returns when the providers know, or after a moment."""
+        """Deregister all services; returns when the providers have answered, or at a time limit."""
         self.close()
         await asyncio.gather(*(each.wait_settled(WITHDRAW_LIMIT_S) for each in self._registrations.values()))
 
     def close(self) -> None:
-        """Deregister from the providers in the background: nothing of the allocation runs any more."""
+        """Deregister in the background: no task of the allocation runs."""
         self._is_closed = True
         self._want({})
 
     def _fill(self, alloc: Allocation) -> services.Fill:
-        """Interpolate as the task sees its variables; the group uses those of its first task."""
+        """Interpolate with the variables of the task; the group's services use those of its first task."""
         job = alloc.job
         group = job.group(alloc.task_group) if job is not None else None
         assert job is not None and group is not None, alloc.id
@@ -104,7 +104,7 @@ class AllocServices:
 
 
 def _place(node: Node) -> ServiceAddress:
-    """The address of the node's host, else that of its agent."""
+    """The address of the node's host, or else of its agent."""
     agent = node.http_addr.rpartition(":")[0].strip("[]")
     address = node.attributes.get("unique.network.ip-address") or agent or "127.0.0.1"
     return ServiceAddress(node_id=node.id, datacenter=node.datacenter, address=address)

@@ -38,7 +38,7 @@ class CheckRuns:
         self._wakes: dict[str, asyncio.Event] = {}
 
     def follow(self, plan: ServicePlan, starts: Mapping[str, int]) -> None:
-        """Check what runs now, since when."""
+        """Set the checks to run, and the start times of their tasks."""
         self._specs = {spec.id: spec for each in plan.planned for spec in each.checks}
         now = self._env.now()
         due = {spec.id: spec for spec in services.checked(plan, starts)}
@@ -56,14 +56,14 @@ class CheckRuns:
 
     @property
     def all_pass(self) -> bool:
-        """Every check that a deployment waits for has succeeded; those of services without an address do not."""
+        """Whether every check that a deployment waits for has succeeded; a service without an address never has."""
         pending = CheckRun(next_at=self._env.now(), counts_from=self._env.now())
         return checks.all_pass((spec, self._runs.get(spec.id, pending)) for spec in self._specs.values())
 
     def statuses(self) -> tuple[AllocCheckStatus, ...]:
-        """All checks that run, or ran last."""
-        known = ((self._specs[each], run) for each, run in sorted(self._runs.items()) if each in self._specs)
-        return tuple(checks.status_of(spec, run) for spec, run in known)
+        """The status of all checks that run, or ran last."""
+        runs = ((self._specs[each], run) for each, run in sorted(self._runs.items()) if each in self._specs)
+        return tuple(checks.status_of(spec, run) for spec, run in runs)
 
     async def _run(self, check_id: str) -> None:
         env, wake = self._env, self._wakes[check_id]

@@ -1,4 +1,4 @@
-"""The service provider `nomad`, which keeps services in the servers' state."""
+"""The service provider `nomad`, which registers services in the servers' state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.structs.service import ServiceRegistration
 
 
 class NomadServices:
-    """Yurt's own provider."""
+    """Registers services in the servers' state."""
 
     name = NOMAD
 
@@ -20,15 +20,15 @@ class NomadServices:
         self._node = node
 
     async def register(self, services: tuple[ServiceInstance, ...]) -> None:
-        """Write them into the state."""
+        """Add or replace services in the servers' state."""
         await self._server.register_services(self._node().id, tuple(map(_row, services)))
 
     async def deregister(self, ids: tuple[str, ...]) -> None:
-        """Remove them from the state."""
+        """Remove services from the servers' state."""
         await self._server.deregister_services(self._node().id, ids)
 
     async def close(self) -> None:
-        """No effect: there is nothing to close."""
+        """Does nothing: the provider has no resources."""
 
 
 def _row(service: ServiceInstance) -> ServiceRegistration:

@@ -1,4 +1,4 @@
-"""Asking a service whether it is well: a TCP connection or an HTTP request, within the check's timeout."""
+"""Probes a service: a TCP connection or an HTTP request within the check's timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _tcp(spec: CheckSpec) -> CheckOutcome:
 
 
 async def _http(spec: CheckSpec) -> CheckOutcome:
-    """Redirects are answers too; the body is read as far as it is shown."""
+    """Send one HTTP request; a redirect counts as an answer, and only the shown part of the body is read."""
     import aiohttp
 
     host = f"[{spec.host}]" if ":" in spec.host else spec.host

@@ -15,7 +15,7 @@ from yurt.sdk.services import ServiceInstance, ServiceProvider
 
 RETRY_S = 1.0
 CALL_LIMIT_S: Final = 10.0
-"""How long one answer of a provider is awaited before the call is cancelled and made again."""
+"""The time limit for one call of a provider, which is then cancelled and made again."""
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ class Registrations:
         self._env = env
         self._group = group
         self._desired: DesiredServices = {}
-        self._known: dict[str, ServiceInstance | None] = {}
-        """None for one of which it is not certain what the provider has heard."""
+        self._confirmed: dict[str, ServiceInstance | None] = {}
+        """The confirmed registrations by id; None where it is uncertain what the provider has registered."""
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -41,16 +41,16 @@ class Registrations:
     def want(self, desired: DesiredServices) -> None:
         """Set the desired registrations."""
         has_changed, self._desired = desired != self._desired, desired
-        if has_changed or (self._is_idle and not self._known.keys() <= desired.keys()):
+        if has_changed or (self._is_idle and not self._confirmed.keys() <= desired.keys()):
             self._wake()
 
     def doubt(self, ids: Collection[str]) -> None:
         """Record registrations that an earlier agent may have made: they are deregistered unless desired next."""
-        self._known = dict.fromkeys(ids) | self._known
+        self._confirmed = dict.fromkeys(ids) | self._confirmed
 
     def resend(self) -> None:
         """Register again, because the provider may have lost its registrations."""
-        self._known = dict.fromkeys(self._known)  # forgetting one would lose its deregistration if that is due
+        self._confirmed = dict.fromkeys(self._confirmed)  # forgetting one would lose its deregistration if that is due
         self._wake()
 
     async def wait_settled(self, limit_s: float) -> None:
@@ -83,16 +83,16 @@ class Registrations:
 
     async def _bring_up_to_date(self) -> None:
         desired = self._desired
-        gone = tuple(service_id for service_id in self._known if service_id not in desired)
+        gone = tuple(service_id for service_id in self._confirmed if service_id not in desired)
         if gone:
             await self._answer(self._provider.deregister(gone))
             for service_id in gone:
-                self._known.pop(service_id, None)
-        new = tuple(service for service in desired.values() if self._known.get(service.id) != service)
+                self._confirmed.pop(service_id, None)
+        new = tuple(service for service in desired.values() if self._confirmed.get(service.id) != service)
         if new:
-            self._known |= dict.fromkeys((service.id for service in new), None)
+            self._confirmed |= dict.fromkeys((service.id for service in new), None)
             await self._answer(self._provider.register(new))
-            self._known |= {service.id: service for service in new if service.id in self._known}
+            self._confirmed |= {service.id: service for service in new if service.id in self._confirmed}
 
     async def _answer(self, call: Coroutine[Any, Any, None]) -> None:
         """Await a call of the provider; raises Unavailable when it hangs, so that later changes are not delayed."""

@@ -11,7 +11,7 @@ import asyncio
 from yurt.client.context import ClientContext
 from yurt.client.files.users import ids_of
 from yurt.client.templates import files
-from yurt.client.templates.control import Spawn, TaskControl
+from yurt.client.templates.task_control import Spawn, TaskControl
 from yurt.lifecycle import events
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, PermissionDenied, YurtError

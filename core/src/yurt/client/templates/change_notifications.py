@@ -1,7 +1,7 @@
-"""Tells a running task that its templates have changed, once for each change: a restart, signals or scripts.
+"""Notifies a running task of changed templates, once for each change: by a restart, signals or scripts.
 
-A change raises `generation`. A start remembers the generation that it has seen, so that a task which was started after
-a change is not told of it.
+A change raises `generation`. A start records the current generation, so that a task that started after a change is not
+notified of it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 
-from yurt.client.templates.changes import RESTART_REASON, Consequences
-from yurt.client.templates.control import TaskControl
+from yurt.client.templates.change_actions import RESTART_REASON, ChangeActions
+from yurt.client.templates.task_control import TaskControl
 from yurt.lifecycle import events
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS, Duration
@@ -22,7 +22,7 @@ SCRIPT_LIMIT = Duration(5 * NANOSECONDS)
 class ChangeNotifications:
     """The changes of one task's templates, and those that the task was notified of.
 
-    `running` is set while the task runs: only then is it told.
+    `running` is set while the task runs: only then it is notified.
     """
 
     def __init__(self, control: TaskControl, *, running: asyncio.Event) -> None:
@@ -36,7 +36,7 @@ class ChangeNotifications:
         self._generation += 1
 
     def started(self) -> None:
-        """A run starts with the present files."""
+        """Note that a run starts with the current files."""
         self._seen_generation = self._generation
 
     async def run_first(self, scripts: Iterable[ChangeScript]) -> None:
@@ -45,19 +45,19 @@ class ChangeNotifications:
         for script in scripts:
             await self._run_script(script)
 
-    async def notify(self, consequences: Consequences) -> None:
-        """Tell the task of the newest change, unless it has started with it."""
+    async def notify(self, actions: ChangeActions) -> None:
+        """Notify the task of the newest change, unless it has started with it."""
         generation = self._generation
         await self._running.wait()
         if self._seen_generation >= generation:
             return
         self._seen_generation = generation
-        if consequences.restart:
+        if actions.restart:
             self._control.restart(RESTART_REASON)
             return
-        for signal in consequences.signals:
+        for signal in actions.signals:
             await self._attempt(self._control.signal(signal, "Template re-rendered"), f"signal {signal}")
-        for script in consequences.scripts:
+        for script in actions.scripts:
             await self._run_script(script)
 
     async def _attempt(self, work: Awaitable[None], what: str) -> None:

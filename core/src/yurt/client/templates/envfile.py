@@ -51,7 +51,7 @@ def _value(text: str, number: int) -> str:
 
 
 def _closing(text: str, start: int, number: int) -> int:
-    """The position of the closing quote of the quotes that open at `start`."""
+    """The position of the closing quote for the quote at `start`."""
     quote, at = text[start], start + 1
     while at < len(text):
         if text[at] == "\\" and quote == '"':

@@ -1,8 +1,8 @@
 """Reads and writes the files of templates without leaving the task's directories (invariant F3). Blocking.
 
 A task may put any link, folder or FIFO into its directory at any time. A path is therefore walked one component after
-the other, following no link, and the file is made under another name and renamed into place: whatever stood there is
-replaced, never opened.
+the other, following no link, and the file is made under another name and renamed into place, which replaces any file
+there and never opens it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER_MODE = 0o777
 SIZE_MAX = 16 * 1024 * 1024
 SHARED = "alloc"
 VISIBLE = ("/alloc/", "/local/", "/secrets/")
-"""How tasks with a file system of their own call their directories."""
+"""The paths of a task's directories in a file system of its own."""
 
 
 def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
@@ -76,7 +76,7 @@ def _open_host(path: str) -> int:
 
 
 def current(root: str, path: str) -> bytes | None:
-    """The present contents of a rendered file; None when it is missing or not a plain file."""
+    """The current contents of a rendered file; None when it is missing or not a plain file."""
     try:
         folder, name = _parent(root, path, is_made=False)
     except (OSError, YurtError):

@@ -1,4 +1,4 @@
-"""Renders one request to a text or to the questions without an answer; pure."""
+"""Renders one request to a text, or to the list of unanswered questions. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LIMITS = Limits(steps=2_000_000, output=8 * 1024 * 1024, depth=80)
 
 
 def render(request: RenderRequest) -> Rendered:
-    """The text of a template.
+    """Render a template.
 
-    While something is missing an error on the way is not told: it may come of what is missing.
+    While an answer is missing, an error is not reported, because the missing answer may be its cause.
     """
     asking = Asking(dict(request.answers), request.namespace)
     try:

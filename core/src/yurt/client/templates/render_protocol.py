@@ -13,7 +13,7 @@ PROVIDED = "provided"
 
 
 LENGTH: Final = struct.Struct(">I")
-"""Precedes each message between the agent and the process that renders."""
+"""The length prefix of each message between the agent and the rendering process."""
 
 
 class Question(Value):

@@ -1,7 +1,7 @@
 """Renders in a child process that is started on demand and ends when it is idle.
 
-A template that takes too long costs its process: it is killed, the template is told to have failed, and the next
-request starts another. One rendering runs at a time, so that templates never take more than one core.
+When a template takes too long, the process is killed, the template fails, and the next request starts another process.
+One rendering runs at a time, so that templates never use more than one core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from yurt.client.templates.render_protocol import LENGTH, Rendered, RenderRequest
 
-PROGRAM = ("-I", "-m", "yurt.client.templates.program")
+PROGRAM = ("-I", "-m", "yurt.client.templates.render_program")
 LIMIT_S = 15.0
 IDLE_S = 20.0
 ANSWER_MAX = 64 * 1024 * 1024
@@ -44,7 +44,7 @@ class Renderer:
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
 
     async def render(self, request: RenderRequest) -> Rendered:
-        """Render a template: its text, its missing answers, or its error."""
+        """Render a template; the result has its text, its missing answers, or its error."""
         async with self._turn:
             if self._is_closed:
                 return Rendered(error=f"{request.name}: the agent is shutting down")
@@ -55,7 +55,7 @@ class Renderer:
             return answer
 
     async def _attempt(self, request: RenderRequest, *, is_last: bool) -> Rendered | None:
-        """The answer; None when an earlier process has ended, possibly because of another template."""
+        """The result; None when a reused process has ended, possibly because of another template."""
         is_done = False
         try:
             async with asyncio.timeout(self._limit_s):
@@ -81,7 +81,7 @@ class Renderer:
             await self.close()
 
     async def close(self) -> None:
-        """End the child process and allow no other."""
+        """End the child process and start no other."""
         self._is_closed = True
         async with self._turn:
             self._stay()

@@ -1,4 +1,4 @@
-"""What an operator configures of templates, with Nomad's defaults: the `client.template` block."""
+"""The operator's settings of templates, with Nomad's defaults: the `client.template` block."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Volumes of this node: what tasks mount, dynamic host volumes and their plugins."""
+"""Volumes of this node: the mounts of tasks, dynamic host volumes and their plugins."""

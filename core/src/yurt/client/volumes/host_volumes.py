@@ -2,9 +2,9 @@
 
 `mkdir` is built in: a folder below `host_volumes_dir`, named by the volume's id. Any other plugin is an executable in
 `host_volume_plugin_dir`. It is called with the operation as its argument and DHV_ variables, and answers with JSON on
-standard output. `create` is called again at every start of the agent, so a plugin must accept what is already there.
-A volume is written to the client's records before it is offered, and taken out before it is removed. A folder that was
-there before can be registered when the configuration lists it (`registered_folders`).
+standard output. `create` is called again at every start of the agent, so a plugin must accept an existing volume.
+A volume is recorded before it is offered, and its record is deleted before the volume is. An existing folder can be
+registered when the configuration lists it (`registered_folders`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Plugin(Protocol):
         ...
 
     async def delete(self, volume: HostVolume, node: Node) -> None:
-        """Remove the volume with all that is in it."""
+        """Remove the volume with its contents."""
         ...
 
 
@@ -151,7 +151,7 @@ class DynamicHostVolumes:
         )
 
     async def create(self, volume: HostVolume) -> HostVolumeMade:
-        """Make a volume and offer it; doing so again with the same id changes it."""
+        """Make a volume and offer it; a call with the id of an existing volume changes that."""
         async with self._lock:
             self._check_name(volume)
             return await self._offer(volume, await self._make(volume), is_registered=False)
@@ -204,8 +204,8 @@ class DynamicHostVolumes:
     def _plugin(self, volume: HostVolume) -> Plugin:
         plugin = self._plugins.get(volume.plugin_id)
         if plugin is None:
-            known = ", ".join(sorted(self._plugins)) or "none"
-            raise NotFound(f'this node has no host volume plugin "{volume.plugin_id}"; it has {known}')
+            plugins = ", ".join(sorted(self._plugins)) or "none"
+            raise NotFound(f'this node has no host volume plugin "{volume.plugin_id}"; it has {plugins}')
         return plugin
 
     async def _make(self, volume: HostVolume) -> HostVolumeMade:

@@ -59,8 +59,8 @@ class _Folder(NamedTuple):
 def _folder(volume_mount: VolumeMount, group: TaskGroup, *, alloc: Allocation, there: VolumesThere) -> _Folder:
     request = group.volumes.get(volume_mount.volume)
     if request is None:
-        known = ", ".join(sorted(group.volumes)) or "none"
-        raise Invalid(f"volume_mount: the group has no volume {volume_mount.volume!r}; it has {known}")
+        volumes = ", ".join(sorted(group.volumes)) or "none"
+        raise Invalid(f"volume_mount: the group has no volume {volume_mount.volume!r}; it has {volumes}")
     if request.type == CSI:
         if volume_mount.volume not in there.csi:
             raise Invalid(f"CSI volume {volume_mount.volume!r} is not mounted on this node")

@@ -1,11 +1,9 @@
-"""Which folders of the host `volume register` may offer to tasks: those that the client's configuration lists, and what
-lies beneath them. Blocking.
+"""Decides which folders `volume register` may offer to tasks: those listed in the configuration and below. Blocking.
 
 A volume gives tasks a part of the host, so a path is opened beneath its listed folder in one step that cannot leave it
-(`openat2`; elsewhere component by component), and it must be what it says: a path with a symbolic link in it is
-refused, for the link could point elsewhere later. The same is done again right before each mount. A folder that lies in
-another volume, holds one, or overlaps with the agent's own data is refused too: tasks could replace it, or read more
-than was meant.
+(`openat2`; elsewhere component by component). A path with a symbolic link is refused, because the link could point
+elsewhere later; this is checked again right before each mount. A folder inside another volume, around one, or
+overlapping the agent's own data is refused too: tasks could replace it, or read more than the operator meant.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
 
 SETTING = "host_volume_register_dirs"
 RETRIES = 16
-"""A resolution is repeated when something beneath the folder is renamed meanwhile (EAGAIN)."""
+"""The number of repeated resolutions: a rename beneath the folder makes one fail (EAGAIN)."""
 
 
 class RegisteredFolders:
@@ -33,16 +31,16 @@ class RegisteredFolders:
         self._own = tuple(os.path.normpath(folder) for folder in own if folder)
 
     def check(self, path: str, *, others: Iterable[str] = ()) -> None:
-        """Raises Invalid unless the path is a folder that may be offered, apart from the `others` that are."""
+        """Check that the path may be offered and overlaps none of the `others`; raises Invalid."""
         folder = os.path.normpath(path)
         if not path.startswith("/") or "\0" in path or ".." in path.split("/") or folder.strip("/") == "":
             raise Invalid(f"host path {path[:256]!r} is not a folder of this node, given by its full path")
         listed = next((each for each in self._listed if is_beneath(folder, each)), None)
         if listed is None:
-            known = ", ".join(self._listed) or "none"
+            listed = ", ".join(self._listed) or "none"
             raise Invalid(
                 f"host path {folder!r} is not beneath a folder that may be registered on this node "
-                f"(client {{ {SETTING} }}: {known})"
+                f"(client {{ {SETTING} }}: {listed})"
             )
         real = _opened_path(listed, os.path.relpath(folder, listed), folder)
         for kind, used in (("the agent's folder", self._own), ("the host volume at", tuple(others))):

@@ -1,4 +1,4 @@
-"""One template of a task: rendered to a text and written to its file, with the state of both."""
+"""One template of a task with its written text: renders it again and writes its file."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from yurt.client.templates import files
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.envfile import read_env
 from yurt.client.templates.render_protocol import Question, QuestionAnswer, Rendered, RenderRequest
-from yurt.client.templates.targets import RenderTarget, TemplatePlace, node_addresses, text_of
+from yurt.client.templates.render_target import RenderTarget, TemplatePlace, node_addresses, text_of
 from yurt.sdk.errors import Invalid
 from yurt.sdk.templates import by_function
 
 Answers = Mapping[Question, QuestionAnswer]
 
 
-class TaskTemplate:
-    """The text of one template as it was written last."""
+class WrittenTemplate:
+    """One template with its last written text."""
 
     def __init__(self, target: RenderTarget, place: TemplatePlace, context: TemplateContext) -> None:
         self.target = target
         self.asked: tuple[Question, ...] = ()
-        """All that its last rendering was made from."""
+        """The questions of its last rendering."""
         self.env: Mapping[str, str] = {}
-        """The variables that it gives to the task."""
+        """The environment variables that it defines."""
         self.complaint = ""
-        """Why it could not be rendered again, as the task was told."""
+        """The reason of the last failed rendering, as reported to the task."""
         self._digest: bytes | None = None
         self._place = place
         self._context = context
@@ -39,11 +39,11 @@ class TaskTemplate:
         return not (self.target.template.once and self._digest is not None)
 
     def differs(self, output: bytes) -> bool:
-        """Whether a text differs from the one in the file."""
+        """Whether a text differs from the written one."""
         return _digest(output) != self._digest
 
     async def read_back(self) -> None:
-        """Read the file of an earlier agent as the present text, because the task has seen it."""
+        """Take the file of an earlier agent as the written text, because the task has read it."""
         body = await asyncio.to_thread(files.current, self.target.root, self.target.path)
         if body is None:
             return
@@ -53,8 +53,8 @@ class TaskTemplate:
         except Invalid:
             self.env = {}
 
-    async def render(self, known: Answers) -> Rendered:
-        """Render the template with the known answers."""
+    async def render(self, answers: Answers) -> Rendered:
+        """Render the template with these answers."""
         context, target, place = self._context, self.target, self._place
         try:
             text = await asyncio.to_thread(text_of, target, place, context.settings)
@@ -70,7 +70,7 @@ class TaskTemplate:
             is_missing_key_error=target.template.err_missing_key,
             denied=context.settings.denied_functions,
             provided=tuple(by_function(context.providers)),
-            answers=tuple((question, known[question]) for question in self.asked if question in known),
+            answers=tuple((question, answers[question]) for question in self.asked if question in answers),
             now=context.env.now(),
             addresses=await asyncio.to_thread(node_addresses) if b"sockaddr" in text else {},
         )

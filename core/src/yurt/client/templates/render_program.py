@@ -1,7 +1,8 @@
-"""The child process that renders: `python -I -m yurt.client.templates.program`, requests on its input, answers out.
+"""The child process that renders templates: `python -I -m yurt.client.templates.render_program`.
 
-A message is four bytes of length and msgpack. The process ends with its agent, gains no rights, opens no files and has
-little memory; each request may take `SECONDS` of its processor time, and one that takes more ends the process.
+It reads requests from standard input and writes answers to standard output; a message is four bytes of length and
+msgpack. The process ends with its agent, gains no rights, opens no files and has little memory. Each request may use
+`SECONDS` of CPU time; one that uses more ends the process.
 """
 
 from __future__ import annotations

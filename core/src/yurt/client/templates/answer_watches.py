@@ -1,14 +1,13 @@
-"""Answers to what a task's templates ask, kept up to date: one watch for each question, on the servers, on a file or
-with a template provider.
+"""Watches the answers to the questions of a task's templates: at the servers, in a file or at a template provider.
 
-A watch never ends by itself. When who answers cannot be reached it tries again, ever more slowly; what is known stays.
-Only a provider may end its answers, and one that fails in a way of its own is told to the task as the answer.
+A watch never ends by itself. When its source cannot be reached, the watch tries again after growing pauses, and the
+last answer remains. Only a provider may end its answers. An unexpected exception of a provider fails the task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.files import read_file
 from yurt.client.templates.render_protocol import Question, QuestionAnswer
-from yurt.client.templates.targets import TemplatePlace
+from yurt.client.templates.render_target import TemplatePlace
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
 from yurt.sdk.templates import ANSWER_MAX_BYTES, TemplateAnswer, TemplateAsk, by_function
@@ -25,13 +24,14 @@ from yurt.structs.rpc import TemplateQuery
 FILE_POLL_S = 2.0
 
 
-class Sources:
+class AnswerWatches:
     """The watches of one task. `on_change` is called with the question of each new answer."""
 
     def __init__(
         self, context: TemplateContext, place: TemplatePlace, *, on_change: Callable[[Question], None]
     ) -> None:
         self.answers: dict[Question, QuestionAnswer] = {}
+        """All answers so far."""
         self.failing: dict[Question, str] = {}
         self._context = context
         self._place = place
@@ -39,7 +39,7 @@ class Sources:
         self._watches: dict[Question, asyncio.Task[None]] = {}
 
     def follow(self, questions: Collection[Question], group: asyncio.TaskGroup) -> None:
-        """Watch exactly these questions."""
+        """Watch these questions, and stop watching others."""
         for question in [each for each in self._watches if each not in questions]:
             self._watches.pop(question).cancel()
             self.answers.pop(question, None)
@@ -48,16 +48,12 @@ class Sources:
             if question not in self._watches:
                 self._watches[question] = self._begin(question, group)
 
-    def known(self) -> Mapping[Question, QuestionAnswer]:
-        """All answers so far."""
-        return self.answers
-
     def close(self) -> None:
         """Cancel all watches."""
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
-        self._on_change = _ignore  # it refers back to who follows the sources: a cycle, when both are done with
+        self._on_change = _ignore  # its owner refers to this object: the cycle would outlive both
 
     def _begin(self, question: Question, group: asyncio.TaskGroup) -> asyncio.Task[None]:
         name = f"watch of {question.shown}"
@@ -127,7 +123,7 @@ class Sources:
             await self._context.env.sleep(FILE_POLL_S)
 
     async def _watch_provided(self, question: Question) -> None:
-        """Take a provider's answers until it ends them; a long attempt resets the backoff."""
+        """Take a provider's answers until it ends them; after a long attempt the backoff starts again."""
         env, failures = self._context.env, 0
         while True:
             began = env.monotonic()
@@ -145,7 +141,7 @@ class Sources:
             failures += 1
 
     async def _take_answers(self, question: Question) -> None:
-        """All answers of one call of the provider. Raises Invalid for none."""
+        """Take all answers of one call of the provider; raises Invalid when there is none."""
         provider = by_function(self._context.providers)[question.name]
         is_answered = False
         async with aclosing(provider.watch(self._ask(question))) as answers:

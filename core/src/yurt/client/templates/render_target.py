@@ -21,7 +21,7 @@ MODE_BITS = 0o777
 
 
 class TemplatePlace(Value):
-    """The task whose templates are rendered; `env` is its environment, `dirs` are its directories on the host."""
+    """The task for which templates are rendered; `env` is its environment, `dirs` are its directories on the host."""
 
     alloc_id: str
     task: str

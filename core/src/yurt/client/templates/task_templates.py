@@ -1,4 +1,4 @@
-"""The templates of one task over its starts: rendered before the first one, followed while it runs."""
+"""The templates of one task across its runs: rendered before the first start, then watched."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 
 from yurt.client.templates.change_notifications import ChangeNotifications
 from yurt.client.templates.context import TemplateContext
-from yurt.client.templates.control import Spawn, TaskControl
-from yurt.client.templates.follower import TemplateFollower
-from yurt.client.templates.targets import TemplatePlace
+from yurt.client.templates.render_target import TemplatePlace
+from yurt.client.templates.task_control import Spawn, TaskControl
+from yurt.client.templates.template_loop import TemplateLoop
 from yurt.client.timed_waits import LightEvent
 from yurt.sdk.errors import Invalid
 
 
 class TaskTemplates:
-    """The templates of one task as its starts need them, and the loop that renders them."""
+    """Renders the templates of one task before its first start, and runs the loop that watches them."""
 
     def __init__(
         self, task: str, context: TemplateContext, *, control: TaskControl, spawn: Spawn, running: asyncio.Event
@@ -23,7 +23,7 @@ class TaskTemplates:
         self.task = task
         self._spawn = spawn
         self._loop: asyncio.Task[None] | None = None
-        self._follower: TemplateFollower | None = None
+        self._templates: TemplateLoop | None = None
         self._failure = ""
         self._context = context
         self._control = control
@@ -32,11 +32,11 @@ class TaskTemplates:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that the templates give."""
-        return self._follower.env if self._follower is not None else {}
+        """The environment variables from the templates."""
+        return self._templates.env if self._templates is not None else {}
 
     async def rendered_env(self, place: TemplatePlace) -> dict[str, str]:
-        """Render before a start, unless that was done for an earlier one; the variables for it. Raises Invalid."""
+        """Render unless an earlier start did; returns the environment variables for a start. Raises Invalid."""
         if not self._ready.is_set() or place.is_rendered_each_start:
             self.stop()
             self._begin(place, is_resumed=False)
@@ -49,7 +49,7 @@ class TaskTemplates:
         return self.env
 
     async def resumed_env(self, place: TemplatePlace) -> dict[str, str]:
-        """Follow on for a task that an earlier agent started; the variables that its files give."""
+        """Continue for a task of an earlier agent; returns the environment variables from its files."""
         self._begin(place, is_resumed=True)
         await self._ready.wait()
         return self.env
@@ -66,10 +66,10 @@ class TaskTemplates:
         self._loop = self._spawn(self._run(place, is_resumed=is_resumed), self._broke)
 
     async def _run(self, place: TemplatePlace, *, is_resumed: bool) -> None:
-        self._follower = TemplateFollower(
+        self._templates = TemplateLoop(
             place, self._context, control=self._control, notices=self._notices, on_ready=self._ready.set
         )
-        await self._follower.run(is_resumed=is_resumed)
+        await self._templates.run(is_resumed=is_resumed)
 
     def _broke(self, error: Exception) -> None:
         self._failure = (

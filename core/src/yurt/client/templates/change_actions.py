@@ -13,8 +13,8 @@ DEFAULT_SIGNAL = "SIGHUP"
 RESTART_REASON = "Template with change_mode restart re-rendered"
 
 
-class Consequences(NamedTuple):
-    """The notification of a task; `splay` is the longest of its causes."""
+class ChangeActions(NamedTuple):
+    """The notification of a task: a restart, or signals and scripts, after a delay of up to `splay`."""
 
     restart: bool = False
     signals: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Consequences(NamedTuple):
     splay: Duration = Duration(0)
 
 
-def consequences(changed: Iterable[Template]) -> Consequences:
+def actions_for(changed: Iterable[Template]) -> ChangeActions:
     """The notification for templates that changed together; a restart replaces signals and scripts."""
     restart, splay = False, 0
     signals: dict[str, None] = {}
@@ -39,8 +39,8 @@ def consequences(changed: Iterable[Template]) -> Consequences:
         else:
             restart = True
     if restart:
-        return Consequences(restart=True, splay=Duration(splay))
-    return Consequences(signals=tuple(signals), scripts=tuple(scripts), splay=Duration(splay))
+        return ChangeActions(restart=True, splay=Duration(splay))
+    return ChangeActions(signals=tuple(signals), scripts=tuple(scripts), splay=Duration(splay))
 
 
 def first_scripts(templates: Iterable[Template]) -> tuple[ChangeScript, ...]:

@@ -1,4 +1,4 @@
-"""The operations of templates and identities on their task."""
+"""The operations on a task that its templates and identities need."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from yurt.sdk.value import Duration
 from yurt.structs.alloc import TaskEvent
 
 Spawn = Callable[[Coroutine[Any, Any, None], Callable[[Exception], None]], asyncio.Task[None]]
-"""Begins supervised work of the task."""
+"""Starts supervised work of the task."""
 
 
 class TaskControl(Protocol):
-    """A task, as its templates and identities control it."""
+    """The part of a task that its templates and identities control."""
 
     def note(self, event: TaskEvent) -> None:
         """Add an event to the task's history."""
@@ -34,5 +34,5 @@ class TaskControl(Protocol):
         ...
 
     def fail(self, event: TaskEvent) -> None:
-        """End the task for good, as failed."""
+        """End the task permanently, as failed."""
         ...

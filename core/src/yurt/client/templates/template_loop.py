@@ -1,9 +1,9 @@
-"""The loop over the templates of a task: first rendering, then rendering again after changes.
+"""The loop over the templates of a task: renders them before its first start, and again after changes.
 
-One loop does everything in turn: it renders all templates, waits until nothing is missing, writes them, lets the task
-start, and from then on waits for new answers. An answer starts a time of quiet (`wait`); then what changed is written
-and the task is told once (`splay`, then a restart, or signals and scripts). Text that comes out the same changes
-nothing. After a restart of the agent the first rendering is compared with the files that the earlier agent wrote.
+One loop does everything in order: it renders all templates, waits until no answer is missing, writes the files, lets
+the task start, and from then on waits for new answers. After a new answer it waits for more (`wait`), then writes the
+changed files and notifies the task once (after `splay`: a restart, or signals and scripts). An unchanged text has no
+effect. After a restart of the agent the first rendering is compared with the files that the earlier agent wrote.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from yurt.client.task_env import lookup_in
+from yurt.client.templates.answer_watches import AnswerWatches
+from yurt.client.templates.change_actions import ChangeActions, actions_for, first_scripts
 from yurt.client.templates.change_notifications import ChangeNotifications
-from yurt.client.templates.changes import Consequences, consequences, first_scripts
 from yurt.client.templates.context import TemplateContext
-from yurt.client.templates.control import TaskControl
 from yurt.client.templates.render_protocol import Question, Rendered
-from yurt.client.templates.sources import Sources
-from yurt.client.templates.targets import TemplatePlace, targets
-from yurt.client.templates.task_template import TaskTemplate
+from yurt.client.templates.render_target import TemplatePlace, targets
+from yurt.client.templates.task_control import TaskControl
+from yurt.client.templates.written_template import WrittenTemplate
 from yurt.client.timed_waits import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid
@@ -30,8 +30,8 @@ ROUNDS_MAX = 1_000
 UNREACHABLE_AFTER_S = 3.0
 
 
-class TemplateFollower:
-    """The loop over the templates of one place; `on_ready` is called when the task may start with them."""
+class TemplateLoop:
+    """The loop over the templates of one task; `on_ready` is called when the task may start with them."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class TemplateFollower:
         self._woken = LightEvent()
         self._dirty: set[Question] = set()
         lookup = lookup_in(context.node(), context.region, place.env)
-        self._all = [TaskTemplate(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
-        self._sources = Sources(context, place, on_change=self._on_answer)
+        self._all = [WrittenTemplate(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
+        self._watches = AnswerWatches(context, place, on_change=self._on_answer)
         self._said_missing: tuple[Question, ...] = ()
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables that the templates give."""
+        """The environment variables from the templates."""
         return {name: value for each in self._all for name, value in each.env.items()}
 
     async def run(self, *, is_resumed: bool) -> None:
@@ -71,7 +71,7 @@ class TemplateFollower:
             except Invalid as error:
                 failure = error
             finally:
-                self._sources.close()
+                self._watches.close()
         if failure is not None:
             raise failure
 
@@ -82,10 +82,10 @@ class TemplateFollower:
     # The first rendering.
 
     async def _render_first(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
-        """Write all templates once nothing is missing; returns the scripts to run for the first files."""
+        """Write all templates once no answer is missing; returns the scripts to run after the first start."""
         for _ in range(ROUNDS_MAX):
             self._woken.clear()
-            rendered = [await each.render(self._sources.answers) for each in self._all]
+            rendered = [await each.render(self._watches.answers) for each in self._all]
             self._follow_asked(group)
             wrong = next((each.error for each in rendered if each.error), "")
             if wrong:
@@ -104,12 +104,12 @@ class TemplateFollower:
         self._said_missing = ()
 
     async def _wait_answers(self, missing: tuple[Question, ...]) -> None:
-        """Wait for a new answer; report what is missing when that is certain, or after a moment."""
+        """Wait for a new answer; report missing answers once they are certainly missing, or after a moment."""
         if self._woken.is_set():
             return
-        known = self._sources.answers
-        is_known = all(question in known for question in missing)
-        if is_known or not await wait_or_sleep(self._env, self._woken, UNREACHABLE_AFTER_S):
+        answers = self._watches.answers
+        is_answered = all(question in answers for question in missing)
+        if is_answered or not await wait_or_sleep(self._env, self._woken, UNREACHABLE_AFTER_S):
             self._say_missing(missing)
             await self._woken.wait()
 
@@ -119,47 +119,47 @@ class TemplateFollower:
         self._said_missing = missing
         shown = ", ".join(question.shown for question in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        failing = next((self._sources.failing[each] for each in missing if each in self._sources.failing), "")
+        failing = next((self._watches.failing[each] for each in missing if each in self._watches.failing), "")
         self._control.note(events.template(f"Missing: {shown}{more}" + (f" ({failing})" if failing else "")))
 
     async def _resume(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
-        """Continue after an earlier agent: the task has seen the files that it wrote."""
+        """Continue after an earlier agent, whose files the task has read."""
         for template in self._all:
             await template.read_back()
         for template in self._followed():
-            await template.render(self._sources.answers)
+            await template.render(self._watches.answers)
         self._follow_asked(group)
         return ()
 
     # Following.
 
-    def _followed(self) -> list[TaskTemplate]:
+    def _followed(self) -> list[WrittenTemplate]:
         return [each for each in self._all if each.is_followed]
 
     def _follow_asked(self, group: asyncio.TaskGroup) -> None:
-        self._sources.follow({question for each in self._followed() for question in each.asked}, group)
+        self._watches.follow({question for each in self._followed() for question in each.asked}, group)
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
-        """Render again after new answers, until cancelled; return when there is nothing to follow."""
+        """Render again after new answers, until cancelled; return at once when the templates cannot change."""
         pending: dict[int, Template] = {}
         while any(each.asked for each in self._followed()) or self._woken.is_set():
             if not pending:
                 await self._woken.wait()
                 await self._settle()
             pending |= await self._render_changed(group)
-            told = consequences(pending.values())
-            if told == Consequences():
+            actions = actions_for(pending.values())
+            if actions == ChangeActions():
                 pending.clear()
                 continue
-            splay_s = told.splay / NANOSECONDS * self._env.random()
+            splay_s = actions.splay / NANOSECONDS * self._env.random()
             await self._env.sleep(splay_s)
             if self._woken.is_set():
                 continue
-            await self._notices.notify(told)
+            await self._notices.notify(actions)
             pending.clear()
 
     async def _settle(self) -> None:
-        """Wait until there is no new answer for `wait.min`, at most `wait.max`."""
+        """Wait until no new answer came for `wait.min`, at most for `wait.max`."""
         until = None
         while True:
             self._woken.clear()
@@ -171,7 +171,7 @@ class TemplateFollower:
                 return
 
     async def _render_changed(self, group: asyncio.TaskGroup) -> dict[int, Template]:
-        """Render and write the templates with new answers; the changed ones by their position in the job."""
+        """Render and write the templates with new answers; returns the changed ones by their position in the job."""
         self._woken.clear()
         self._dirty.clear()
         changed = {}
@@ -183,9 +183,9 @@ class TemplateFollower:
             self._notices.changed()
         return changed
 
-    async def _is_changed(self, template: TaskTemplate) -> bool:
+    async def _is_changed(self, template: WrittenTemplate) -> bool:
         """Render one template again; returns whether a different text was written."""
-        result = await template.render(self._sources.answers)
+        result = await template.render(self._watches.answers)
         if result.error or result.missing:
             self._complain(template, result)
             return False
@@ -199,9 +199,9 @@ class TemplateFollower:
             return False
         return True
 
-    def _complain(self, template: TaskTemplate, result: Rendered) -> None:
-        """Report a failed rendering; the running task keeps the last text."""
-        if not result.error and any(question not in self._sources.answers for question in result.missing):
+    def _complain(self, template: WrittenTemplate, result: Rendered) -> None:
+        """Report a failed rendering; the file keeps its last text."""
+        if not result.error and any(question not in self._watches.answers for question in result.missing):
             return
         text = result.error or f"Missing: {', '.join(question.shown for question in result.missing[:10])}"
         if text != template.complaint:
