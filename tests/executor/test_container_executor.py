@@ -83,7 +83,7 @@ def test_a_device_node_is_looked_at_and_anything_else_refused(tmp_path: Path) ->
     (tmp_path / "file").touch()
 
     assert (found.path, found.kind, found.major, found.minor, found.rights) == ("/dev/fpga", "c", 1, 3, "r")
-    for path, word in ((tmp_path / "none", "is not on this machine"), (tmp_path / "file", "is no device node")):
+    for path, word in ((tmp_path / "none", "is not on this machine"), (tmp_path / "file", "is not a device node")):
         with pytest.raises(DriverError, match=word):
             device_file(DeviceNode(host_path=str(path)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from yurt.executor import ProcessExecutor, ProcessSpec
 from yurt.executor.leftovers import belongs, end, find_leftover_tasks
-from yurt.executor.processes import start_time
+from yurt.executor.process_identity import start_time
 from yurt.testing.fakes import eventually
 
 HAS_PROC = os.path.isdir("/proc/self")

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from yurt.executor import CgroupSpec, ProcessExecutor, ProcessSpec, cgroups, process_executor
-from yurt.executor.processes import start_time
+from yurt.executor.process_identity import start_time
 from yurt.executor.spec import DEFAULT_PATH
 from yurt.executor.zygote_client import ZygoteClient
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError

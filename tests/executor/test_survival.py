@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pytest
 from yurt.executor import ProcessExecutor, ProcessHandle, cgroups
-from yurt.executor.processes import start_time
+from yurt.executor.process_identity import start_time
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import seconds
 from yurt.testing.fakes import eventually

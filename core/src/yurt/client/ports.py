@@ -33,7 +33,7 @@ NEW_NODE, NODE = CallerKind.NEW_NODE, CallerKind.NODE
 
 
 class ServerPort(Protocol):
-    """The calls. NotFound means an unknown node (register again), Unavailable no leader (retry); or PermissionDenied."""
+    """The calls. They raise NotFound for an unknown node (register again) and Unavailable without a leader (retry)."""
 
     @allowed(NEW_NODE, NODE, nodes=lambda call: (call.request.node.id,))
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:

@@ -1,6 +1,7 @@
 """Zygote and shim: starts tasks, plain or isolated by runc, that outlive the agent."""
 
 from yurt.executor.container_executor import Abilities, ContainerExecutor, check_task_user, host_binds
+from yurt.executor.host_program import FoundProgram, Program
 from yurt.executor.oci.allowance import (
     DEFAULT_CAPABILITIES,
     DEFAULT_USER,
@@ -16,7 +17,6 @@ from yurt.executor.oci.allowance import (
 from yurt.executor.oci.bundle import Bind, ContainerSpec, IdMap, LinuxCapabilities
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
-from yurt.executor.program import FoundProgram, Program
 from yurt.executor.spec import CgroupSpec, ProcessHandle, ProcessSpec
 
 __all__ = [

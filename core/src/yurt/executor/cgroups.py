@@ -1,9 +1,9 @@
 """The layout of tasks' cgroups on hosts with cgroups v1, v2 or both, and their counters.
 
 A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each
-task has one folder below it, and the shims share one, so that nothing which stops the agent's own cgroup stops them.
-On v2 one hierarchy does everything. On hybrid hosts the empty v2 hierarchy holds the processes together and v1
-controllers count and limit. A normal user without delegation has none, and everything works but the limits.
+task has one folder below it, and the shims share one, so that a stop of the agent's own cgroup does not stop them.
+On v2 one hierarchy does everything. On hybrid hosts the v2 hierarchy without controllers groups the processes, and v1
+controllers count and limit. A normal user without delegation has no cgroups; everything but the limits works.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
 
 
 def restore(parent: str, parents: tuple[str, ...]) -> None:
-    """Create the folders of a run again: a closing executor removes empty ones."""
+    """Create the folders of a run again, because a closing executor removes empty ones."""
     if not all(os.path.isdir(f"{folder}/{SHIMS}") for folder in parents):
         prepare(parent)
 
@@ -105,7 +105,7 @@ def make_parent(mount: str, parent: str) -> bool:
 
 
 def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
-    """Enable the controllers for tasks below the root and the run's folder; returns those that work."""
+    """Enable the controllers for tasks, in the root and in the run's folder; returns those that work."""
     enabled = []
     for controller in V2_CONTROLLERS:
         folders = (mount, f"{mount}/{parent}")
@@ -175,12 +175,12 @@ def task_folder(task_id: str) -> str:
 
 
 def shim_join(found: Hierarchies, parent: str) -> tuple[str, ...]:
-    """How a shim leaves the agent's cgroup in the hierarchy by which a service manager stops services."""
+    """The file by which a shim leaves the agent's cgroup, in the hierarchy that a service manager uses for stops."""
     return (f"{found.unified}/{parent}/{SHIMS}/cgroup.procs",) if found.unified else ()
 
 
 def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
-    """The operator's own cgroups: joined, but never created, limited or removed by us."""
+    """The plan for the operator's own cgroups: tasks join them, but Yurt never creates, limits or removes them."""
     if asked.override_v2 and not found.unified:
         raise DriverError("cgroup_v2_override is set, but this host has no cgroup v2; use cgroup_v1_override")
     unknown = [name for name in asked.override_v1 if name not in found.v1 and not controller_mount(name)]
@@ -256,7 +256,7 @@ def usage(folders: tuple[str, ...]) -> CgroupUse:
 
 
 def numbers(text: str) -> dict[str, int]:
-    """Parses rows of `name number`."""
+    """Parse rows of `name number`."""
     rows = (line.split() for line in text.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
@@ -277,7 +277,7 @@ def remove(folders: tuple[str, ...]) -> None:
 
 
 def remove_left_behind(hierarchies: Hierarchies) -> None:
-    """Remove empty cgroups of dead dev agents; the kernel keeps those that hold a process."""
+    """Remove empty cgroups of dead dev agents; the kernel refuses to remove those with a process."""
     for mount in {hierarchies.unified, *hierarchies.v1.values(), *hierarchies.others} - {""}:
         for root in Path(mount).glob(f"{DEV_PREFIX}*.slice"):
             pid = root.name.removeprefix(DEV_PREFIX).removesuffix(".slice")

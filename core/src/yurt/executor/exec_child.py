@@ -1,10 +1,10 @@
 """The program that becomes a command alongside a task: `python -I -S -E exec_child.py REQUEST STATUS`.
 
 It leads a session of its own already. It takes the terminal, enters the task's cgroups and network, becomes the task's
-user and then the command. What goes wrong is written to STATUS as `stage errno`; that pipe closes without a word when
-the command runs. When the agent dies, the command is killed: nobody is left to read what it writes.
+user and then the command. A failure is written to STATUS as `stage errno`; that pipe closes without data when the
+command runs. When the agent dies, the command is killed, because its output has no reader.
 
-A program of its own, for the agent has threads and must not run Python between a fork and an exec.
+It is a separate program, because the agent has threads and must not run Python between a fork and an exec.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A command alongside a task, connected to the agent by pipes or a terminal.
+"""Runs a command alongside a task, connected to the agent by pipes or a terminal.
 
-The command leads a session of its own. Who closes the exec session before the command has ended ends the whole of it:
-a hangup first, as when a terminal goes away, and after a moment SIGKILL to every process of its session. What has left
-that session stays in the task's cgroups and ends with the task, and so does what a command leaves behind by its own
-end.
+The command leads a session of its own. Closing the exec session before the command has ended kills it: first SIGHUP, as
+when a terminal is closed, then, after a moment, SIGKILL to every process of its session. Processes that have left the
+session, and those that the command leaves behind at its own end, stay in the task's cgroups and end with the task.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 from yurt.executor.process_context import EXEC_OUTPUT_BYTES_MAX
 from yurt.executor.spec import UserIds, candidates, search_path
 from yurt.executor.streams import Input, Outputs
@@ -41,7 +40,7 @@ DEFAULT_TERM = "xterm"
 SIZE_MAX = 0xFFFF
 
 
-class Beside(NamedTuple):
+class ExecContext(NamedTuple):
     """The context of a command: environment, folder, user, cgroups, and optionally a network namespace's file."""
 
     env: Mapping[str, str]
@@ -77,7 +76,7 @@ class Ends(NamedTuple):
     given: tuple[int, int, int]
 
     def close_given(self) -> None:
-        """Close our copies of the command's ends."""
+        """Close the agent's copies of the command's ends."""
         for fd in set(self.given):
             os.close(fd)
 
@@ -125,7 +124,7 @@ class ProcessSession:
         *,
         other_leaders: Leaders,
     ) -> None:
-        """`other_leaders` returns the leaders of sessions that the command is known to have begun."""
+        """`other_leaders` returns the leaders of other sessions that belong to the command."""
         self._transport = transport
         self._ended = ended
         self._ends = ends
@@ -135,7 +134,7 @@ class ProcessSession:
         self._is_input_open = True
         self._closing: asyncio.Future[None] | None = None
         self._pid = transport.get_pid()
-        self._started = processes.start_time(self._pid)
+        self._started = process_identity.start_time(self._pid)
         self.on_close: list[Callable[[], object]] = []
         self._other_leaders = other_leaders
 
@@ -188,7 +187,7 @@ class ProcessSession:
                 await self._end()
         finally:
             if not self._ended.done():
-                processes.send_signal(self._pid, self._started, signal.SIGKILL)
+                process_identity.send_signal(self._pid, self._started, signal.SIGKILL)
             self._let_go()
             self._transport.close()
             for act in self.on_close:
@@ -196,7 +195,7 @@ class ProcessSession:
             self._closing.set_result(None)
 
     async def _end(self) -> None:
-        """Send SIGHUP, then SIGKILL to what remains.
+        """Send SIGHUP, then SIGKILL to the remaining processes.
 
         A launcher (runc) that stands between the command and us is left to itself: it ends after its command, whose
         dead it buries. Were both killed at once, a dead process would stay in the task's PID namespace until the
@@ -204,16 +203,16 @@ class ProcessSession:
         """
         found = await asyncio.to_thread(self._members)
         for pid, started in found:
-            processes.send_signal(pid, started, signal.SIGHUP)
+            process_identity.send_signal(pid, started, signal.SIGHUP)
         await asyncio.wait([self._ended], timeout=HANGUP_S)
         if not self._ended.done():
             found += await asyncio.to_thread(self._members)
         for pid, started in found:
-            processes.send_signal(pid, started, signal.SIGKILL)
+            process_identity.send_signal(pid, started, signal.SIGKILL)
         self._let_go()
         await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
         if not self._ended.done():
-            processes.send_signal(self._pid, self._started, signal.SIGKILL)
+            process_identity.send_signal(self._pid, self._started, signal.SIGKILL)
             await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
 
     def _let_go(self) -> None:
@@ -227,13 +226,15 @@ class ProcessSession:
         """All processes of the command's session with their start times; blocking. Its leader has not been reaped."""
         inner = self._other_leaders()
         leaders, spared = ({*inner, self._pid}, self._pid) if inner else ({self._pid}, 0)
-        pids = [pid for pid in processes.all_pids() if pid != spared and processes.session_of(pid) in leaders]
-        found = [(pid, processes.start_time(pid)) for pid in pids]
+        pids = [
+            pid for pid in process_identity.all_pids() if pid != spared and process_identity.session_of(pid) in leaders
+        ]
+        found = [(pid, process_identity.start_time(pid)) for pid in pids]
         return [(pid, started) for pid, started in found if started]
 
 
 async def start_session(
-    command: tuple[str, ...], around: Beside, *, tty: bool, other_leaders: Leaders = list
+    command: tuple[str, ...], context: ExecContext, *, tty: bool, other_leaders: Leaders = list
 ) -> ProcessSession:
     """Run a command in a new session; raises DriverError with the reason for a failure."""
     if not command or not command[0]:
@@ -241,7 +242,7 @@ async def start_session(
     if any("\0" in word for word in command):
         raise DriverError(f'cannot run "{command[0]}" in the task: an argument contains a NUL character')
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    request = request_for(command, around, tty=tty)
+    request = request_for(command, context, tty=tty)
     try:
         transport, ends, status_fd = await _spawn(request, _WatchedProtocol(ended), tty=tty)
     except OSError as error:
@@ -257,7 +258,7 @@ async def start_session(
         os.close(status_fd)
     if failure:
         await session.close()
-        raise DriverError(f'cannot run "{command[0]}" in the task: {reason_of(failure, command[0], around)}')
+        raise DriverError(f'cannot run "{command[0]}" in the task: {reason_of(failure, command[0], context)}')
     return session
 
 
@@ -290,22 +291,22 @@ async def _spawn(
     return transport, ends, status_fd
 
 
-def request_for(command: tuple[str, ...], around: Beside, *, tty: bool) -> dict[str, Any]:
+def request_for(command: tuple[str, ...], context: ExecContext, *, tty: bool) -> dict[str, Any]:
     """The request for `exec_child`."""
-    env = dict(around.env)
+    env = dict(context.env)
     if tty:
         env.setdefault("TERM", DEFAULT_TERM)
-    user = around.user
+    user = context.user
     return {
         "argv": [os.fsencode(word) for word in command],
-        "candidates": [os.fsencode(path) for path in candidates(command[0], search_path(env), around.search)],
+        "candidates": [os.fsencode(path) for path in candidates(command[0], search_path(env), context.search)],
         "env": {os.fsencode(key): os.fsencode(value) for key, value in env.items()},
-        "cwd": os.fsencode(around.cwd),
+        "cwd": os.fsencode(context.cwd),
         "uid": user.uid if user else None,
         "gid": user.gid if user else None,
         "groups": list(user.groups) if user else [],
-        "netns": os.fsencode(around.network_namespace),
-        "join": [os.fsencode(f"{folder}/cgroup.procs") for folder in around.cgroups],
+        "netns": os.fsencode(context.network_namespace),
+        "join": [os.fsencode(f"{folder}/cgroup.procs") for folder in context.cgroups],
         "must_join": [],
         "is_terminal": tty,
         "parent": os.getpid(),
@@ -327,7 +328,7 @@ async def read_status(fd: int) -> bytes:
     """The child's report of a failure; empty when it became the command."""
     os.set_blocking(fd, False)
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[bytes] = loop.create_future()
+    status: asyncio.Future[bytes] = loop.create_future()
 
     def on_readable() -> None:
         try:
@@ -335,30 +336,30 @@ async def read_status(fd: int) -> bytes:
         except BlockingIOError:
             return
         loop.remove_reader(fd)
-        told.set_result(data)
+        status.set_result(data)
 
     loop.add_reader(fd, on_readable)
     try:
         async with asyncio.timeout(START_LIMIT_S):
-            return await told
+            return await status
     except TimeoutError:
         raise DriverError(
             f"the command was not started within {START_LIMIT_S:g} s; is the machine overloaded?"
         ) from None
     finally:
-        if not told.done() or told.cancelled():
+        if not status.done() or status.cancelled():
             loop.remove_reader(fd)
 
 
-def reason_of(failure: bytes, command: str, around: Beside) -> str:
+def reason_of(failure: bytes, command: str, context: ExecContext) -> str:
     """The reason why a command could not run, as text."""
     stage, _, code = failure.decode(errors="replace").partition(" ")
     reason = os.strerror(int(code)) if code.isdigit() else "its process ended"
     match stage:
         case "exec" if "/" not in command:
-            return f"{reason}; it is in none of the folders of PATH ({search_path(around.env)})"
+            return f"{reason}; it is in none of the folders of PATH ({search_path(context.env)})"
         case "cwd":
-            return f"its folder {around.cwd}: {reason}"
+            return f"its folder {context.cwd}: {reason}"
         case "netns":
             return f"its network namespace: {reason}"
         case _:

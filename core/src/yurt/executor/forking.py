@@ -1,7 +1,7 @@
 """Forks shims: keeps exactly one idle shim ready for the next request.
 
-What is written here while shims live is copied by the kernel once a page and shim: the loop is small for that reason,
-and `rehearsal` has run it before the first shim is forked. Ended shims are reaped by the kernel.
+The kernel copies each page that this process writes while shims live, once for each shim. So the loop is small, and
+`warm_up` has run it before the first shim is forked. Ended shims are reaped by the kernel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Zygote:
                 return
 
     def keep_one_ready(self, life: Callable[[int], NoReturn], deaths_max: int) -> bytes:
-        """Fork shims until the agent is gone or several in a row have died or could not be forked."""
+        """Fork shims until the agent has ended, or several in a row have died or could not be forked."""
         deaths = 0
         while deaths < deaths_max:
             ack_read, ack_write = os.pipe()
@@ -63,7 +63,7 @@ class Zygote:
         return b""
 
     def refuse(self, code: int) -> bool:
-        """Answer the next request with a failure, since no shim can be forked; false when the agent is gone."""
+        """Answer the next request with a failure, because no shim can be forked; False when the agent has ended."""
         body = read_frame(self.ready.request_fd)
         if body:
             quietly(os.write, self.ready.reply_fd, failed_line(marshal.loads(body)[0], b"fork", code))
@@ -71,7 +71,7 @@ class Zygote:
 
 
 def end_run(cgroup_parents: list[bytes]) -> None:
-    """The agent of a dev run has ended: have the shims kill their tasks, kill the rest, remove the cgroups."""
+    """After the end of a dev agent: have the shims kill their tasks, kill the rest, and remove the cgroups."""
     for pid in children_of(os.getpid()):
         quietly(os.kill, pid, signal.SIGTERM)
     deadline = time.monotonic() + shim.KILL_LIMIT_S

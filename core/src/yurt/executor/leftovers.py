@@ -1,7 +1,7 @@
 """Finds and ends tasks of a previous agent, by their shims' records or their cgroups.
 
-For an agent's state that still exists the start files name every task. Where it has been removed, tasks are looked for
-in the cgroups of agents, and told by their environment and folders from those of other agents. Blocking, but for `end`.
+When the agent's state exists, its start files name every task. When it was removed, tasks are found in the cgroups of
+agents, and distinguished from those of other agents by their environment and folders. Blocking, except for `end`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from yurt.executor import cgroups, processes
+from yurt.executor import cgroups, process_identity
 from yurt.executor.oci import runc
 from yurt.executor.process_executor import CGROUP_PARENT
 from yurt.executor.spec import ProcessHandle
@@ -43,15 +43,15 @@ class LeftTask(Value):
 def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
     """The tasks of the agent with this plugin state folder and `alloc_dir`."""
     found: dict[str, LeftTask] = {}
-    boot_id, scopes = processes.boot_id(), _scopes()
+    boot_id, scopes = process_identity.boot_id(), _scopes()
     for state in plugin_states:
         for handle in StartFiles(state / EXECUTOR_FOLDER).all():
             if handle.boot_id == boot_id and _is_left(handle):
                 more = scopes.pop(cgroups.task_folder(handle.task_id), ())
                 found[handle.task_id] = _of_handle(handle, more)
-    known = {folder for task in found.values() for folder in task.cgroups}
+    recorded = {folder for task in found.values() for folder in task.cgroups}
     for name, folders in scopes.items():
-        if known.isdisjoint(folders):
+        if recorded.isdisjoint(folders):
             task = _of_cgroups(name, tuple(folders), alloc_dir)
             if task is not None:
                 found.setdefault(task.task_id, task)
@@ -60,7 +60,7 @@ def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[
 
 def _is_left(handle: ProcessHandle) -> bool:
     both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
-    return any(processes.is_alive(*each) for each in both) or any(map(os.path.isdir, handle.cgroups))
+    return any(process_identity.is_alive(*each) for each in both) or any(map(os.path.isdir, handle.cgroups))
 
 
 def _of_handle(handle: ProcessHandle, more: Iterable[str]) -> LeftTask:
@@ -88,11 +88,11 @@ def _scopes() -> dict[str, list[str]]:
 
 
 def _of_cgroups(name: str, folders: tuple[str, ...], alloc_dir: str) -> LeftTask | None:
-    """The task of a cgroup, when one of its processes belongs to an allocation in that folder."""
+    """The task of a cgroup, if one of its processes belongs to an allocation in the folder."""
     pids = cgroups.processes(folders)
     if not any(belongs(pid, alloc_dir) for pid in pids):
         return None
-    members = tuple((pid, processes.start_time(pid)) for pid in pids)
+    members = tuple((pid, process_identity.start_time(pid)) for pid in pids)
     return LeftTask(task_id=unquote(name.removesuffix(".scope")), members=members, cgroups=folders)
 
 
@@ -131,7 +131,7 @@ def _mounts(pid: str) -> list[_Mount]:
 
 
 def _on_device(folder: str) -> tuple[str, str]:
-    """The device of a folder, which may be gone, and the folder's path on that device."""
+    """The device of a folder, which may be removed already, and the folder's path on that device."""
     real = os.path.realpath(folder)
     holding = [each for each in _mounts("self") if f"{real}/".startswith(f"{each.point.rstrip('/')}/")]
     if not holding:
@@ -146,7 +146,7 @@ async def end(task: LeftTask) -> None:
         alive = await asyncio.to_thread(_living, task)
         if not alive:
             break
-        processes.kill_all(processes.by_pid(alive))
+        process_identity.kill_all(process_identity.by_pid(alive))
         await asyncio.sleep(KILL_PAUSE_S)
     else:
         raise DriverError(
@@ -160,22 +160,22 @@ def _living(task: LeftTask) -> list[int]:
     """The living pids of a task: those in its cgroups and those of its session and shim."""
     found = set(cgroups.processes(task.cgroups))
     for pid, started in task.members:
-        if processes.is_alive(pid, started):
-            found |= {pid, *(each.pid for each in processes.relatives(pid, started, 0))}
+        if process_identity.is_alive(pid, started):
+            found |= {pid, *(each.pid for each in process_identity.relatives(pid, started, 0))}
     shim, shim_started = task.shim
-    if processes.is_alive(shim, shim_started) and task.members:
+    if process_identity.is_alive(shim, shim_started) and task.members:
         pid, started = task.members[0]
-        found |= {each.pid for each in processes.relatives(pid, started, shim)}
-    return sorted(pid for pid in found if pid != shim and processes.start_time(pid))
+        found |= {each.pid for each in process_identity.relatives(pid, started, shim)}
+    return sorted(pid for pid in found if pid != shim and process_identity.start_time(pid))
 
 
 async def _end_shim(pid: int, started: int) -> None:
     """Wait for a shim, which ends after its task; kill one that does not."""
     for _ in range(int(SHIM_LIMIT_S / KILL_PAUSE_S)):
-        if not processes.is_alive(pid, started):
+        if not process_identity.is_alive(pid, started):
             return
         await asyncio.sleep(KILL_PAUSE_S)
-    processes.send_signal(pid, started, processes.signal_number("SIGKILL"))
+    process_identity.send_signal(pid, started, process_identity.signal_number("SIGKILL"))
 
 
 def _remove_cgroups(folders: tuple[str, ...]) -> None:
@@ -196,7 +196,7 @@ def _below(folder: Path) -> Iterator[str]:
 
 
 def find_leftover_containers(plugin_state: Path) -> tuple[str, ...]:
-    """Containers of isolated tasks that runc keeps, or was about to create."""
+    """Containers of isolated tasks that runc has, or was about to create."""
     found: set[str] = set()
     for part in ("containers", "bundles"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The context of a task's process: user, environment, folder, commands run beside it, usage and exit result."""
+"""The context of a task's process: user, environment, folder, commands alongside it, usage and exit result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ_SIZE = 65536
 
 
 def check_spec(spec: ProcessSpec) -> None:
-    """Refuse what no system can start: an empty command, or a NUL in a word."""
+    """Check for commands that no system can start: an empty one, or a NUL in a word; raises DriverError."""
     if not spec.argv or not spec.argv[0]:
         raise DriverError(f"task {spec.task_id} names no command; set `command` in its config block")
     words = (*spec.argv, spec.cwd, *spec.env.keys(), *spec.env.values())
@@ -69,9 +69,9 @@ def user_to_become(user: str) -> UserIds | None:
 
 
 def let_through(spec: ProcessSpec, user: UserIds | None) -> None:
-    """Give a task's user access through the allocation's directory, which is closed to other users."""
+    """Let a task's user search the allocation's directory, which is closed to other users."""
     if user is not None and spec.alloc_dir:
-        with contextlib.suppress(FileNotFoundError):  # what is missing is told when the task cannot start there
+        with contextlib.suppress(FileNotFoundError):  # the start of the task reports a missing folder
             grant_search(spec.alloc_dir, user.uid)
 
 
@@ -84,8 +84,8 @@ def ids_of(pid: int) -> UserIds | None:
     return None if uid == os.geteuid() else UserIds(uid=uid, gid=gid, groups=(gid,))
 
 
-def surroundings_of(pid: int) -> tuple[Mapping[str, str], str]:
-    """Environment and folder of a process that an earlier agent started."""
+def env_and_folder_of(pid: int) -> tuple[Mapping[str, str], str]:
+    """The environment and folder of a process of an earlier agent."""
     try:
         process = psutil.Process(pid)
         return process.environ(), process.cwd()
@@ -103,7 +103,7 @@ def other_network_of(pid: int) -> str:
     return "" if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino) else path
 
 
-async def run_beside(
+async def run_alongside(
     command: tuple[str, ...],
     *,
     env: Mapping[str, str],

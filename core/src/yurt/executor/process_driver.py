@@ -1,10 +1,9 @@
-"""A complete driver for tasks that are processes, parameterised by what such drivers differ in.
+"""A complete driver for tasks that are processes, parameterised by the differences between such drivers.
 
-`process_for` is the pure step from a task to what the executor starts (a process, or an isolated one); it raises
-DriverError when there is none. Everything else that the protocol asks of a driver is the executor's.
+`process_for` is the pure step from a task to the executor's input (a process, or an isolated one); it raises
+DriverError when the task's configuration does not allow it. The executor does all other work of a driver.
 
-Whether the driver works here is either known from the start, or found by a probe (a version, a program on PATH) that
-is asked again from time to time.
+The fingerprint is either constant, or the result of a probe (a version, a program on PATH) that is repeated.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class TaskExecutor(Protocol[StartSpec_contra]):
         """Recover a task of an earlier agent."""
 
     async def recover_by_id(self, task_id: str) -> None:
-        """Recover a task of which the earlier agent stored only the id."""
+        """Recover a task of an earlier agent that stored only its id."""
 
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end."""

@@ -1,8 +1,8 @@
 """Starts commands as tasks that outlive the agent; recovers, watches, signals, stops and forgets them.
 
-A task is known by its handle. Its end is noticed by a pidfd (by polling where there is none), and the exit file that
-its shim writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim
-is gone too, the way it ended is lost and the result says so.
+A task is identified by its handle. A pidfd (or polling, without pidfds) detects its end, and the exit file that its
+shim writes holds the result. The file appears a moment after the end of the process; when the shim has died too, the
+result is lost, and the exit result says so.
 
 States of a task here: starting -> running -> ended -> (forgotten). `recover` enters at running or ended; where the
 agent that started a task was killed before it had the handle, `recover_by_id` finds what its shim wrote.
@@ -15,11 +15,12 @@ import os
 import signal
 from pathlib import Path
 
-from yurt.executor import cgroups, interrupted_start, processes, zygote_client
-from yurt.executor.exec_session import Beside, ProcessSession, run_to_end, start_session
+from yurt.executor import cgroups, process_identity, start_recovery, zygote_client
+from yurt.executor.exec_session import ExecContext, ProcessSession, run_to_end, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import (
     check_spec,
+    env_and_folder_of,
     ids_of,
     is_locked,
     let_through,
@@ -28,7 +29,6 @@ from yurt.executor.process_context import (
     read_exit_file,
     remove_file,
     summed,
-    surroundings_of,
     user_to_become,
 )
 from yurt.executor.spec import (
@@ -68,7 +68,7 @@ class ProcessExecutor:
             cgroups.remove_left_behind(self._hierarchies)
         self._parents = parents
         self._cleared = (*parents, *(f"{mount}/{self._parent}" for mount in self._hierarchies.others))
-        self._boot_id = processes.boot_id()
+        self._boot_id = process_identity.boot_id()
         self._dev = dev
         self._zygote = zygote_client.ZygoteLease(dev=dev, cgroup_parents=self._cleared, folder=str(self._folder))
         self._tasks = WatchedTasks(self._env)
@@ -117,10 +117,10 @@ class ProcessExecutor:
         zygote = self._zygote.acquire()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
-        known = self._planned_handle(spec.task_id, planned)
-        remove_file(known.exit_file)
+        handle = self._planned_handle(spec.task_id, planned)
+        remove_file(handle.exit_file)
         request_id = zygote.next_id()
-        files = ShimFiles(self._starts.ask(known, self._env.uuid()), self._starts.path(spec.task_id), known.exit_file)
+        files = ShimFiles(self._starts.ask(handle, self._env.uuid()), self._starts.path(spec.task_id), handle.exit_file)
         message = encode_start(spec, request_id=request_id, files=files, cgroup=planned, user=user)
         self._starting.add(spec.task_id)
         try:
@@ -131,11 +131,11 @@ class ProcessExecutor:
         if isinstance(answer, Failed):
             raise start_failure(spec, stage=answer.stage, code=answer.errno)
         handle = replace(
-            known,
+            handle,
             pid=answer.pid,
-            start_time=answer.start_time or processes.start_time(answer.pid),
+            start_time=answer.start_time or process_identity.start_time(answer.pid),
             shim_pid=answer.shim_pid,
-            shim_start_time=answer.shim_start_time or processes.start_time(answer.shim_pid),
+            shim_start_time=answer.shim_start_time or process_identity.start_time(answer.shim_pid),
             started_at=answer.at,
         )
         self._tasks.add(WatchedTask(handle, spec, asyncio.get_running_loop()))
@@ -171,7 +171,7 @@ class ProcessExecutor:
     def check_alive(self, task_id: str) -> None:
         """Raise DriverError for an ended task, NotFound for an unknown one."""
         handle = self._tasks.get(task_id).handle
-        if not processes.is_alive(handle.pid, handle.start_time):
+        if not process_identity.is_alive(handle.pid, handle.start_time):
             raise DriverError(f"task {task_id} has ended; no command can be run in it")
 
     async def recover(self, handle: ProcessHandle) -> None:
@@ -185,7 +185,7 @@ class ProcessExecutor:
             self._zygote.acquire()  # the tasks of a dev run live as long as somebody holds it
         is_same_boot = handle.boot_id == self._boot_id
         both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
-        is_watched = is_same_boot and any(processes.is_alive(*process) for process in both)
+        is_watched = is_same_boot and any(process_identity.is_alive(*process) for process in both)
         if not is_watched and read_exit_file(handle.exit_file) is None:
             self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
@@ -193,13 +193,13 @@ class ProcessExecutor:
         self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
 
     async def recover_by_id(self, task_id: str) -> None:
-        """Take up a task whose starter was killed; raises NotFound when it was not started, and never will be."""
+        """Recover a task whose agent was killed during its start; raises NotFound when it never started nor will."""
         if task_id in self._tasks:
             return
         self._starts.withdraw(task_id)
         handle = self._starts.read(task_id)
         if handle is not None and handle.boot_id == self._boot_id:
-            handle = await interrupted_start.outcome(self._starts, handle)
+            handle = await start_recovery.outcome(self._starts, handle)
         if handle is None or not handle.pid:
             self._starts.remove(task_id)
             raise NotFound(f"task {task_id} had not been started when the agent ended")
@@ -212,18 +212,18 @@ class ProcessExecutor:
     async def signal(self, task_id: str, name: str) -> None:
         """Signal the task's main process by name."""
         handle = self._tasks.get(task_id).handle
-        number = processes.signal_number(name)
+        number = process_identity.signal_number(name)
         if not number:
             raise DriverError(unknown_signal(name))
-        if not processes.send_signal(handle.pid, handle.start_time, number):
+        if not process_identity.send_signal(handle.pid, handle.start_time, number):
             raise DriverError(f"task {task_id} has ended; it cannot be sent {name}")
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
         """Signal the main process, wait up to `timeout`, then kill; returns when no process is left."""
         task = self._tasks.get(task_id)
         if not task.ended.done():
-            number = processes.signal_number(signal_name) or signal.SIGTERM
-            processes.send_signal(task.handle.pid, task.handle.start_time, number)
+            number = process_identity.signal_number(signal_name) or signal.SIGTERM
+            process_identity.send_signal(task.handle.pid, task.handle.start_time, number)
             await asyncio.wait([task.ended], timeout=timeout / NANOSECONDS)
         await kill(task, boot_id=self._boot_id, env=self._env)
 
@@ -253,7 +253,7 @@ class ProcessExecutor:
                 cpu_system_ns=counted.cpu_system_ns or 0,
                 pids=counted.pids or 0,
             )
-        return summed(processes.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
+        return summed(process_identity.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command alongside a task, in its context; raises DriverError when it fails or takes too long."""
@@ -264,8 +264,8 @@ class ProcessExecutor:
         self.check_alive(task_id)
         task = self._tasks.get(task_id)
         spec, pid = task.spec, task.handle.pid
-        env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(pid)
-        around = Beside(
+        env, cwd = (spec.env, spec.cwd) if spec else env_and_folder_of(pid)
+        context = ExecContext(
             env=env,
             cwd=cwd,
             user=user_to_become(spec.user) if spec else ids_of(pid),
@@ -273,7 +273,7 @@ class ProcessExecutor:
             network_namespace=other_network_of(pid),
             search=spec.search if spec else (),
         )
-        session = await start_session(command, around, tty=tty)
+        session = await start_session(command, context, tty=tty)
         self.keep_session(task_id, session)
         return session
 

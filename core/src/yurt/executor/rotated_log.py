@@ -1,6 +1,6 @@
 """The rotated log files of one output stream, written by the task's shim.
 
-It is part of the zygote's program, and imports nothing that the zygote can do without.
+It is part of the zygote's program and imports only modules that the zygote needs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ KIND_MASK, PLAIN_FILE = 0o170000, 0o100000
 class RotatedLog:
     """One output stream in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest removed.
 
-    A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one.
-    When the disk is full, or the folder is gone, output is dropped: a log never stops a task.
+    A new start of the same task continues the newest file. Files are split at the end of a line when there is one. When
+    the disk is full, or the folder is removed, output is dropped: a log never stops a task.
 
-    The task may write in the folder and in the one above: it may put links and pipes there, and a link in the folder's
-    own place. So the folder is opened once, itself and no link, and everything goes through its descriptor; a file is
-    written only when it is a plain one with one name.
+    The task may write in the folder and in the one above: it may put links and pipes there, and replace the folder by a
+    link. So the folder is opened once, without following a link, and used by its descriptor; a file is written only
+    when it is a plain one with one name.
 
     Until something is written only the folder is open: what opening a file takes would stay in the memory of each shim.
     """
@@ -50,7 +50,7 @@ class RotatedLog:
         found = os.fstat(fd)
         if found.st_mode & KIND_MASK != PLAIN_FILE or found.st_nlink != 1:
             os.close(fd)
-            raise OSError(errno.EMLINK, "the log file is no plain file with one name")
+            raise OSError(errno.EMLINK, "the log file is not a plain file with one name")
         self.fd = fd
         self.size = found.st_size
 
@@ -90,7 +90,7 @@ class RotatedLog:
 
 
 def cut(data: bytes, room: int, *, fresh: bool) -> int:
-    """How much of `data` fits into `room`: everything, else whole lines, else (in a new file) as much as fits."""
+    """The number of bytes of `data` for `room`: all, else whole lines, else (in a new file) as many as fit."""
     if len(data) <= room:
         return len(data)
     line_end = data.rfind(b"\n", 0, room) + 1

@@ -2,23 +2,23 @@
 
     shim    one per task: leads its own session, adopts every orphan of the task (child subreaper), copies the task's
             output into rotated files, and writes the exit file when the task has ended. It outlives agent and zygote.
-            SIGTERM tells it to kill whatever is left of the task, and to end.
+            At SIGTERM it kills the remaining processes of the task, and ends.
     task    leads a session and process group of its own, and becomes the command.
 
-A shim is forked before there is a task for it, and takes the next request from the agent's pipe itself: what it costs
-to be ready is then paid before anyone waits, and what it costs to read a request dirties no page of the zygote, which
-would be copied once for each task. Every page that a shim writes is memory of its own for as long as its task runs (a
-reference count is a write): hence the plain code, no module that can be spared, and nothing done here that its child
-can do on its way to the command (`task_child`) or that can wait until something happens.
+A shim is forked before there is a task for it, and reads the next request from the agent's pipe itself. So its fork
+does not delay a start, and reading a request writes to no page of the zygote, which the kernel would copy once for each
+task. Every page that a shim writes is private memory for as long as its task runs (a reference count is a write): hence
+the plain code, the few modules, and the rule that the shim leaves all work to its child on the way to the command
+(`task_child`) or until it is needed.
 
-It answers the agent itself, on the zygote's reply pipe: small writes to a pipe are whole (PIPE_BUF). A start has
-succeeded when the exec has: the task's end of a close-on-exec pipe then closes without a word of failure.
+It answers the agent itself, on the zygote's reply pipe: small writes to a pipe are atomic (PIPE_BUF). A start has
+succeeded when the exec has: the task's end of a close-on-exec pipe then closes without a failure message.
 
-From before its task starts until nothing is left of it a shim holds a lock on the task's directory. It proves that a
-task lives, whatever has become of the agent's records: no second one is started beside it.
+From before its task starts until its last process has ended, a shim holds a lock on the task's directory. The lock
+proves that the task lives, even without the agent's records, and so prevents a second one.
 
-Killing never follows a pid that may have been given to a stranger: a shim kills only its direct children, whose pids
-stay theirs until it reaps them; their children fall to it next, and so on until it has none.
+A kill never uses a pid that may have been reused: a shim kills only its direct children, whose pids remain theirs until
+it reaps them. Their children are then reparented to it and killed next, until none is left.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Shim:
 
     def start(self, body: bytes) -> bool:
         """Start the task of a request (`spec.encode_start`) and report the outcome to the agent."""
-        # Only what is needed after the start is kept: the rest is memory that the shim has back when this returns.
+        # Only fields that are needed after the start are kept: the others are freed when this returns.
         (
             self.id, stdout, stderr, max_files, max_bytes, asked_file, self.start_file, pid_file, task, self.end,
             lock_folder,
@@ -173,7 +173,7 @@ class Shim:
         os.close(self.start_fd)
 
     def adopt(self, pid_file: bytes) -> int:
-        """Wait for the launcher's end: the child it leaves us is the task. Returns 0 or an errno."""
+        """Wait for the launcher's end; the child that it leaves is the task. Returns 0 or an errno."""
         launcher, deadline = self.main, time.monotonic() + LAUNCH_LIMIT_S
         ended, status = os.waitpid(launcher, os.WNOHANG)
         while not ended and time.monotonic() < deadline:
@@ -316,7 +316,7 @@ class Shim:
 
 
 def ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """A handler without action: the signal arrives through the wake-up pipe."""
+    """Do nothing: the signal arrives through the wake-up pipe."""
 
 
 def out_of_memory(path: bytes) -> bool:

@@ -101,7 +101,7 @@ class ProcessSpec(Value):
 
 
 class ProcessHandle(Value):
-    """What identifies a task later; the start times (system ticks) tell its processes from others with reused pids."""
+    """The identity of a started task; start times (system ticks) distinguish its processes from reused pids."""
 
     task_id: str
     pid: int
@@ -253,7 +253,7 @@ class Failed(NamedTuple):
 
 
 def decode_answer(line: bytes) -> StartedProcess | Failed:
-    """Decodes a shim's answer: six numbers, or the request's id with a stage and an error number."""
+    """Decode a shim's answer: six numbers, or the request's id with a stage and an error number."""
     number, *words = line.split()
     if words[0].startswith(b"!"):
         return Failed(int(number), words[0][1:].decode(), int(words[1]))
@@ -262,7 +262,7 @@ def decode_answer(line: bytes) -> StartedProcess | Failed:
 
 
 def framed(message: tuple[Any, ...]) -> bytes:
-    """Length (4 bytes, big endian) and content."""
+    """A message in a frame: its length (4 bytes, big endian) and its content."""
     body = marshal.dumps(message)
     return len(body).to_bytes(4, "big") + body
 
@@ -301,7 +301,7 @@ def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
 
 
 def exec_reason(spec: ProcessSpec, *, code: int, reason: str) -> str:
-    """Why an exec failed, and the remedy."""
+    """The reason why an exec failed, and the remedy."""
     command = spec.argv[0]
     if code == errno.ENOENT and "/" not in command:
         path = search_path(spec.env)

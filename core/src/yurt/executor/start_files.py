@@ -1,12 +1,12 @@
 """Records of starts on disk, so that an agent killed during a start leaves no orphaned process.
 
-    <task>.asked-<token>    written before the request is sent: what the agent knows of the task
-    <task>.start            the same file, renamed by the shim that took the request, who adds its own numbers and, once
-                            the task runs, the task's
+    <task>.asked-<token>    written before the request is sent: the planned handle of the task
+    <task>.start            the same file, renamed by the shim that took the request, which adds its own numbers and,
+                            once the task runs, those of the task
 
-The rename decides. An agent that comes after one that was killed removes what is still asked: a request that waits in
-a pipe can then never be carried out, and the task may be started anew. What was taken before that is found by its
-`.start` file, and soon names a process or loses its shim. The files are not synced: tasks do not survive the machine.
+The rename decides. The next agent after a killed one removes all `.asked` files: a request that waits in a pipe can
+then never be carried out, and the task may be started again. A request that was taken before has a `.start` file, which
+soon names a process or loses its shim. The files are not synced, because tasks do not survive a crash of the machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 from yurt.executor.process_context import remove_file
 from yurt.executor.spec import ProcessHandle, file_name
 from yurt.sdk.value import UnixNano, replace
@@ -36,10 +36,10 @@ class StartFiles:
         """The file in which a task's shim records what it has started."""
         return str(self._folder / f"{file_name(task_id)}{STARTED}")
 
-    def ask(self, known: ProcessHandle, token: str) -> str:
-        """Record that a task is about to be requested: creates the file that its shim must take."""
-        asked = self._folder / f"{file_name(known.task_id)}{ASKED}{token}"
-        asked.write_bytes(msgspec.json.encode(known) + b"\n")
+    def ask(self, planned: ProcessHandle, token: str) -> str:
+        """Record the request of a task: create the file that its shim must take; returns its path."""
+        asked = self._folder / f"{file_name(planned.task_id)}{ASKED}{token}"
+        asked.write_bytes(msgspec.json.encode(planned) + b"\n")
         return str(asked)
 
     def withdraw(self, task_id: str) -> None:
@@ -61,16 +61,16 @@ class StartFiles:
 
     def _read(self, path: Path) -> ProcessHandle | None:
         try:
-            known, *numbers = path.read_bytes().splitlines()
-            handle = msgspec.json.decode(known, type=ProcessHandle)
+            planned, *numbers = path.read_bytes().splitlines()
+            handle = msgspec.json.decode(planned, type=ProcessHandle)
         except (FileNotFoundError, ValueError, msgspec.DecodeError):
             return None
         if numbers:
             shim, shim_start = map(int, numbers[0].split())
-            handle = replace(handle, shim_pid=shim, shim_start_time=shim_start or processes.start_time(shim))
+            handle = replace(handle, shim_pid=shim, shim_start_time=shim_start or process_identity.start_time(shim))
         if len(numbers) > 1:
             _, pid, start, at, *_ = map(int, numbers[1].split())
-            start = start or processes.start_time(pid)
+            start = start or process_identity.start_time(pid)
             handle = replace(handle, pid=pid, start_time=start, started_at=UnixNano(at))
         return handle
 

@@ -1,6 +1,6 @@
 """Reads and writes the descriptors of pipes and terminals on the event loop, with back pressure.
 
-Nothing is read ahead: a command whose output nobody takes is held up by its own full pipe.
+Nothing is read ahead: a command whose output is not consumed is blocked by its own full pipe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from yurt.sdk.exec import ExecOutput
 
 READ_SIZE = 32 * 1024
 LAST_WORDS_S = 0.2
-"""How long output may arrive after the command has ended, from other processes with its pipe open."""
+"""The time in which output may arrive after the command's end, from other processes with its pipe open."""
 
 
 class Outputs:
@@ -58,7 +58,7 @@ class Outputs:
         return bool(done) and bool(self._open)
 
     def stop(self) -> None:
-        """Forget the descriptors, which may then be closed; readers see the end of the output."""
+        """Stop watching the descriptors, which may then be closed; readers see the end of the output."""
         loop = asyncio.get_running_loop()
         for fd in self._open:
             loop.remove_reader(fd)
@@ -87,7 +87,7 @@ class Input:
         self._wake: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> None:
-        """Write everything, or as much as is consumed before the reader closes."""
+        """Write all data, or as much as the reader consumes before it closes."""
         async with self._turn:
             rest = memoryview(data)
             while rest and not self._is_over:
@@ -99,7 +99,7 @@ class Input:
                     self._is_over = True
 
     async def finish(self) -> None:
-        """Wait until earlier writes were consumed."""
+        """Wait until earlier writes are consumed."""
         async with self._turn:
             self._is_over = True
 
@@ -115,7 +115,7 @@ class Input:
                 loop.remove_writer(self._fd)
 
     def stop(self) -> None:
-        """Forget the descriptor, which may then be closed."""
+        """Stop watching the descriptor, which may then be closed."""
         self._is_over = True
         if self._wake is not None:
             asyncio.get_running_loop().remove_writer(self._fd)

@@ -1,6 +1,6 @@
 """Small system calls shared by zygote, shims and their children.
 
-It is part of the zygote's program, and imports nothing that the zygote can do without.
+It is part of the zygote's program and imports only modules that the zygote needs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load_prctl() -> Callable[..., int]:
 
 
 def no_prctl(*_arguments: int | bytes) -> int:
-    """Replaces prctl where it is unavailable."""
+    """Stands in for prctl(2) where it is unavailable."""
     return -1
 
 

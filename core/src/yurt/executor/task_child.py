@@ -1,8 +1,8 @@
-"""Steps of a shim's child before it becomes the task, so that the shim itself need not do them.
+"""The steps of a shim's child before it becomes the task.
 
-What runs here writes to pages that the exec throws away; what the shim did would stay written for as long as the task
-runs. So the child takes the start file, enters the cgroups, tries the log files, and says in advance what the agent
-will want to know of it. It tells by a close-on-exec pipe: a line of numbers, and after that only what went wrong.
+The child's writes go to pages that the exec discards; pages that the shim writes stay private for as long as the task
+runs. So the child takes the start file, enters the cgroups, tries the log files, and reports the numbers that the agent
+needs. It reports by a close-on-exec pipe: one line of numbers, and after that only a failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FAILURE = b"!"
 def become_task(
     task: bytes, *, start_fd: int, outputs: tuple[int, int], status_fd: int, logs: Iterable[RotatedLog]
 ) -> NoReturn:
-    """In the forked child: prepare everything and become the command, or report the stage of a failure."""
+    """Prepare the forked child and become the command, or report the stage of a failure."""
     stage = "claim"
     try:
         request = marshal.loads(task)
@@ -75,7 +75,7 @@ def become_task(
 
 
 def claim(request: dict[str, Any], start_fd: int) -> None:
-    """Claim the task for our shim by taking its file; raises OSError when another shim or the agent has taken it."""
+    """Claim the task for this shim by renaming its file; raises OSError when another shim or the agent was first."""
     shim = os.getppid()
     os.write(start_fd, b"%d %d\n" % (shim, start_ticks(shim)))
     os.rename(request["asked_file"], request["start_file"])

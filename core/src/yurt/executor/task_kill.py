@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from yurt.executor import cgroups, processes
+from yurt.executor import cgroups, process_identity
 from yurt.executor.exec_session import ProcessSession
 from yurt.executor.polling import until
 from yurt.executor.task_watch import EXIT_FILE_LIMIT_S, WatchedTask
@@ -21,8 +21,8 @@ async def kill(task: WatchedTask, *, boot_id: str, env: Env) -> None:
     handle = task.handle
     await close_all(task.sessions)
     if handle.boot_id == boot_id:
-        processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
-        await until(lambda: not processes.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
+        process_identity.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
+        await until(lambda: not process_identity.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
         await _kill_without_shim(task, env)
     await asyncio.wait([task.ended], timeout=EXIT_FILE_LIMIT_S)
 
@@ -31,13 +31,13 @@ async def _kill_without_shim(task: WatchedTask, env: Env) -> None:
     """Kill what a killed shim, or a missing subreaper, has left behind."""
     handle = task.handle
     for _ in range(KILL_ROUNDS):
-        strays = processes.by_pid(cgroups.processes(handle.cgroups))
+        strays = process_identity.by_pid(cgroups.processes(handle.cgroups))
         if task.ended.done() and not strays and not _needs_search(task):
             return
-        strays += processes.relatives(handle.pid, handle.start_time, handle.shim_pid)
+        strays += process_identity.relatives(handle.pid, handle.start_time, handle.shim_pid)
         if not strays:
             return
-        processes.kill_all(strays)
+        process_identity.kill_all(strays)
         await env.sleep(0.02)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 from yurt.executor.exec_session import ProcessSession
 from yurt.executor.process_context import read_exit_file
 from yurt.executor.spec import ProcessHandle, ProcessSpec
@@ -63,7 +63,7 @@ class WatchedTasks:
         """Add a task and watch its main process."""
         handle, loop = task.handle, asyncio.get_running_loop()
         self._tasks[handle.task_id] = task
-        task.pidfd = processes.open_process(handle.pid, handle.start_time)
+        task.pidfd = process_identity.open_process(handle.pid, handle.start_time)
         if task.pidfd is not None:
             loop.add_reader(task.pidfd, self._on_main_ended, task)
         else:
@@ -71,7 +71,7 @@ class WatchedTasks:
 
     def _poll(self, task: WatchedTask) -> None:
         """Poll, without a pidfd."""
-        if processes.is_alive(task.handle.pid, task.handle.start_time):
+        if process_identity.is_alive(task.handle.pid, task.handle.start_time):
             task.timer = asyncio.get_running_loop().call_later(POLL_S, self._poll, task)
         else:
             self._on_main_ended(task)
@@ -86,7 +86,7 @@ class WatchedTasks:
         if task.ended.done():
             return
         handle = task.handle
-        is_shim_alive = processes.is_alive(handle.shim_pid, handle.shim_start_time)
+        is_shim_alive = process_identity.is_alive(handle.shim_pid, handle.shim_start_time)
         record = read_exit_file(handle.exit_file)
         if record is not None:
             task.ended.set_result(record)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from yurt.executor.processes import send_signal, start_time
+from yurt.executor.process_identity import send_signal, start_time
 from yurt.executor.spec import Failed, StartedProcess, decode_answer, take_lines
 from yurt.sdk.errors import DriverError, RecoverableError
 

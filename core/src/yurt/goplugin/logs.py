@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 from yurt.goplugin import log_collector
 from yurt.goplugin.spawn import WatchedProcess, spawn
 from yurt.sdk.driver import LogRotation
@@ -132,7 +132,7 @@ class LogCollector:
         command = [sys.executable, "-I", "-S", "-E", log_collector.__file__, *arguments]
         pid = spawn(command, env=os.environ)
         self._leave()
-        self._process = WatchedProcess(pid, processes.start_time(pid))
+        self._process = WatchedProcess(pid, process_identity.start_time(pid))
         async with asyncio.timeout(START_LIMIT_S):
             while True:
                 with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 from yurt.goplugin.handshake import (
     LINE_BYTES_MAX,
     Handshake,
@@ -183,7 +183,7 @@ async def find_process(spec: PluginSpec) -> PluginProcess | None:
         known = msgspec.json.decode(reattach_file(spec).read_bytes(), type=Reattach)
     except (OSError, msgspec.DecodeError):
         return None
-    if known.boot_id != processes.boot_id() or not processes.is_alive(known.pid, known.start_time):
+    if known.boot_id != process_identity.boot_id() or not process_identity.is_alive(known.pid, known.start_time):
         await asyncio.to_thread(shutil.rmtree, known.sockets, True)
         return None
     process = PluginProcess(spec, known)
@@ -225,7 +225,7 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
     outputs = (open_output(f"{sockets}/stdout"), open_output(f"{sockets}/stderr"))
     try:
         pid = spawn(command, env=variables, outputs=outputs)
-        child = WatchedProcess(pid, processes.start_time(pid))
+        child = WatchedProcess(pid, process_identity.start_time(pid))
         try:
             handshake = await read_handshake(spec, outputs[0], child)
         except BaseException:
@@ -245,7 +245,7 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
         digest=spec.digest(),
         pid=pid,
         start_time=child.start_time,
-        boot_id=processes.boot_id(),
+        boot_id=process_identity.boot_id(),
         sockets=sockets,
         handshake=handshake,
         key_pair=pair,

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from yurt.executor import processes
+from yurt.executor import process_identity
 
 POLL_S = 0.1
 
@@ -30,7 +30,7 @@ class WatchedProcess:
         self.start_time = start_time
         self.ended = asyncio.Event()
         self.code: int | None = None
-        self._pidfd = processes.open_process(pid, start_time)
+        self._pidfd = process_identity.open_process(pid, start_time)
         if self._pidfd is not None:
             asyncio.get_running_loop().add_reader(self._pidfd, self._on_end)
         elif not self.is_alive:
@@ -39,7 +39,7 @@ class WatchedProcess:
     @property
     def is_alive(self) -> bool:
         """Whether this process runs; another process with the same pid does not count."""
-        return processes.is_alive(self.pid, self.start_time)
+        return process_identity.is_alive(self.pid, self.start_time)
 
     def _on_end(self) -> None:
         self.leave()
@@ -60,7 +60,7 @@ class WatchedProcess:
 
     def send(self, number: int) -> None:
         """Send a signal, if the process is still there."""
-        processes.send_signal(self.pid, self.start_time, number)
+        process_identity.send_signal(self.pid, self.start_time, number)
 
     def leave(self) -> None:
         """Stop watching."""

@@ -23,7 +23,7 @@ import msgspec
 from yurt.client.files.alloc_dir import component
 from yurt.client.networks.cni import Attachment, NetworkConfig
 from yurt.client.networks.namespaces import identity
-from yurt.executor.processes import is_alive, start_time
+from yurt.executor.process_identity import is_alive, start_time
 from yurt.sdk.value import Value
 from yurt.structs.alloc import AllocNetworkStatus
 

@@ -1,7 +1,7 @@
 """Checks the isolation that a task requests against the agent's configuration. Pure.
 
-The options are read after interpolation, on the client, so that no variable can smuggle in what the job file did not
-show. Everything that is not allowed by name is refused with the option that would allow it.
+The options are read after interpolation, on the client, so that a variable cannot add permissions that the job file
+does not show. Everything that is not allowed by name is refused with the option that would allow it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
 
 
 def check_user(rules: UserRules, user: str, *, ids: UserIds, denied_ids: Mapping[str, int]) -> None:
-    """Refuse a user that is denied by name, as another name of the same uid, or by an id; `denied_ids` has the uids
+    """Check that a user is not denied by name, as another name of the same uid, or by an id; `denied_ids` has the uids
     of the denied names that exist."""
     name = next((each for each in rules.names if each == user or denied_ids.get(each) == ids.uid), None)
     if name is not None:
@@ -93,7 +93,7 @@ def capability_names(values: Iterable[str], *, option: str) -> frozenset[str]:
     names = {name.strip().lower().removeprefix("cap_") for name in values}
     unknown = sorted(names - CAPABILITIES - {ALL})
     if unknown:
-        raise DriverError(f"{option}: {', '.join(unknown)} is no Linux capability; see `man 7 capabilities`")
+        raise DriverError(f"{option}: unknown Linux capabilities: {', '.join(unknown)}; see `man 7 capabilities`")
     return CAPABILITIES if ALL in names else frozenset(names)
 
 
@@ -120,7 +120,7 @@ def kernel_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
-    """`private` or `host`: the task's request, else the default; `host` only where the agent allows it."""
+    """The namespace mode `private` or `host`: the task's request, else the default; the agent must allow `host`."""
     mode = asked or default
     if mode not in (PRIVATE, HOST):
         raise DriverError(f'{option} must be "private" or "host", not "{mode}"')
@@ -147,10 +147,10 @@ def is_filtered(asked: str, *, default: str, allowed: Iterable[str]) -> bool:
 
 
 def check_host_ids(first: int, count: int) -> None:
-    """Refuse an invalid range of host ids for user namespaces; raises Invalid. A `first` of 0 means no range."""
+    """Check the range of host ids for user namespaces; raises Invalid. A `first` of 0 means no range."""
     if first < 0 or count < 1 or first + count > USER_IDS:
         raise Invalid(
-            f"user_namespace: {count} ids from {first} on are no range of ids; set first_host_id to the first id of "
+            f"user_namespace: {count} ids from {first} on are not a valid range; set first_host_id to the first id of "
             "the host that no user has, as 100000, and leave count at 65536"
         )
 

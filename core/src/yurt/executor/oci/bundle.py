@@ -1,14 +1,13 @@
 """Builds the OCI runtime configuration (runtime-spec 1.0) of an isolated task. Pure.
 
-The task's own directory is the root of its file system, as in Nomad's chroot; but instead of copies it gets bind
-mounts: folders of the host read-only, `/alloc` writable, and `/local`, `/secrets`, `/tmp` are there already, being
-folders of the task's directory. The mounts live in the task's mount namespace and end with its last process; nothing
-is ever mounted on the host.
+The task's own directory is the root of its file system, as in Nomad's chroot, but with bind mounts instead of copies:
+folders of the host read-only and `/alloc` writable; `/local`, `/secrets` and `/tmp` are folders of the task's
+directory. The mounts exist in the task's mount namespace and end with its last process; nothing is mounted on the host.
 
-What a task must never get here: a device but the harmless ones and those that it was given (the cgroup refuses the
-others even to a task that makes nodes), new privileges by setuid files, capabilities as another user than root unless
-they were asked for by name, a system call that the filter does not list, the secrets in the host's /etc and in the
-agent's folders, a writable /proc/sys.
+A task must never get: devices other than harmless ones and those assigned to it (the cgroup denies the others even to a
+task that makes nodes); new privileges by setuid files; capabilities as a user other than root unless requested by name;
+a system call that the filter does not list; the secrets in the host's /etc and in the agent's folders; a writable
+/proc/sys.
 
 With an `IdMap` the task runs in a user namespace: its root is an ordinary user of the host.
 """
@@ -104,10 +103,10 @@ class Machine(Value):
 class ContainerSpec(Value):
     """An isolated task: `process` as seen from inside (folder, command, user), its mounts and its permissions.
 
-    `host` is what it sees of the machine's own folders, `binds` is what was given to it.
+    `host` are the machine's own folders that it sees, `binds` the files and folders assigned to it.
     `is_32bit`: its command is of half the machine's word size.
     `private_dirs` are folders of the host that are handed to the task's user before it starts. `devices` are asked for;
-    `device_files` are what they are on this machine, `hidden` are paths inside that show nothing: both are known when
+    `device_files` are as on this machine, `hidden` are paths inside that show nothing: both are determined when
     the task is started.
     """
 
@@ -237,7 +236,7 @@ def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) ->
 def capability_sets(rights: LinuxCapabilities, user: UserIds) -> dict[str, list[str]]:
     """The capability sets of a process.
 
-    Root gets them anew with each program, as far as the bounding set goes. Another user keeps them over an exec only
+    Root gets them again with each program, within the bounding set. Another user keeps them across an exec only
     through the ambient set, which wants them inheritable as well; with nothing asked for, every set is empty.
     """
     capabilities = sorted(rights.of(user.uid))

@@ -1,4 +1,4 @@
-"""Calls of `runc`: find it, run a command in a container, delete one. Each call is a process that takes about 20 ms."""
+"""Calls `runc`: runs a command in a container, deletes a container. Each call is a process of about 20 ms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor.exec_session import Beside, ProcessSession, start_session
+from yurt.executor.exec_session import ExecContext, ProcessSession, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import outcome, remove_file
 from yurt.sdk.driver import ExecResult
@@ -73,11 +73,11 @@ class Runc:
         return (self.program, "--root", str(self.folder), *log, *words)
 
     def knows(self, container: str) -> bool:
-        """Whether runc has any record of a container."""
+        """Whether runc has a record of a container."""
         return (self.folder / container).exists()
 
     async def filter_problem(self) -> str:
-        """Why runc cannot filter system calls; empty when it can. Queried once."""
+        """The reason why runc cannot filter system calls; empty when it can. Queried once."""
         if self._filter_problem is None:
             result = await self._call((self.program, "--version"), timeout=CALL_LIMIT)
             is_able = SECCOMP_LIBRARY in result.stdout
@@ -85,7 +85,7 @@ class Runc:
         return self._filter_problem
 
     async def delete(self, container: str) -> None:
-        """Kill a container and free its resources; an absent one is no error."""
+        """Kill a container and free its resources; does nothing for an absent one."""
         if not self.knows(container):
             return
         result = await self._call(self.command("delete", "--force", container), timeout=CALL_LIMIT)
@@ -102,8 +102,8 @@ class Runc:
         write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
         words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
         try:
-            command, beside = self.command(*words, log_file=log_file), Beside(env={}, cwd="/")
-            session = await start_session(command, beside, tty=tty, other_leaders=lambda: pids_in(pid_file))
+            command, context = self.command(*words, log_file=log_file), ExecContext(env={}, cwd="/")
+            session = await start_session(command, context, tty=tty, other_leaders=lambda: pids_in(pid_file))
         except BaseException:
             remove_file(str(process_file))
             raise
@@ -148,7 +148,7 @@ def pids_in(pid_file: Path) -> list[int]:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only the agent's user can read, since it holds a task's environment."""
+    """Write a file that only the agent's user can read, because it holds a task's environment."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)

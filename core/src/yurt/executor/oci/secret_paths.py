@@ -1,9 +1,9 @@
 """Paths below host folders visible to a task that must be hidden, since they hold secrets of the host.
 
-Known places of keys and passwords and what the agent names as its own are hidden from every task. A task that may read
-what the mode of a file denies (root, say) is also shown no file of /etc that others cannot read: the next program that
-keeps a password there is unknown to us. Both are known at the start of a task; a known folder also hides what comes
-later. Blocking.
+The listed places of keys and passwords and the agent's own paths are hidden from every task. From a task that may read
+files against their mode (of root, for example) all files of /etc are hidden that others cannot read, because no list
+can name every program that stores a password there. The paths are determined at the start of a task; a hidden folder
+also hides files that come later. Blocking.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Linux system calls that isolated tasks may make, by purpose, and those that a capability adds.
 
-What is in neither table is refused to every task: kernel keyrings, userfaultfd and io_uring have no name space or a
-long record of holes, and the rest is obsolete. Names are those of x86, x86-64, ARM and ARM64; each machine has some.
+Calls in neither table are refused to every task: kernel keyrings, userfaultfd and io_uring have no namespace or a long
+record of vulnerabilities, and the others are obsolete. Names are of x86, x86-64, ARM and ARM64; each machine has some.
 """
 
 from __future__ import annotations

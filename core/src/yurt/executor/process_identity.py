@@ -1,7 +1,7 @@
 """Processes identified by (pid, start time): a signal never reaches another process that reuses the pid.
 
-On Linux a pidfd is opened first and the start time compared after: what the descriptor names is then known to be the
-right one. Elsewhere the start time is compared just before the signal.
+On Linux a pidfd is opened first and the start time compared afterwards, so that the descriptor certainly refers to the
+right process. Elsewhere the start time is compared just before the signal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def start_time(pid: int) -> int:
 
 
 def read_start_time(pid: int) -> int:
-    """As `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
+    """Like `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except FileNotFoundError:

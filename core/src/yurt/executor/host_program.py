@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from yurt.executor.process_context import run_beside
+from yurt.executor.process_context import run_alongside
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import Value, seconds
 
@@ -50,7 +50,7 @@ class Program:
 async def ask(path: str, option: str) -> FoundProgram:
     """Run a program's version option, with its usual environment."""
     try:
-        result = await run_beside(
+        result = await run_alongside(
             (path, option), env=dict(os.environ), cwd="/", user=None, enter=(), timeout=ANSWER_LIMIT
         )
     except DriverError as error:
