@@ -23,6 +23,7 @@ import uvloop
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server
@@ -42,7 +43,7 @@ BUSY_S = 0.0001
 """A turn in which nothing is done but the measuring is shorter."""
 IDLE_S = 0.001
 SETTLE_S = 0.2
-AGENT = AgentInfo(name="bench", prometheus_metrics=True)
+AGENT = AgentInfo(name="bench", telemetry=TelemetrySettings(prometheus=True))
 
 
 class Measured(NamedTuple):

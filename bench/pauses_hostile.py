@@ -8,8 +8,10 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
+from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.sdk.value import replace
-from yurt.structs.commands import RegisterJob
+from yurt.structs.commands import RegisterJob, StoreSchema
 from yurt.structs.job import PeriodicConfig
 
 from bench.pauses_work import Kind, Site, Work, asking
@@ -75,6 +77,14 @@ async def _lead_cron_jobs(site: Site) -> None:
     run.cancel()
 
 
+async def _show_options(site: Site) -> None:
+    """The driver of the jobs has options, and nodes have shown them."""
+    options = tuple(AttributeSpec(name=f"option_{number}", type="string") for number in range(60))
+    schema = Schema(attributes=(AttributeSpec(name="run_for", type="string"), *options))
+    shown = StoreSchema(driver="mock", digest=schema.digest, schema=msgspec.to_builtins(schema))
+    await site.server.replica.propose(shown)
+
+
 def _filtering(name: str) -> Work:
     return asking("GET", f"/v1/jobs?filter={quote(EXPRESSIONS[name])}", expected=ANSWERED)
 
@@ -96,6 +106,12 @@ HOSTILE: Final = (
     Kind("100 large templates", "live", "a job of 1.6 MB", _registering(
         task={"Templates": [{"DestPath": f"local/{n}", "EmbeddedTmpl": TEMPLATE} for n in range(100)]})),
     Kind("500 groups", "live", "a job of the most that are possible", _registering(TaskGroups=_groups(500))),
+    Kind("20 unknown names", "live", "names of attributes that none of the nodes has", _registering(
+        Constraints=[{"LTarget": f"${{attr.kernel.nam{n}}}", "Operand": "=", "RTarget": "x"} for n in range(20)])),
+    Kind("50 unknown variables", "live", "misspelt names of NOMAD_ variables", _registering(
+        task={"Env": {f"E{n}": f"${{NOMAD_ALOC_DIR_{n}}}" for n in range(50)}})),
+    Kind("500 unknown options", "live", "misspelt options of a driver", _registering(
+        task={"Config": {f"optoin_{n}": "x" for n in range(500)}}), _show_options),
     Kind("a body of text", "live", "8 MB in one string", asking(
         "PUT", "/v1/jobs", _body("x" * BODY), expected=ANSWERED)),
     Kind("a body of objects", "live", "8 MB of empty ones", asking(

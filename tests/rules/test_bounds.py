@@ -13,6 +13,8 @@ from yurt.rules.bounds import (
     SERVICES_MAX,
     TASKS_MAX,
     TEMPLATES_MAX,
+    THREAD_PARTS,
+    VALUE_PART,
     bound_problems,
     is_costly,
 )
@@ -71,3 +73,11 @@ def test_a_job_whose_parts_cost_much_is_looked_at_in_a_thread(job: Job) -> None:
 def test_an_ordinary_job_is_looked_at_at_once() -> None:
     task = Task(services=(Service(),), templates=(Template(embedded_tmpl="x" * 2000),) * 2, constraints=(REGEXP,))
     assert not is_costly(Job(task_groups=(TaskGroup(tasks=(task, task)),)))
+
+
+def test_many_options_of_a_driver_are_checked_in_a_thread() -> None:
+    values = VALUE_PART * THREAD_PARTS
+    assert is_costly(with_task(Task(config={"args": ["x"] * values})))
+    assert is_costly(with_task(Task(config={f"option{number}": 1 for number in range(values)})))
+    assert is_costly(with_task(Task(env={f"E{number}": "x" for number in range(values)})))
+    assert not is_costly(with_task(Task(config={"args": ["x"] * 500}, env={"A": "b"})))

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.sdk.errors import Invalid
-from yurt.sdk.schema import AttributeSpec, BlockSpec, ConfigProblem, Schema, check_config, decode_config, schema_of
+from yurt.sdk.schema import (
+    HINTS_MAX,
+    NAME_COMPARED_MAX,
+    AttributeSpec,
+    BlockSpec,
+    ConfigProblem,
+    Schema,
+    check_config,
+    decode_config,
+    schema_of,
+)
 
 
 class Mount(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +81,15 @@ def test_a_misspelt_option_is_named_with_the_one_that_was_meant() -> None:
 def test_an_option_like_no_other_gets_the_list_of_all() -> None:
     (problem,) = problems(zzz=1)
     assert "args, grace, image" in problem.hint
+
+
+def test_a_hint_is_looked_for_a_few_times_in_a_block_of_unknown_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr("yurt.sdk.schema.difflib.get_close_matches", lambda name, *_, **__: compared.append(name) or [])
+    config = {"image": "x"} | {f"option{number}" * 20: "x" for number in range(1_000)}
+    problems = check_config(SCHEMA, config)
+    assert len(problems) == 1_000 and sum(bool(problem.hint) for problem in problems) == HINTS_MAX
+    assert len(compared) == HINTS_MAX and max(map(len, compared)) <= NAME_COMPARED_MAX
 
 
 def test_a_missing_option_is_named() -> None:

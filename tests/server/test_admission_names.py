@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from yurt.rules.likeness import LENGTH_MAX
 from yurt.sdk.value import replace
-from yurt.server.resources.node_names import SCANS_MAX, NodeNames
+from yurt.server.config import ServerConfig
+from yurt.server.resources.admission import admit, admitted
+from yurt.server.resources.node_names import CommonNames, NodeNames, sample_of
+from yurt.state import Snapshot, Tables
 from yurt.structs.commands import RegisterNode
+from yurt.structs.constraint import Constraint
+from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.testing import factories
 from yurt.testing.access import bootstrapped
@@ -55,15 +60,96 @@ def test_without_nodes_or_the_right_to_read_them_nothing_is_known() -> None:
         assert names.has("meta.rack") is None and names.nearest("meta.rak") is None
 
 
-def test_the_nodes_are_read_a_few_times_however_many_names_are_asked_for() -> None:
+def test_all_nodes_are_read_once_for_any_number_of_names() -> None:
     rows = Rows(*map(node, range(60)))
     names = NodeNames(rows)
 
-    answers = [names.has(f"attr.a{number}") for number in (*range(SCANS_MAX), *range(1_000))]
+    answers = [names.has(f"attr.a{number}") for number in range(1_000)]
 
-    assert answers[:SCANS_MAX] == answers[SCANS_MAX : 2 * SCANS_MAX] == [False] * SCANS_MAX
-    assert set(answers[2 * SCANS_MAX :]) == {None}
-    assert rows.reads == SCANS_MAX + 1
+    assert set(answers) == {False}
+    assert rows.reads == 2, "one read for the common names, one for the others"
+
+
+def test_the_common_names_are_collected_anew_only_after_a_change() -> None:
+    first, changed = (tuple(map(node, range(60))), tuple(map(node, range(1, 61))))
+    sample = sample_of(Rows(*first))
+    assert sample_of(Rows(*first)) is sample
+    assert "attr.only.on50" in sample_of(Rows(*changed)).names and "attr.only.on50" not in sample.names
+
+
+def test_a_name_that_only_other_nodes_may_have_is_left_open() -> None:
+    names = CommonNames(Rows(*map(node, range(60))))
+    assert names.has("attr.kernel.name") is True and not names.has_open_names
+    assert names.has("attr.only.on59") is None and names.has_open_names
+    unread = CommonNames(None)
+    assert unread.has("attr.kernel.name") is None and not unread.has_open_names
+
+
+def job_with(*targets: str, env: tuple[str, ...] = (), datacenter: str = "*") -> Job:
+    """A job with constraints on these targets, and variables with these values."""
+    base = factories.job()
+    (group,) = base.task_groups
+    task = replace(group.tasks[0], env={f"E{number}": value for number, value in enumerate(env)})
+    return replace(
+        base,
+        datacenters=(datacenter,),
+        constraints=tuple(Constraint(l_target=target, operand="=", r_target="x") for target in targets),
+        task_groups=(replace(group, tasks=(task,)),),
+    )
+
+
+KNOWN = job_with("${attr.kernel.name}", "${node.class}", "${meta.rack}", env=("${NOMAD_TASK_DIR}/x", "${HOME}"))
+DOUBTFUL = {
+    "attribute": job_with("${attr.kernel.nam}"),
+    "field": job_with("${node.clas}"),
+    "variable": job_with(env=("${NOMAD_ALOC_DIR}",)),
+    "datacenter": job_with(datacenter="elsewhere"),
+}
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that were called in threads."""
+    found: list[str] = []
+
+    async def to_thread(work: Any, *args: Any, **named: Any) -> Any:
+        found.append(work.__name__)
+        return work(*args, **named)
+
+    monkeypatch.setattr("yurt.server.resources.admission.asyncio.to_thread", to_thread)
+    return found
+
+
+def state_of(count: int) -> Snapshot:
+    edit = Snapshot.empty().edit(2)
+    for number in range(count):
+        made = node(number)
+        edit.put(Tables.nodes, made.id, made)
+    return edit.commit()
+
+
+async def test_a_job_whose_names_are_common_compares_none_on_the_event_loop(
+    threads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.rules.references.nearest", None)
+    monkeypatch.setattr("yurt.server.resources.node_names.nearest", None)
+    found = await admitted(state_of(60), KNOWN, ServerConfig(name="s"), reads_nodes=True)
+    assert threads == [] and not [text for text in found.warnings if "${" in text]
+
+
+@pytest.mark.parametrize("reason", DOUBTFUL)
+async def test_unknown_names_are_looked_for_beside_the_event_loop(threads: list[str], reason: str) -> None:
+    state, config = state_of(60), ServerConfig(name="s")
+    found = await admitted(state, DOUBTFUL[reason], config, reads_nodes=True)
+    assert threads == ["admit"] and found == admit(state, DOUBTFUL[reason], config, reads_nodes=True)
+
+
+async def test_a_name_of_few_nodes_is_looked_for_beside_the_event_loop(threads: list[str]) -> None:
+    state = state_of(60)
+    *_, last = state.nodes.values()
+    (name,) = last.attributes.keys() - {"kernel.name"}
+    found = await admitted(state, job_with(f"${{attr.{name}}}"), ServerConfig(name="s"), reads_nodes=True)
+    assert threads == ["admit"] and not [text for text in found.warnings if name in text]
 
 
 def asking() -> dict[str, Any]:

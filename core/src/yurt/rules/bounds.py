@@ -35,6 +35,8 @@ TEMPLATE_PART: Final = 512
 """The number of template characters that cost as much as one part."""
 META_PART: Final = 64
 """The number of meta entries that cost as much as one part."""
+VALUE_PART: Final = 64
+"""The number of values in config and env that cost as much as one part; a reference costs as much by itself."""
 
 CONFIG_DEPTH: Final = 8
 """References in config blocks below this depth are neither checked nor counted."""
@@ -72,7 +74,7 @@ def is_costly(job: Job) -> bool:
     Called by every registration and evaluation, mostly for a few parts: so one pass that adds numbers, without lists.
     """
     parts = _cron_lines(job) + len(job.spreads) + _terms(job)
-    meta = len(job.meta)
+    meta, values = len(job.meta), 0
     for group in job.task_groups:
         parts += 1 + len(group.spreads) + _terms(group)
         meta += len(group.meta)
@@ -80,9 +82,9 @@ def is_costly(job: Job) -> bool:
             parts += 1 + len(service.checks)
         for task in group.tasks:
             parts += 1 + len(task.artifacts) + _terms(task)
-            parts += _references(task.env.values(), CONFIG_DEPTH)
+            values += _weight(task.env.values(), CONFIG_DEPTH)
             if task.config:
-                parts += _references(task.config.values(), CONFIG_DEPTH)
+                values += _weight(task.config.values(), CONFIG_DEPTH)
             meta += len(task.meta)
             for service in task.services:
                 parts += 1 + len(service.checks)
@@ -90,7 +92,7 @@ def is_costly(job: Job) -> bool:
                 parts += 1 + len(template.embedded_tmpl) // TEMPLATE_PART
             for device in task.resources.devices:
                 parts += _terms(device) + sum(map(_terms, device.first_available))
-    return parts + meta // META_PART > THREAD_PARTS
+    return parts + meta // META_PART + values // VALUE_PART > THREAD_PARTS
 
 
 def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
@@ -103,17 +105,18 @@ def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
     return parts
 
 
-def _references(values: Iterable[Any], depth: int) -> int:
-    """The number of `${` in a task's config or env: each may be looked up on the nodes."""
-    parts = 0
+def _weight(values: Iterable[Any], depth: int) -> int:
+    """The weighted number of values in a task's config or env: each `${` may be looked up on the nodes."""
+    weight = 0
     for value in values:
+        weight += 1
         if isinstance(value, str):
-            parts += value.count("${")
+            weight += VALUE_PART * value.count("${")
         elif depth > 0 and isinstance(value, Mapping):
-            parts += _references(value.values(), depth - 1)
+            weight += _weight(value.values(), depth - 1)
         elif depth > 0 and isinstance(value, list | tuple):
-            parts += _references(value, depth - 1)
-    return parts
+            weight += _weight(value, depth - 1)
+    return weight
 
 
 def _cron_lines(job: Job) -> int:

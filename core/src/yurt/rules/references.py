@@ -44,6 +44,8 @@ DOUBTS_MAX: Final = 20
 """The maximum number of references of a job that are reported."""
 COMPARED_MAX: Final = 100
 """The maximum number of unknown names of a job for which similar ones are searched, which costs most."""
+LABELS_COMPARED: Final = 3
+"""The maximum number of unknown port labels of a task for which similar ones are searched, on the event loop too."""
 _LITERALS_COMPARED: Final = frozenset({"=", "==", "is", "regexp", "version", "semver", "set_contains"})
 
 
@@ -69,21 +71,29 @@ class NameLookup(Protocol):
 
 
 class _Search(NamedTuple):
-    """The lookup of names on nodes; `compared` lists the names for which similar ones were searched."""
+    """The lookup of names on nodes; `unknown` lists the names for which similar ones were requested."""
 
     nodes: NameLookup
-    compared: list[str]
+    unknown: list[str]
+    compared_max: int = COMPARED_MAX
 
     def near(self, name: str, names: Iterable[str], cutoff: float = LIKE) -> str | None:
-        """The most similar of the names; None also after COMPARED_MAX searches."""
-        if len(self.compared) >= COMPARED_MAX:
-            return None
-        self.compared.append(name)
-        return nearest(name, names, cutoff=cutoff)
+        """The most similar of the names; None also after `compared_max` searches."""
+        self.unknown.append(name)
+        return None if len(self.unknown) > self.compared_max else nearest(name, names, cutoff=cutoff)
 
     def meant(self, name: str, names: Iterable[str]) -> str:
         """The question whether a similar name was meant; "" without one."""
         return _question(self.near(name, names))
+
+
+def may_have_doubts(job: Job, nodes: NameLookup) -> bool:
+    """Whether `reference_doubts` would compare some name with others, or warn; compares none itself.
+
+    This costs little and so may run on the event loop. Names that `nodes` answers with None count as known.
+    """
+    search = _Search(nodes, [], compared_max=0)
+    return next(_doubts(job, search), None) is not None or bool(search.unknown)
 
 
 def reference_doubts(job: Job, nodes: NameLookup) -> Iterator[str]:
@@ -252,7 +262,7 @@ def label_problems(option: Any, group: TaskGroup, task: Task) -> Iterator[str]:
     declared = sorted(port_labels(group, task))
     labels = option if isinstance(option, list | tuple) else ()
     unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in declared)
-    for label in islice(unknown, DOUBTS_MAX):
-        near = nearest(label, declared, cutoff=0.5)
+    for number, label in enumerate(islice(unknown, DOUBTS_MAX)):
+        near = nearest(label, declared, cutoff=0.5) if number < LABELS_COMPARED else None
         fix = f'did you mean "{near}"?' if near else f'add port "{label[:64]}" to its network block'
         yield f'config.ports: the group has no port "{label[:64]}" ({fix})'

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -27,6 +27,10 @@ FALSE_WORDS = ("false", "0")
 SCALARS = ("string", "number", "bool")
 DIGEST_BYTES = 16
 SUGGESTION_CUTOFF = 0.6
+HINTS_MAX = 10
+"""Unknown options of a block that have a hint."""
+NAME_COMPARED_MAX = 64
+"""Characters of an unknown option that are compared with the known ones."""
 
 BlockKind = Literal["single", "list", "map"]
 
@@ -71,6 +75,13 @@ class ConfigProblem(Value):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class _UnknownOption(ConfigProblem):
+    """An option that is none of the `known` ones. The most similar one is looked for when the problem is shown."""
+
+    name: str = ""
+    known: tuple[str, ...] = ()
 
 
 class Checked(Value):
@@ -162,7 +173,7 @@ def attribute_type(info: inspect.Type) -> str:
 
 def check_config(schema: Schema, config: Mapping[str, Any]) -> list[ConfigProblem]:
     """All problems of a config block before interpolation."""
-    return list(normalise(schema, config, path="config", is_final=False).problems)
+    return _with_hints(normalise(schema, config, path="config", is_final=False).problems)
 
 
 C = TypeVar("C", bound=msgspec.Struct)
@@ -172,7 +183,7 @@ def decode_config(config_type: type[C], config: Mapping[str, Any]) -> C:
     """A config block after interpolation as the driver's struct; raises Invalid that lists every problem."""
     checked = normalise(schema_of(config_type), config, path="config", is_final=True)
     if checked.problems:
-        raise Invalid("; ".join(map(str, checked.problems)))
+        raise Invalid("; ".join(map(str, _with_hints(checked.problems))))
     try:
         return msgspec.convert(checked.value, config_type)
     except msgspec.ValidationError as error:
@@ -183,6 +194,7 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
     """One block in canonical form: absent options omitted, values converted."""
     attributes = {each.name: each for each in schema.attributes}
     blocks = {each.name: each for each in schema.blocks}
+    known = (*attributes, *blocks)
     value: dict[str, Any] = {}
     problems: list[ConfigProblem] = []
     for name, given in config.items():
@@ -194,7 +206,7 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
         elif name in blocks:
             checked = normalise_block(blocks[name], given, path=here, is_final=is_final)
         else:
-            checked = Checked(problems=(unknown_option(here, name, [*attributes, *blocks]),))
+            checked = Checked(problems=(_UnknownOption(path=here, message="unknown option", name=name, known=known),))
         problems += checked.problems
         if checked.value is not None:
             value[name] = checked.value
@@ -209,11 +221,24 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
     return Checked(value=value, problems=tuple(problems))
 
 
-def unknown_option(path: str, name: str, known: Sequence[str]) -> ConfigProblem:
-    """The problem of an unknown option, with the most similar one."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)
+def _with_hints(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    """The problems, the first HINTS_MAX unknown options with a hint: comparing names costs most of a check."""
+    found: list[ConfigProblem] = []
+    hints = 0
+    for problem in problems:
+        if isinstance(problem, _UnknownOption) and hints < HINTS_MAX:
+            hints += 1
+            found.append(msgspec.structs.replace(problem, hint=_hint_of(problem.name, problem.known)))
+        else:
+            found.append(problem)
+    return found
+
+
+def _hint_of(name: str, known: Sequence[str]) -> str:
+    """The most similar option, or all of them."""
+    near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], known, n=1, cutoff=SUGGESTION_CUTOFF)
     listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
-    return ConfigProblem(path=path, message="unknown option", hint=f'did you mean "{near[0]}"?' if near else listing)
+    return f'did you mean "{near[0]}"?' if near else listing
 
 
 def normalise_block(block: BlockSpec, given: Any, *, path: str, is_final: bool) -> Checked:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -36,9 +35,6 @@ ALIKE: Final = 0.75
 """From this likeness on a driver that no node has is a misspelt one. Others may be of a node that comes later, and a
 name that only goes on behind a known one (`exec2`) is another driver."""
 
-NODES_SAMPLED: Final = 50
-"""The datacenters of so many nodes are named."""
-
 
 class Admission(NamedTuple):
     """Checks jobs: errors prevent a registration, warnings do not."""
@@ -53,20 +49,39 @@ def admit(state: Snapshot, job: Job, config: ServerConfig, *, reads_nodes: bool 
     `reads_nodes`: the caller may read nodes, so the warnings may name their attributes, metadata and datacenters.
     """
     too_large = bound_problems(job)
-    return Admission(too_large) if too_large else _of_bounded(state, job, config, reads_nodes)
+    if too_large:
+        return Admission(too_large)
+    return _of_bounded(state, job, config, _doubts(state, job, reads_nodes))
 
 
-def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, reads_nodes: bool) -> Admission:
-    """All problems of a job within the limits."""
+def _doubts(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
+    """Warnings about names that no node has."""
     from yurt.rules.references import reference_doubts
     from yurt.server.resources.node_names import NodeNames
 
+    yield from _empty_datacenters(state, job, reads_nodes)
+    yield from reference_doubts(job, NodeNames(state.nodes if reads_nodes else None))
+
+
+def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
+    """Whether the names in the job have to be looked for on all nodes or compared with known ones."""
+    from yurt.rules.references import may_have_doubts
+    from yurt.server.resources.node_names import CommonNames, sample_of
+
+    datacenters = sample_of(state.nodes).datacenters
+    if datacenters and not _is_in_one(job, datacenters):
+        return True
+    names = CommonNames(state.nodes if reads_nodes else None)
+    return may_have_doubts(job, names) or names.has_open_names
+
+
+def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterable[str] = ()) -> Admission:
+    """All problems of a job within the limits; `doubts` are warnings about names that no node has."""
     errors, warnings = validate_job(job)
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
     namespace = state.namespaces.get(job.namespace)
-    advice = [*warnings, *_empty_datacenters(state, job, reads_nodes), *unregistered_services(job, offered)]
-    advice.extend(reference_doubts(job, NodeNames(state.nodes if reads_nodes else None)))
+    advice = [*warnings, *doubts, *unregistered_services(job, offered)]
     for place, group, task in _tasks(job):
         found, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in found)
@@ -77,10 +92,10 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, reads_nodes: bo
 
 
 async def admitted(state: Snapshot, job: Job, config: ServerConfig, *, reads_nodes: bool = False) -> Admission:
-    """`admit`, with large jobs checked in a thread so that the event loop stays responsive."""
-    if is_costly(job):
+    """`admit`, with large jobs and unknown names checked in a thread so that the event loop stays responsive."""
+    if is_costly(job) or _may_have_doubts(state, job, reads_nodes):
         return await asyncio.to_thread(admit, state, job, config, reads_nodes=reads_nodes)
-    return _of_bounded(state, job, config, reads_nodes)
+    return _of_bounded(state, job, config)
 
 
 def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
@@ -120,15 +135,21 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
 def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
     """A warning where no node is in any of the job's datacenters; none without nodes.
 
-    Only who may read nodes is told in which they are.
+    Only callers who may read nodes learn in which they are.
     """
-    present = {node.datacenter for node in islice(state.nodes.values(), NODES_SAMPLED)}
-    if not present or any(is_match(name, glob) for name in present for glob in job.datacenters):
+    from yurt.server.resources.node_names import sample_of
+
+    common = sample_of(state.nodes).datacenters
+    if not common or _is_in_one(job, common):
         return
-    others = {node.datacenter for node in state.nodes.values()}
-    if not any(is_match(name, glob) for name in others for glob in job.datacenters):
-        told = f"; nodes are in {', '.join(sorted(present))[:64]}" if reads_nodes else ""
+    if not _is_in_one(job, {node.datacenter for node in state.nodes.values()}):
+        told = f"; nodes are in {', '.join(sorted(common))[:64]}" if reads_nodes else ""
         yield f"no node is in datacenter {' or '.join(job.datacenters)[:64]}{told}"
+
+
+def _is_in_one(job: Job, datacenters: Collection[str]) -> bool:
+    """Whether one of the datacenters is one of the job's."""
+    return any(is_match(name, glob) for name in datacenters for glob in job.datacenters)
 
 
 def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,22 +1,21 @@
 """The names of attributes and metadata that nodes have, for the warnings about a job's references.
 
-An admission asks about each reference of a job while the event loop waits, so the work is bounded: a few nodes tell the
-names that most have, only SCANS_MAX other names are looked for on all nodes, and each answer is kept.
+A few nodes tell the names and datacenters that most have, so an ordinary job is checked on the event loop at the cost
+of a few look-ups. A name that they lack is looked for on all nodes, in a thread and in one pass for all names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
-from typing import Final, Protocol
+from operator import is_
+from typing import Final, NamedTuple, Protocol
 
 from yurt.rules.likeness import nearest
 from yurt.structs.node import Node
 
-NODES_COMPARED: Final = 50
-"""So many nodes tell the names among which a near miss is looked for."""
-SCANS_MAX: Final = 20
-"""So many names that those nodes lack are looked for on the other nodes; further ones count as unknown."""
+NODES_SAMPLED: Final = 50
+"""So many nodes tell the common names, among which a near miss is looked for."""
 ALIKE: Final = 0.75
 
 
@@ -27,45 +26,88 @@ class NodeTable(Protocol):
     def values(self) -> Iterator[Node]: ...
 
 
+class NodeSample(NamedTuple):
+    """What a few nodes have; the names in the order of the nodes."""
+
+    nodes: tuple[Node, ...] = ()
+    names: frozenset[str] = frozenset()
+    ordered: tuple[str, ...] = ()
+    datacenters: frozenset[str] = frozenset()
+
+
+class _Samples:
+    """The newest sample: nodes change seldom, and each registration asks."""
+
+    def __init__(self) -> None:
+        self.newest = NodeSample()
+
+
+_SAMPLES: Final = _Samples()
+
+
+def sample_of(table: NodeTable) -> NodeSample:
+    """The sample of a state's nodes."""
+    nodes, newest = tuple(islice(table.values(), NODES_SAMPLED)), _SAMPLES.newest
+    if len(nodes) == len(newest.nodes) and all(map(is_, nodes, newest.nodes)):
+        return newest
+    names: dict[str, None] = {}
+    for node in nodes:
+        names |= dict.fromkeys(f"attr.{key}" for key in node.attributes)
+        names |= dict.fromkeys(f"meta.{key}" for key in node.meta)
+    datacenters = frozenset(node.datacenter for node in nodes)
+    _SAMPLES.newest = made = NodeSample(nodes, frozenset(names), tuple(names), datacenters)
+    return made
+
+
+class CommonNames:
+    """The names of a few nodes; `has_open_names` after a question that only all nodes can answer."""
+
+    __slots__ = ("_is_known", "_names", "has_open_names")
+
+    def __init__(self, nodes: NodeTable | None) -> None:
+        """`nodes` None: the caller may not read them."""
+        self._is_known = bool(nodes)
+        self._names = sample_of(nodes).names if nodes else frozenset()
+        self.has_open_names = False
+
+    def has(self, name: str) -> bool | None:
+        """True for a common name; None for all others."""
+        if name in self._names:
+            return True
+        self.has_open_names |= self._is_known
+        return None
+
+    def nearest(self, name: str) -> str | None:
+        """None: names are compared in a thread."""
+        return None
+
+
 class NodeNames:
     """Answers for one admission. A caller who may not read nodes learns nothing about their names."""
 
-    __slots__ = ("_known", "_nodes", "_sample", "_scans")
+    __slots__ = ("_all", "_common", "_nodes")
 
     def __init__(self, nodes: NodeTable | None) -> None:
         """`nodes` None: the caller may not read them."""
         self._nodes = nodes
-        self._known: dict[str, bool] = {}
-        self._sample: dict[str, None] | None = None
-        self._scans = 0
+        self._common = sample_of(nodes) if nodes else NodeSample()
+        self._all: dict[str, set[str]] | None = None
 
     def has(self, name: str) -> bool | None:
-        """Whether some node has the name; None without nodes, and after SCANS_MAX names that few nodes have."""
+        """Whether some node has the name; None without nodes. The first name that few nodes have costs a pass."""
         if not self._nodes:
             return None
-        if name in self._common():
+        if name in self._common.names:
             return True
-        known = self._known.get(name)
-        if known is None and self._scans < SCANS_MAX:
-            self._scans += 1
-            kind, _, key = name.partition(".")
-            known = self._known[name] = any(key in _names(node, kind) for node in self._nodes.values())
-        return known
+        if self._all is None:
+            self._all = {"attr": set(), "meta": set()}
+            for node in self._nodes.values():
+                self._all["attr"].update(node.attributes)
+                self._all["meta"].update(node.meta)
+        kind, _, key = name.partition(".")
+        return key in self._all[kind]
 
     def nearest(self, name: str) -> str | None:
-        """A name of the same kind that looks alike; None without one."""
+        """A common name of the same kind that looks alike; None without one."""
         kind = name.partition(".")[0]
-        return nearest(name, (each for each in self._common() if each.startswith(f"{kind}.")), cutoff=ALIKE)
-
-    def _common(self) -> Collection[str]:
-        """The names of some nodes, in the order of the nodes."""
-        if self._sample is None:
-            nodes = islice(self._nodes.values(), NODES_COMPARED) if self._nodes else ()
-            self._sample = dict.fromkeys(
-                f"{kind}.{key}" for node in nodes for kind in ("attr", "meta") for key in _names(node, kind)
-            )
-        return self._sample
-
-
-def _names(node: Node, kind: str) -> Mapping[str, str]:
-    return node.attributes if kind == "attr" else node.meta
+        return nearest(name, (each for each in self._common.ordered if each.startswith(f"{kind}.")), cutoff=ALIKE)
