@@ -30,7 +30,7 @@ def test_every_field_of_a_line_is_explained_and_nothing_else() -> None:
     )  # fmt: skip
     ended = AuditedResponse(status=200, is_refused=False, reason="", duration_s=0.1)
     line = line_of(asked, str, event_id="e", stage="OperationComplete", at_ns=1, ended=ended)
-    table = PAGE.read_text().partition("## Fields")[2].partition("## What is never")[0]
+    table = PAGE.read_text().partition("## Fields")[2].partition("## Data that are never recorded")[0]
     rows = [row for row in table.splitlines() if not row.startswith(("- ", "  "))]
     explained = [name for row in rows for name in re.findall(r"`([\w.]+)`", row.split(" | ")[0])]
     assert sorted(set(explained) - {"created_at", "event_type", "audit", "payload", "OperationReceived", "user_agent",
