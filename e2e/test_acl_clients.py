@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +11,13 @@ from typing import Any
 import nomad
 import pytest
 from yurt.testing.agent import Agent, ApiFailure, raw_exec_job, running_agent, wait_for
+from yurt.testing.services.go_programs import build_go, fetched_module
 
 pytestmark = pytest.mark.timeout(900)
 
 SOURCES = Path(__file__).parent / "go_api"
 OLDEST_GO = (1, 24)
-BUILD_LIMIT_S, RUN_LIMIT_S = 600, 200
+RUN_LIMIT_S = 200
 DENIED = "Unexpected response code: 403 (Permission denied)"
 EXPECTED = {
     "list without a token": DENIED,
@@ -60,29 +59,12 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         made.interrupt()
 
 
-def run_go(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of the Go toolchain that is installed, without another toolchain."""
-    env = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
-    return subprocess.run(
-        ["go", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program of e2e/go_api; skips where it cannot be built."""
-    if shutil.which("go") is None:
-        pytest.skip("go is not installed")
-    version = run_go(SOURCES, "env", "GOVERSION").stdout.strip()
-    if tuple(map(int, version.removeprefix("go").split(".")[:2])) < OLDEST_GO:
-        pytest.skip(f"{version} is too old for nomad/api")
     folder = tmp_path_factory.mktemp("go")
-    source = shutil.copytree(SOURCES, folder / "source")
-    if (fetched := run_go(source, "mod", "download")).returncode:
-        pytest.skip(f"the Go package cannot be fetched: {fetched.stderr.strip().splitlines()[-1]}")
-    built = run_go(source, "build", "-o", str(folder / "client"), ".")
-    assert built.returncode == 0, built.stderr
-    return folder / "client"
+    build_go(fetched_module(SOURCES, folder, oldest=OLDEST_GO), folder, ".")
+    return folder / "goapi"
 
 
 def test_the_go_package_bootstraps_grants_and_is_refused(agent: Agent, go_client: Path) -> None:

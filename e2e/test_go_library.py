@@ -24,6 +24,7 @@ from yurt.goplugin.messages import read_files
 from yurt.testing.agent import Agent, pid_is_alive, running_agent, wait_for
 from yurt.testing.processes import ended_at_exit, processes
 from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.services.go_programs import build_go, fetched_module
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -37,11 +38,8 @@ PACKAGES = {
     "attribute.proto": "structs", "stats.proto": "structs", "recoverable_error.proto": "structs",
     "hcl_spec.proto": "hclspec", "base.proto": "base", "device.proto": "device", "driver.proto": "drivers",
 }  # fmt: skip
-BUILD_LIMIT_S = 600
 DYNAMIC_IDS = range(80_000, 90_000) if os.geteuid() == 0 else [os.geteuid()]
 """The users that tasks without a user of their own run as."""
-UNOPTIMISED = "-gcflags=all=-N -l"
-"""Spares a quarter of the processor time of a first build."""
 OLDEST_GO = (1, 19)
 CONFIG = '{"enabled": true}'
 UNGRACEFUL = "plugin failed to exit gracefully"
@@ -133,24 +131,6 @@ def tmp_path() -> Iterator[Path]:
         unmount_secrets(name)
 
 
-def run_go(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of the Go toolchain that is installed, without a C compiler and without another toolchain."""
-    env = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
-    return subprocess.run(
-        ["go", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
-    )
-
-
-def go_is_missing() -> str:
-    """Why nothing can be built here; empty when all is there."""
-    if shutil.which("go") is None:
-        return "go is not installed"
-    version = run_go(SOURCES, "env", "GOVERSION").stdout.strip()
-    if tuple(map(int, version.removeprefix("go").split(".")[:2])) < OLDEST_GO:
-        return f"{version} is too old for hashicorp/go-plugin"
-    return ""
-
-
 def write_messages(generator: Path, folder: Path) -> None:
     """Our own definitions of the protocol as Go code."""
     options = [f"module={MODULE}", *(f"M{name}={MODULE}/wire/{package}" for name, package in PACKAGES.items())]
@@ -171,18 +151,12 @@ def write_messages(generator: Path, folder: Path) -> None:
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs `driver`, `device` and `host`; skips where they cannot be built."""
-    if reason := go_is_missing():
-        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("go")
-    source = shutil.copytree(SOURCES, folder / "source")
-    if (fetched := run_go(source, "mod", "download")).returncode:
-        pytest.skip(f"the Go libraries cannot be fetched: {fetched.stderr.strip().splitlines()[-1]}")
-    built = run_go(source, "build", UNOPTIMISED, "-o", f"{folder}/", *GENERATORS.values())
-    assert built.returncode == 0, built.stderr
+    source = fetched_module(SOURCES, folder, oldest=OLDEST_GO)
+    build_go(source, folder, *GENERATORS.values())
     for name in GENERATORS:
         write_messages(folder / name, source)
-    built = run_go(source, "build", UNOPTIMISED, "-ldflags=-s -w", "-o", f"{folder}/", "./driver", "./device", "./host")
-    assert built.returncode == 0, built.stderr
+    build_go(source, folder, "./driver", "./device", "./host")
     return folder
 
 

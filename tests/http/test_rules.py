@@ -163,6 +163,18 @@ async def test_an_unknown_uuid_is_404(api: Api, path: str, text: str) -> None:
     assert (answer.status, answer.text) == (404, text)
 
 
+async def test_a_prefix_of_an_id_may_leave_its_hyphens_out(api: Api) -> None:
+    evaluation = (await api.register("hyphens")).json["EvalID"]
+    digits = evaluation.replace("-", "")
+    for prefix in (digits, digits[:10], digits[:10].upper(), evaluation[:11], f"{digits[:2]}-{digits[2:12]}"):
+        assert [row["ID"] for row in (await api.get(f"/v1/evaluations?prefix={prefix}")).json] == [evaluation], prefix
+        found = await api.put("/v1/search", {"Prefix": prefix, "Context": "evals"})
+        assert found.json["Matches"] == {"evals": [evaluation]}, prefix
+    for other in (f"{digits[:10]}{'0' if digits[10] != '0' else '1'}0", f"{digits}ab"):
+        found = await api.put("/v1/search", {"Prefix": other, "Context": "evals"})
+        assert found.json["Matches"] == {"evals": []}, other
+
+
 async def test_a_prefix_needs_an_even_number_of_hex_digits(api: Api) -> None:
     odd = await api.get("/v1/nodes?prefix=abc")
     assert odd.text == "node lookup failed: index error: Input (without hyphens) must be even length"

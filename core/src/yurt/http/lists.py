@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from yurt.http.errors import Refused
 from yurt.http.pieces import KeptAnswer, body_of
 
 UUID_LENGTH = 36
+_UUID_PARTS = (0, 8, 12, 16, 20, None)
+"""Where the parts between hyphens begin, in digits; the last one has no end, so that no text too long fits an id."""
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
@@ -76,7 +79,9 @@ def check_uuid(text: str, kind: str) -> str:
 
 
 def check_prefix(text: str, kind: str) -> str:
-    """The prefix of an id, when it is an even number of hex digits; 500 with Nomad's text otherwise."""
+    """The prefix of an id, with its hyphens also where the caller leaves them out; 500 with Nomad's text unless its hex
+    digits are even in number.
+    """
     digits = text.replace("-", "")
     if len(text) > UUID_LENGTH:
         raise Refused(
@@ -88,7 +93,14 @@ def check_prefix(text: str, kind: str) -> str:
     if len(digits) % 2:
         raise Refused(500, f"{kind} lookup failed: index error: Input (without hyphens) must be even length")
     _check_digits(digits, kind)
-    return text.lower()
+    return uuid_prefix(text)
+
+
+def uuid_prefix(text: str) -> str:
+    """A prefix of an id as ids are written: in lower case, with its hyphens, wherever the caller wrote them."""
+    digits = text.replace("-", "").lower()
+    parts = (digits[begin:end] for begin, end in itertools.pairwise(_UUID_PARTS))
+    return "-".join(part for part in parts if part)
 
 
 def _check_digits(digits: str, kind: str) -> None:

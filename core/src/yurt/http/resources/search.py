@@ -14,6 +14,7 @@ from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
 from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
+from yurt.http.lists import uuid_prefix
 from yurt.http.routes import ROW
 from yurt.sdk.value import Value
 from yurt.server.views import View
@@ -84,7 +85,7 @@ async def search(call: Call) -> web.Response:
     matches: dict[str, list[str]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        prefix = body.prefix.lower() if context in WITH_UUIDS else body.prefix
+        prefix = uuid_prefix(body.prefix) if context in WITH_UUIDS else body.prefix
         found, is_cut = await _found(call, view, context, partial(_has_prefix, prefix))
         if found or context == body.context:
             matches[context] = [hit.id for hit in found]
