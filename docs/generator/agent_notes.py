@@ -13,6 +13,7 @@ data_dir                  Where state, allocations and logs live. Required, save
                           removed at the end.
 log_level                 `TRACE`, `DEBUG`, `INFO`, `WARN`, `ERROR` or `OFF`.
 log_json                  Log in JSON.
+log_include_location      Each line names the line of source that logged it, such as `log/roles.py:75`.
 log_file                  The log goes to this file too, an absolute path; one that ends in `/` is a folder,
                           where the file is `yurt.log`.
 log_rotate_duration       The file is rotated when it is older.

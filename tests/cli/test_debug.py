@@ -50,6 +50,7 @@ def test_what_there_is_is_gathered_and_what_is_missing_named(api: Any, run: Any,
     assert "Servers: (2) [a.global b.global]\nClients: (2) [bbbbbbbb-" in out
     assert f"{len(errors)} of {len(errors) + len(files)} files could not be collected; errors.json says why" in out
     assert files["server/a.global/monitor.log"] == files[f"client/{NODE_ID}/monitor.log"] == b"a line\n"
+    assert not any("log_include_location" in path for _, path, _, _ in api.asked)
     assert json.loads(files["nomad/0000/nodes.json"]) == NODES
     assert errors[f"client/{NODE_ID}/agent-host.json"] == "Permission denied: enable_debug"
     asked = [path for _, path, _, _ in api.asked]
@@ -116,3 +117,11 @@ def test_logs_of_files_are_asked_for_and_a_wrong_span_is_refused(api: Any, run: 
     assert gathered(tmp_path)["server/a.global/monitor_export.log"] == b"of a file\n"
     assert any("on_disk=true" in path for _, path, _, _ in api.asked)
     assert "-log-lookback must be a duration" in run("debug", "-log-lookback=old", "-output", str(tmp_path))[2]
+
+
+def test_the_lines_of_followed_logs_name_their_source_on_request(api: Any, run: Any, tmp_path: Path) -> None:
+    flag = "-log-include-location"
+    assert run("monitor", flag)[0] == 0
+    assert run("operator", "debug", "-duration=100ms", "-interval=1h", flag, "-output", str(tmp_path))[0] == 0
+    logs = [path for _, path, _, _ in api.asked if path.startswith("/v1/agent/monitor?")]
+    assert len(logs) > 2 and all("log_include_location=true" in path for path in logs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ ALLOC = {
     "CreateTime": 0,
     "ModifyTime": 0, "CreateIndex": 5, "ModifyIndex": 5,
 }  # fmt: skip
+FOLLOWED = 4
 EVAL = {
     "ID": "aaaaaaaa-0000-0000-0000-000000000000", "JobID": "web", "Type": "service", "TriggeredBy": "job-register",
     "Status": "complete", "Priority": 50, "FailedTGAllocs": None, "DeploymentID": "",
@@ -272,6 +275,33 @@ def test_a_deployment_shows_only_the_columns_that_are_used(api: Any, run: Any) -
         "Task Group  Promoted  Desired  Canaries  Placed  Healthy  Unhealthy",
         "g           false     3        1         2       1        0",
     ]
+
+
+def test_a_followed_deployment_is_shown_at_most_once_in_the_time_of_wait(api: Any, run: Any) -> None:
+    began: list[float] = []
+
+    def deployment(query: str) -> Any:
+        began.append(time.monotonic())
+        done = len(began) > FOLLOWED
+        group = {"DesiredTotal": FOLLOWED, "PlacedAllocs": len(began)}
+        return {
+            "ID": "dddddddd-1111", "JobID": "web", "JobVersion": 1, "TaskGroups": {"g": group},
+            "Status": "successful" if done else "running",
+        }  # fmt: skip
+
+    api.answers |= {"/v1/deployments": [{"ID": "dddddddd-1111"}], "/v1/deployment/dddddddd-1111": deployment}
+
+    code, out, _ = run("deployment", "status", "-monitor", "-wait=200ms", "dddd")
+
+    assert (code, out.count("Status      = running"), out.count("Status      = successful")) == (0, FOLLOWED - 1, 1)
+    assert all(later - earlier >= 0.2 for earlier, later in itertools.pairwise(began[1:]))
+
+
+@pytest.mark.parametrize("given", ["2", "-1s", "soon"])
+def test_a_wait_that_is_not_a_duration_is_refused(run: Any, given: str) -> None:
+    assert run("deployment", "status", "-monitor", f"-wait={given}", "dddd")[2].startswith(
+        f'-wait: "{given}" is not a duration; use a number and a unit, for example 2s'
+    )
 
 
 def test_the_example_is_written_once_and_is_a_valid_job(run: Any, tmp_path: Path, monkeypatch: Any) -> None:

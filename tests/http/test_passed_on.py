@@ -280,11 +280,11 @@ class Talks:
     def __init__(self) -> None:
         self.is_heard = False
 
-    async def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+    async def monitor(self, *, level: str, as_json: bool, has_location: bool = False) -> AsyncGenerator[str]:
         self.is_heard = True
         try:
             yield ""
-            yield f"a line at {level}\n"
+            yield f"a line at {level}{' with its source' if has_location else ''}\n"
             await asyncio.Event().wait()
         finally:
             self.is_heard = False
@@ -296,10 +296,10 @@ async def test_the_log_of_a_node_is_read_through_any_server_and_left_with_its_re
     await eventually(lambda: all(node.id in server.state.nodes for server in agents.group.servers.values()))
     agents.group[THIRD].clients.node_ports.attach(node.id, talks)  # type: ignore[arg-type]
     for name in (SECOND, THIRD):
-        path = f"/v1/agent/monitor?plain=true&log_level=debug&node_id={node.id}"
+        path = f"/v1/agent/monitor?plain=true&log_level=debug&log_include_location=true&node_id={node.id}"
         async with asyncio.timeout(30), agents[name].client.get(path) as answer:
             assert answer.status == 200
-            assert await answer.content.readline() == b"a line at debug\n"
+            assert await answer.content.readline() == b"a line at debug with its source\n"
             assert talks.is_heard
         await eventually(lambda: not talks.is_heard)
     unknown = await agents[SECOND].get(f"/v1/agent/monitor?node_id={factories.new_id()}")

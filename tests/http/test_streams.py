@@ -7,6 +7,7 @@ import base64
 import errno
 import json
 import logging
+import re
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, get_args
@@ -268,6 +269,15 @@ async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
         frame = json.loads(await response.content.readline())
     line = json.loads(base64.b64decode(frame["Data"]).splitlines()[0])
     assert (line["@level"], line["@message"]) == ("warn", "careful")
+    assert "@caller" not in line
+
+
+async def test_the_lines_of_the_agents_log_name_their_source_on_request(api: Api) -> None:
+    path = "/v1/agent/monitor?plain=true&log_include_location=true"
+    async with asyncio.timeout(60), api.client.get(path) as response:
+        logging.getLogger("yurt.test").info("ready")
+        line = (await response.content.readline()).decode()
+    assert re.search(r"\[INFO\]  http/test_streams\.py:\d+: yurt\.test: ready$", line)
 
 
 def test_each_command_has_an_event_or_is_known_to_have_none() -> None:

@@ -6,14 +6,17 @@ import io
 import json
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from yurt.agent.config import make_config
 from yurt.agent.process import logs
 from yurt.agent.process.logs import AgentLogs, LogSettings, file_path, is_journal, log_problems, priority
+from yurt.agent.run import log_settings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS
 
@@ -77,6 +80,15 @@ def test_json_and_the_level_hold_for_the_file_too(tmp_path: Path) -> None:
     log.info("shown")
     (line,) = (tmp_path / "agent.log").read_text().splitlines()
     assert json.loads(line)["@message"] == "shown"
+
+
+def test_all_destinations_name_the_line_of_source_where_that_is_configured(tmp_path: Path) -> None:
+    config = make_config({"log_include_location": True, "log_file": f"{tmp_path}/agent.log"}, {}, is_dev=True)
+    shown = io.StringIO()
+    AgentLogs(log_settings(config), stream=shown, now=lambda: 0)
+    log.info("ready")
+    for text in (shown.getvalue(), (tmp_path / "agent.log").read_text()):
+        assert re.search(r"process/test_logs\.py:\d+: agent\.test: ready$", text)
 
 
 def test_a_file_that_was_renamed_by_others_is_begun_anew_by_a_reload(tmp_path: Path) -> None:

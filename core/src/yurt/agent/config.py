@@ -75,6 +75,7 @@ class AgentConfig(Value):
     is_client: bool = False
     log_level: str = "INFO"
     log_json: bool = False
+    has_log_location: bool = False
     log_file: str = ""
     log_rotate_bytes: int = 0
     log_rotate_s: float = LOG_ROTATE_S
@@ -147,6 +148,7 @@ def make_config(
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),
         log_json=bool(raw.get("log_json")),
+        has_log_location=bool(raw.get("log_include_location")),
         log_file=raw.get("log_file", ""),
         log_rotate_bytes=raw.get("log_rotate_bytes", 0),
         log_rotate_s=seconds_of(raw.get("log_rotate_duration"), LOG_ROTATE_S),

@@ -215,7 +215,7 @@ AUDIT = block(
 
 ROOT = block(
     region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string", log_level="string",
-    log_json="bool", log_file="string", log_include_location="bool -", log_rotate_duration="duration",
+    log_json="bool", log_file="string", log_include_location="bool", log_rotate_duration="duration",
     log_rotate_bytes="int", log_rotate_max_files="int", bind_addr="string", enable_debug="bool",
     ports=block(http="int", rpc="int", serf="int", etcd="int"),
     addresses=block(http="string", rpc="string", serf="string"),

@@ -330,6 +330,7 @@ def log_settings(config: AgentConfig) -> LogSettings:
     return LogSettings(
         level=config.terminal_log_level,
         as_json=config.log_json,
+        has_location=config.has_log_location,
         file=config.log_file,
         rotate_bytes=config.log_rotate_bytes,
         rotate_s=config.log_rotate_s,

@@ -41,9 +41,7 @@ ABSENT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
 
 NO_EFFECT: dict[tuple[str, str], str] = {
     ("agent", "alloc-mounts-dir"): "Yurt mounts task folders in place and needs no second folder.",
-    ("agent", "log-include-location"): "Log lines name the component instead of a line of source.",
     ("agent", "raft-protocol"): "The log has one protocol.",
-    ("deployment status", "wait"): "Changes are shown the moment they happen.",
     ("job plan", "policy-override"): "There are no Sentinel policies to override.",
     ("job plan", "vault-namespace"): _VAULT + ".",
     ("job run", "consul-namespace"): _CONSUL + ".",
@@ -51,9 +49,7 @@ NO_EFFECT: dict[tuple[str, str], str] = {
     ("job run", "vault-namespace"): _VAULT + ".",
     ("job stop", "global"): "A job belongs to one region.",
     ("job validate", "vault-namespace"): _VAULT + ".",
-    ("monitor", "log-include-location"): "Log lines name the component instead of a line of source.",
     ("operator autopilot set-config", "disable-upgrade-migration"): "Servers are upgraded one by one, in place.",
-    ("operator debug", "log-include-location"): "Log lines name the component instead of a line of source.",
     ("operator snapshot save", "redact"): "Snapshots hold no keys.",
     ("volume create", "policy-override"): "There are no Sentinel policies to override.",
     ("volume register", "policy-override"): "There are no Sentinel policies to override.",

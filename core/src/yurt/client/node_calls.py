@@ -153,9 +153,9 @@ class NodeCalls(OlderNodeCalls):
         """Have the node's identity replaced with its next heartbeat."""
         self.token.renew()
 
-    def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+    def monitor(self, *, level: str, as_json: bool, has_location: bool = False) -> AsyncGenerator[str]:
         """The log of the agent as it is written, at a level; an empty text is a heartbeat."""
-        return log_texts(level=level, as_json=as_json)
+        return log_texts(level=level, as_json=as_json, has_location=has_location)
 
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
         """Profiles and tables of the agent (`yurt.runtime.diagnostics`); an empty piece is a heartbeat."""

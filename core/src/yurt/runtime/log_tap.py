@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Iterator
 
+from yurt.runtime.logs import location
 from yurt.sdk.errors import Invalid
 
 LINES_MAX = 512
@@ -24,15 +25,16 @@ _NAMES = {logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN",
 class LogTap(logging.Handler):
     """Puts formatted records into a bounded queue of the loop; a full queue drops its oldest line."""
 
-    def __init__(self, level: int, loop: asyncio.AbstractEventLoop, *, as_json: bool) -> None:
+    def __init__(self, level: int, loop: asyncio.AbstractEventLoop, *, as_json: bool, has_location: bool) -> None:
         super().__init__(level)
         self.lines: asyncio.Queue[str] = asyncio.Queue(LINES_MAX)
         self._loop = loop
-        self._as_json = as_json
+        self._line = json_line if as_json else text_line
+        self._has_location = has_location
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a record; may be called from any thread."""
-        line = json_line(record) if self._as_json else text_line(record)
+        line = self._line(record, has_location=self._has_location)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._put, line)
 
@@ -42,15 +44,17 @@ class LogTap(logging.Handler):
         self.lines.put_nowait(line)
 
 
-def text_line(record: logging.LogRecord) -> str:
-    """`2006-01-02T15:04:05.000Z [INFO]  yurt.server: message`."""
-    level = f"[{_level(record)}]"
-    return f"{_time(record)} {level:<7} {record.name}: {record.getMessage()}\n"
+def text_line(record: logging.LogRecord, *, has_location: bool = False) -> str:
+    """`2006-01-02T15:04:05.000Z [INFO]  yurt.server: message`, with the line of source before the logger's name."""
+    level, source = f"[{_level(record)}]", f"{location(record)}: " if has_location else ""
+    return f"{_time(record)} {level:<7} {source}{record.name}: {record.getMessage()}\n"
 
 
-def json_line(record: logging.LogRecord) -> str:
+def json_line(record: logging.LogRecord, *, has_location: bool = False) -> str:
     """A record as a JSON object with the same fields."""
     fields = {"@level": _level(record).lower(), "@message": record.getMessage(), "@module": record.name}
+    if has_location:
+        fields["@caller"] = location(record)
     return json.dumps(fields | {"@timestamp": _time(record)}) + "\n"
 
 
@@ -62,9 +66,9 @@ def level_of(name: str) -> int:
     return level
 
 
-async def log_texts(*, level: str, as_json: bool) -> AsyncGenerator[str]:
+async def log_texts(*, level: str, as_json: bool, has_location: bool = False) -> AsyncGenerator[str]:
     """Lines of this agent's log in batches; an empty text as a heartbeat after a quiet second."""
-    tap = LogTap(level_of(level), asyncio.get_running_loop(), as_json=as_json)
+    tap = LogTap(level_of(level), asyncio.get_running_loop(), as_json=as_json, has_location=has_location)
     with _tapped(tap):
         yield ""
         while True:

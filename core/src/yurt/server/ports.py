@@ -118,7 +118,7 @@ class NodePort(OlderNodePort, UsagePort, Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+    def monitor(self, *, level: str, as_json: bool, has_location: bool = False) -> AsyncGenerator[str]:
         """The log of the node's agent at a level, as it is written; an empty text is a heartbeat."""
         ...
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
-from yurt.runtime.logs import LEVELS, JsonFormatter, LineStream, NomadFormatter, set_up_logging
+from yurt.runtime.logs import LEVELS, LineStream, NomadFormatter, log_formatter, set_up_logging
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 
@@ -31,6 +31,8 @@ class LogSettings(Value):
 
     level: str = "INFO"
     as_json: bool = False
+    has_location: bool = False
+    """Each line names the line of source that logged it."""
     file: str = ""
     """An absolute path; one that ends in a slash is a folder."""
     rotate_bytes: int = 0
@@ -46,7 +48,9 @@ class AgentLogs:
 
     def __init__(self, settings: LogSettings, *, stream: LineStream, now: Callable[[], int]) -> None:
         """Raises Invalid when the file cannot be opened or no syslog daemon listens."""
-        shown = set_up_logging(settings.level, as_json=settings.as_json, stream=stream)
+        shown = set_up_logging(
+            settings.level, as_json=settings.as_json, has_location=settings.has_location, stream=stream
+        )
         if is_journal(os.environ, sys.stdout):
             shown.setFormatter(_with_priority(shown.formatter))
         self._handlers: list[logging.Handler] = [shown]
@@ -59,7 +63,7 @@ class AgentLogs:
 
     def _add(self, handler: logging.Handler, settings: LogSettings) -> None:
         if handler.formatter is None:
-            handler.setFormatter(JsonFormatter() if settings.as_json else NomadFormatter())
+            handler.setFormatter(log_formatter(as_json=settings.as_json, has_location=settings.has_location))
         handler.setLevel(LEVELS[settings.level])
         for each in self._handlers[0].filters:
             handler.addFilter(each)

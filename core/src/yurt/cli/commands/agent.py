@@ -41,7 +41,7 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "server": ("server.enabled", "Run a server."),
     "client": ("client.enabled", "Run a client."),
     "log-json": ("log_json", "Log in JSON."),
-    "log-include-location": ("log_include_location", WITHOUT_EFFECT),
+    "log-include-location": ("log_include_location", "Each line names the line of source that logged it."),
     "rejoin": ("server.rejoin_after_leave", "Go back to the servers that were known before this one left."),
     "acl-enabled": ("acl.enabled", "Enforce access control."),
     "vault-enabled": ("vault.enabled", "Use Vault."),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from yurt.cli.api.lookup import api_path, find_deployment
 from yurt.cli.api.namespaces import warn_of_namespace
 from yurt.cli.declaration import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
-from yurt.cli.flags import TEXT, switch, text, texts, without_effect
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import switch, text, texts
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import SECOND, parse_duration
 
 
 def fail_deployment(call: Invocation) -> int:
@@ -85,7 +87,7 @@ def show_deployment(call: Invocation) -> int:
     from yurt.cli.views.deployments import deployment_text, show_deployments
     from yurt.cli.views.monitor import follow_deployment
 
-    is_json = wants_data(call)
+    is_json, pause_s = wants_data(call), _pause_s(call)
     if not call.args:
         found = call.api.get("/v1/deployments") or []
         if is_json:
@@ -96,10 +98,22 @@ def show_deployment(call: Invocation) -> int:
     if is_json:
         return show_data(call, deployment)
     if call.flags.is_on("monitor"):
-        return follow_deployment(call, deployment["ID"], with_allocs=call.is_verbose)
+        return follow_deployment(call, deployment["ID"], with_allocs=call.is_verbose, pause_s=pause_s)
     call.screen.line(deployment_text(deployment, id_length=call.id_length))
     offer_page(call, job_page(deployment["JobID"], deployment.get("Namespace")), "this job and its deployments")
     return 0
+
+
+def _pause_s(call: Invocation) -> float:
+    """The shortest time between two updates that -wait asks for."""
+    given = call.flags.text("wait")
+    try:
+        pause_s = parse_duration(given) / SECOND if given else 0.0
+    except ValueError:
+        pause_s = -1.0
+    if pause_s < 0:
+        raise UsageError(f'-wait: "{given}" is not a duration; use a number and a unit, for example 2s')
+    return pause_s
 
 
 COMMANDS = (
@@ -154,7 +168,10 @@ COMMANDS = (
         (
             VERBOSE,
             switch("monitor", "Follow it until it ends; with -verbose also its allocations."),
-            without_effect("wait", kind=TEXT),  # changes are shown at once
+            text(
+                "wait",
+                "With -monitor: the shortest time between two updates, such as 2s; without it each change is shown.",
+            ),
             UI,
             *JSON_FLAGS,
         ),

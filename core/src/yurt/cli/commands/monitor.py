@@ -7,7 +7,7 @@ import sys
 from yurt.cli.api.lookup import find_node
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import UsageError
-from yurt.cli.flags import switch, text, without_effect
+from yurt.cli.flags import switch, text
 from yurt.cli.tree import NOUNS
 
 
@@ -59,7 +59,7 @@ COMMANDS = (
         (
             text("log-level", "TRACE, DEBUG, INFO, WARN or ERROR.", default="INFO"),
             switch("json", "Lines as JSON."),
-            without_effect("log-include-location"),
+            switch("log-include-location", "Each line names the line of source that logged it."),
             text("node-id", "The agent of this node."),
             text("server-id", "The agent of this server."),
         ),

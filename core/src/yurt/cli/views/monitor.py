@@ -6,6 +6,7 @@ the monitor.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.api.lookup import api_path
@@ -214,15 +215,18 @@ def nothing_done_lines(job: Json) -> list[str]:
     return [f'Nothing was to be done: job "{job_id}" is unchanged.']
 
 
-def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool = False, is_new: bool = False) -> int:
+def follow_deployment(
+    call: Invocation, deployment_id: str, *, with_allocs: bool = False, is_new: bool = False, pause_s: float = 0.0
+) -> int:
     """Show a deployment until it ends: rewritten in place on a terminal, else once a change. 1 when it failed.
 
+    Changes within `pause_s` of the one that was shown last are shown together.
     Of a new one also the progress of its tasks is told, and the wait ends when none of a group can start.
     """
     call.screen.line(f'==> {clock()}: Monitoring deployment "{call.short(deployment_id)}"')
     block = LiveBlock(call)
     watch = StartWatch(call, block.say) if is_new else None
-    path, index, last = api_path("deployment", deployment_id), 0, ""
+    path, index, last, shown_s = api_path("deployment", deployment_id), 0, "", 0.0
     while True:
         answer = _read_or_none(call, path, index, HEALTH_WAIT_S if is_new else WAIT_S)
         if answer is None:
@@ -238,13 +242,14 @@ def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool
             text += "\n\nAllocations\n" + _alloc_lines(call, allocs)
         if text != last:
             block.show(text)
-            last = text
+            last, shown_s = text, time.monotonic()
         if not is_active(deployment):
             return 0 if deployment["Status"] == "successful" else _print_failed_deployment(call, watch, allocs)
         stuck = watch.stuck_groups(allocs) if watch else []
         if watch and stuck:
             return _print_stuck_deployment(call, deployment_id, watch, stuck)
         index = answer.index
+        time.sleep(max(0.0, shown_s + pause_s - time.monotonic()))
 
 
 def _print_failed_deployment(call: Invocation, watch: StartWatch | None, allocs: list[Json]) -> int:

@@ -26,8 +26,8 @@ async def monitor(call: Call) -> web.StreamResponse:
     other = other_server(call)
     if other:
         return await call.request.app[LEADER_FORWARDING].pass_on(call.request, other)
-    plain, as_json = flag(call.query, "plain"), flag(call.query, "log_json")
-    async with aclosing(_texts(call, level, as_json=as_json)) as texts:
+    plain = flag(call.query, "plain")
+    async with aclosing(_texts(call, level)) as texts:
         first = await anext(texts)  # an error before the first text has its own status
         response = web.StreamResponse(
             headers={"Content-Type": "text/plain; charset=utf-8" if plain else "application/json"}
@@ -41,11 +41,12 @@ async def monitor(call: Call) -> web.StreamResponse:
     return response
 
 
-def _texts(call: Call, level: str, *, as_json: bool) -> AsyncGenerator[str]:
+def _texts(call: Call, level: str) -> AsyncGenerator[str]:
     """The log of the node that is named, or of this agent."""
+    as_json, has_location = flag(call.query, "log_json"), flag(call.query, "log_include_location")
     if call.query.get("node_id", ""):
-        return node_of_query(call).monitor(level=level, as_json=as_json)
-    return log_texts(level=level, as_json=as_json)
+        return node_of_query(call).monitor(level=level, as_json=as_json, has_location=has_location)
+    return log_texts(level=level, as_json=as_json, has_location=has_location)
 
 
 def _piece(text: str, *, plain: bool) -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import BrokenOff, CliError, Unreachable, UsageError
-from yurt.cli.flags import number, switch, text, without_effect
+from yurt.cli.flags import number, switch, text
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import SECOND, parse_duration
 from yurt.sdk.errors import YurtError
@@ -229,7 +229,12 @@ class Capture:
         from yurt.cli.api.frames import data_of, frames
 
         api, flags = ApiClient(self._call.api.connection), self._call.flags
-        query: Query = {**target.query, "log_level": flags.text("log-level"), "plain": False}
+        query: Query = {
+            **target.query,
+            "log_level": flags.text("log-level"),
+            "log_include_location": flags.is_on("log-include-location") or None,
+            "plain": False,
+        }
         end_s = time.monotonic() + self._times.duration_s
         lines = bytearray()
 
@@ -368,7 +373,7 @@ COMMANDS = (
             number("event-index", "Events from this index on, as far as servers keep them; 0: new ones."),
             text("log-lookback", "Also what agents logged before, such as 2h, from the journal of the unit yurt."),
             switch("log-file-export", "Take what agents logged before from their log files."),
-            without_effect("log-include-location"),
+            switch("log-include-location", "Each line of the logs names the line of source that logged it."),
             text("output", "The folder for the archive (default: the current one)."),
             switch("stale", "Read lists from any server, also without a leader."),
             VERBOSE,
