@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from yurt.goplugin.log_collector import SOCKET_NAME, open_fifo
-from yurt.goplugin.logs import LogCollector, TaskLogs
+from yurt.goplugin.log_collector_client import LogCollector, TaskLogs
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import RecoverableError
 

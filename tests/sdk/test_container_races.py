@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from yurt.sdk.containers.background import DriverTasks
-from yurt.sdk.containers.creation import Maker
+from yurt.sdk.containers.creation import ContainerCreator
 from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover, DanglingRules
-from yurt.sdk.containers.images import ImageShelf
-from yurt.sdk.containers.janitor import Janitor
-from yurt.sdk.containers.starting import Recipe, Starter
+from yurt.sdk.containers.dev_cleanup import DevCleanup
+from yurt.sdk.containers.images import PulledImages
+from yurt.sdk.containers.starting import Starter, StartSteps
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.value import NANOSECONDS, UnixNano
@@ -101,19 +101,19 @@ async def test_a_container_whose_task_starts_or_is_looked_for_stays(
 
 
 def test_a_janitor_that_was_dismissed_does_not_start_any_more() -> None:
-    janitor = Janitor("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
-    janitor.dismiss()
-    janitor.start()
-    assert janitor.process is None
+    cleanup = DevCleanup("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
+    cleanup.dismiss()
+    cleanup.start()
+    assert cleanup.process is None
 
 
 def test_a_janitor_starts_once() -> None:
-    janitor = Janitor("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
-    janitor.start()
-    first = janitor.process
-    janitor.start()
-    assert first is not None and janitor.process is first
-    janitor.dismiss()
+    cleanup = DevCleanup("/no/socket", "", "yurt.owner=nobody", unmount=("true",))
+    cleanup.start()
+    first = cleanup.process
+    cleanup.start()
+    assert first is not None and cleanup.process is first
+    cleanup.dismiss()
     assert first.returncode == 0
 
 
@@ -141,23 +141,23 @@ async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
     background: DriverTasks, tasks: ContainerTasks, tmp_path: Path
 ) -> None:
     shop = Shop()
-    shelf = ImageShelf(background, tmp_path / "images", shop.remove, delay_s=0, removes=True)
-    shelf.own(IMAGE)
-    shelf.hold(IMAGE, "earlier")
-    shelf.release(IMAGE, "earlier")
+    pulled_images = PulledImages(background, tmp_path / "images", shop.remove, delay_s=0, removes=True)
+    pulled_images.own(IMAGE)
+    pulled_images.hold(IMAGE, "earlier")
+    pulled_images.release(IMAGE, "earlier")
     async with asyncio.timeout(WAIT_S):
         await shop.removing.wait()
     acts: Any = None
-    maker = Maker(acts, background, is_running=tasks.is_running, command="test")
-    starter = Starter(acts, maker, shelf, tasks)
-    recipe = Recipe(
+    creator = ContainerCreator(acts, background, is_running=tasks.is_running, command="test")
+    starter = Starter(acts, creator, pulled_images, tasks)
+    steps = StartSteps(
         image=shop.image, body=acts, address=acts, rotation=acts, holds=acts, attempts=1, is_terminal=False,
     )  # fmt: skip
 
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
-        held = group.create_task(starter._reserved_image(TASK, recipe))
+        held = group.create_task(starter._reserved_image(TASK, steps))
         await asyncio.sleep(0)
         shop.may_remove.set()
 
     assert (held.result(), shop.has_image, shop.pulls) == (IMAGE, True, 1)
-    assert shelf._users == {IMAGE: {TASK}}
+    assert pulled_images._users == {IMAGE: {TASK}}

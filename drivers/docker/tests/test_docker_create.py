@@ -552,5 +552,5 @@ def test_memory_is_kept_to_the_nodes_of_the_devices() -> None:
 
 def test_a_seccomp_profile_that_is_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "profile")
-    with pytest.raises(DriverError, match="it is no plain file"):
+    with pytest.raises(DriverError, match="it is not a plain file"):
         body({"security_opt": [f"seccomp={tmp_path}/profile"]}, at=replaced_profiles(read_text=read_text))

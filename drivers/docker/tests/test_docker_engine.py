@@ -179,7 +179,7 @@ async def test_the_first_container_of_a_dev_agent_is_guarded_before_it_is_made(
     guards, create = [], bench.driver._calls.create
 
     async def watched_create(name: str, body: Mapping[str, Any]) -> str:
-        guards.append(bench.driver._janitor.process)
+        guards.append(bench.driver._dev_cleanup.process)
         return await create(name, body)
 
     monkeypatch.setattr(bench.driver._calls, "create", watched_create)
@@ -440,7 +440,7 @@ async def test_an_archive_that_is_a_pipe_or_a_folder_is_refused_at_once(bench: B
     os.mkfifo(Path(request.dirs.local_dir) / "archive")
     os.mkdir(Path(request.dirs.task_dir) / "folder")
     for name in ("archive", "folder"):
-        with pytest.raises(DriverError, match="is no file in the task's local folder"):
+        with pytest.raises(DriverError, match="is not a file in the task's local folder"):
             await bench.start({"image": IMAGE, "load": name})
 
 

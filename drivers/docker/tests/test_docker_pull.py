@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import EngineDown
-from yurt.sdk.containers.images import ImageShelf
+from yurt.sdk.containers.images import PulledImages
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import Conflict, DriverError, RecoverableError
 from yurt.sdk.schema import decode_config
@@ -93,10 +93,10 @@ async def test_a_pulled_image_is_removed_some_time_after_its_last_task(puller: P
     name = registry.push(puller.engine, "app:2")
     image_id = await puller.ensure(name)
     for task in ("one", "two"):
-        puller.images.shelf.hold(image_id, task)
-    puller.images.shelf.release(image_id, "one")
+        puller.images.pulled_images.hold(image_id, task)
+    puller.images.pulled_images.release(image_id, "one")
     assert not puller.background.tasks
-    puller.images.shelf.release(image_id, "two")
+    puller.images.pulled_images.release(image_id, "two")
     await puller.until_gone(name)
 
 
@@ -126,19 +126,19 @@ async def test_an_image_that_a_container_still_uses_is_removed_later(
         if refusals:
             raise refusals.pop(0)
 
-    shelf = ImageShelf(puller.background, tmp_path / "images", remove, delay_s=0, removes=True)
-    shelf.own("sha256:1")
-    shelf.hold("sha256:1", "one")
-    shelf.release("sha256:1", "one")
+    pulled_images = PulledImages(puller.background, tmp_path / "images", remove, delay_s=0, removes=True)
+    pulled_images.own("sha256:1")
+    pulled_images.hold("sha256:1", "one")
+    pulled_images.release("sha256:1", "one")
     await eventually(lambda: not puller.background.tasks)
-    assert (refusals, shelf._known()) == ([], set())
+    assert (refusals, pulled_images._owned()) == ([], set())
 
 
 async def test_an_image_that_was_here_before_stays(puller: Puller) -> None:
     puller.configured(gc={"image_delay": "1ms"})
     image_id = await puller.ensure("yurt-test/busybox:1")
-    puller.images.shelf.hold(image_id, "one")
-    puller.images.shelf.release(image_id, "one")
+    puller.images.pulled_images.hold(image_id, "one")
+    puller.images.pulled_images.release(image_id, "one")
     assert not puller.background.tasks
     assert puller.is_here("yurt-test/busybox:1")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
-from yurt.sdk.containers.janitor import Janitor
+from yurt.sdk.containers.dev_cleanup import DevCleanup
 from yurt.sdk.containers.mount_sources import EngineView
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
@@ -80,7 +80,7 @@ async def test_a_container_is_not_made_while_it_is_not_known_what_its_engine_see
     laid_trap(bench)
     assert isinstance(bench.driver, DockerDriver)
     bench.driver._holder._socket_path = str(bench.folder / "nobody-listens")
-    with pytest.raises(RecoverableError, match="the engine takes no connection"):
+    with pytest.raises(RecoverableError, match="the engine refuses connections"):
         await bench.start(task())
 
 
@@ -122,13 +122,13 @@ async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: DriverBe
     kept.mkdir()
     (kept / "file").touch()
     places.mount(os.open(kept, os.O_PATH), "left", 0)
-    janitor = Janitor(str(engine.socket), "", "yurt.owner=nobody", unmount=places.clear_command)
-    janitor.start()
-    assert janitor.process is not None
-    assert janitor.process.stdin is not None
+    cleanup = DevCleanup(str(engine.socket), "", "yurt.owner=nobody", unmount=places.clear_command)
+    cleanup.start()
+    assert cleanup.process is not None
+    assert cleanup.process.stdin is not None
 
-    janitor.process.stdin.close()
+    cleanup.process.stdin.close()
 
-    assert await asyncio.to_thread(janitor.process.wait, LIMIT_S) == 0
+    assert await asyncio.to_thread(cleanup.process.wait, LIMIT_S) == 0
     await until(lambda: not os.path.exists(places.folder))
     assert (kept / "file").exists()

@@ -77,8 +77,8 @@ async def test_a_pulled_image_is_shared_and_goes_some_time_after_its_last_task(
     pulled = {await each for each in [asyncio.ensure_future(puller.ensure(f"docker://{name}", **PLAIN)) for _ in "123"]}
     (image_id,) = pulled
     assert puller.is_here(name)
-    puller.images.shelf.hold(image_id, "one")
-    puller.images.shelf.release(image_id, "one")
+    puller.images.pulled_images.hold(image_id, "one")
+    puller.images.pulled_images.release(image_id, "one")
     await puller.until_gone(name)
 
 

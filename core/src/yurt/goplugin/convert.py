@@ -1,4 +1,4 @@
-"""The values of our SDK and the messages of the driver service, in both directions; nothing is read or started here."""
+"""Converts values of the SDK to messages of the driver service, and back. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
         msgpack_driver_config=msgpack_config,
         env=dict(request.env),
         resources=resources(request),
-        mounts=[mount_message(mount) for mount in request.mounts if not is_told(mount, request)],
+        mounts=[mount_message(mount) for mount in request.mounts if not is_resolver_file(mount, request)],
         devices=[device_message_of(device) for device in request.devices],
         user=request.user,
         alloc_dir=request.dirs.alloc_dir,
@@ -63,9 +63,9 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
         parent_job_id=request.env.get("NOMAD_JOB_PARENT_ID", ""),
     )
     if request.name_servers is not None:
-        told = request.name_servers
+        resolver = request.name_servers
         message.dns.CopyFrom(
-            driver_message("DNSConfig", servers=told.servers, searches=told.searches, options=told.options)
+            driver_message("DNSConfig", servers=resolver.servers, searches=resolver.searches, options=resolver.options)
         )
     if request.network_namespace:
         message.network_isolation_spec.mode = GROUP_NETWORK
@@ -74,8 +74,8 @@ def task_config(request: TaskRequest, *, msgpack_config: bytes, outputs: tuple[s
     return message
 
 
-def is_told(mount: Mount, request: TaskRequest) -> bool:
-    """Whether a mount is the resolver file of a group: the plugin gets its settings and writes its own file."""
+def is_resolver_file(mount: Mount, request: TaskRequest) -> bool:
+    """Whether a mount is the resolver file of a group: the plugin gets the settings instead and writes its own file."""
     return mount.task_path == RESOLVER and request.name_servers is not None
 
 
@@ -188,7 +188,7 @@ def request_of(message: Message, config: Any, *, logs_dir: str, logs: LogRotatio
 
 
 def cores_of(text: str) -> tuple[int, ...]:
-    """`"0-2,5"` as cores."""
+    """Parse cores: `"0-2,5"` is (0, 1, 2, 5)."""
     cores: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -295,7 +295,7 @@ def duration_of(message: Message) -> Duration:
 
 
 def timestamp_fields(at: UnixNano) -> dict[str, int]:
-    """The fields of a timestamp; 0 is what Go calls the zero time, for Go takes no absent timestamp."""
+    """The fields of a timestamp; 0 becomes Go's zero time, because Go does not accept an absent timestamp."""
     if at == 0:
         return {"seconds": GO_ZERO_TIME_S}
     return {"seconds": at // NANOSECONDS, "nanos": at % NANOSECONDS}

@@ -1,4 +1,4 @@
-"""A device binary as one of our device plugins."""
+"""Adapts a device binary of `plugin_dir` to Yurt's device plugin contract."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from yurt.sdk.value import replace, seconds
 
 STREAM_AGAIN_S = 5.0
 STREAM_AGAIN_MAX_S = 300.0
-"""Pauses before a report is asked for again grow up to this."""
+"""The longest pause before a report is requested again; the pauses grow."""
 STATS_INTERVAL_S = 1.0
 STATS_LIMIT_S = 5.0
 GONE = "the plugin does not show it any more"
@@ -149,7 +149,7 @@ def attribute_of(message: Message) -> AttributeValue:
 
 
 def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...]) -> tuple[DeviceGroup, ...]:
-    """The devices of a live report, and as failed those that were reported before and are missing now."""
+    """The devices of a report, and as failed those of earlier reports that are missing now."""
     shown = {instance.id for group in now for instance in group.instances}
     found = {(group.vendor, group.type, group.name): group for group in now}
     for group in before:
@@ -166,7 +166,7 @@ def with_vanished(before: tuple[DeviceGroup, ...], now: tuple[DeviceGroup, ...])
 
 
 def with_silence(before: tuple[DeviceGroup, ...], reason: str) -> tuple[DeviceGroup, ...]:
-    """The devices of a plugin that reports nothing any more: how they are is unknown, so their holders may go on."""
+    """The devices of a plugin that no longer reports: degraded, since their state is unknown. Tasks continue."""
     return tuple(
         replace(
             group,

@@ -1,8 +1,8 @@
-"""A driver binary as one of our drivers.
+"""Adapts a driver binary of `plugin_dir` to Yurt's driver contract.
 
-The plugin keeps the tasks; here is a record of each: its handle, where its output goes, and one call that waits for
-its end, shared by all who ask. When the plugin dies, its next process is given the handles of the tasks that ran, and
-the waiting goes on. What a task writes goes to FIFOs, which the collector of logs reads (`log_collector`).
+The plugin runs the tasks; this module has a record of each: its handle, its output files, and one call that waits for
+its end, shared by all waiters. When the plugin dies, its next process gets the handles of the running tasks, and the
+waiting continues. Tasks write to FIFOs, which the log collector reads (`log_collector`).
 
 States of a task here: (nothing) -start-> running -(WaitTask answers | lost with the plugin)-> ended -destroy-> gone.
 """
@@ -22,7 +22,7 @@ from yurt.goplugin import convert
 from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGone
 from yurt.goplugin.exec_session import PluginExecSession
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
-from yurt.goplugin.logs import LogCollector, TaskLogs
+from yurt.goplugin.log_collector_client import LogCollector, TaskLogs
 from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message, methods
 from yurt.goplugin.networks import PluginNetworks
 from yurt.goplugin.plugin import BinaryPlugin
@@ -163,7 +163,7 @@ class BinaryDriver:
         return self._start_progress.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start it in the plugin."""
+        """Start the task in the plugin."""
         task_id = request.task_id
         if task_id in self._tasks or task_id in self._starting:
             raise DriverError(f"task {task_id} runs already; destroy it first")
@@ -252,7 +252,7 @@ class BinaryDriver:
                     task.ended.set_result(ExitResult(error=text, finished_at=self._env.now()))
 
     async def _take_up(self, connection: Connection, task_id: str, handle: Message) -> None:
-        """Recover a task in the plugin; one that the plugin still knows is left as it is."""
+        """Recover a task in the plugin, unless the plugin has it."""
         try:
             await connection.call(call("InspectTask"), task_id=task_id)
         except (NotFound, DriverError) as error:
@@ -261,7 +261,7 @@ class BinaryDriver:
             await connection.call(call("RecoverTask"), task_id=task_id, handle=handle)
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Take up a task that an earlier agent, or an earlier process of the plugin, started."""
+        """Recover a task of an earlier agent or an earlier process of the plugin."""
         if handle.task_id in self._tasks:
             return
         record = await self._intended(handle.task_id) if handle.is_intent else record_of(handle)

@@ -1,7 +1,7 @@
-"""A command that runs inside a task of a plugin, with its streams: `ExecTaskStreaming` as one of our sessions.
+"""Runs a command with its streams inside a task of a plugin, by `ExecTaskStreaming`.
 
-It uses gRPC's interface for threads: in the one for asyncio a request that comes after the command's end destroys the
-answers that are still unread, the exit code among them. A session is a person at a keyboard; it may have a thread.
+It uses gRPC's interface for threads: with the asyncio interface, a request after the command's end discards the unread
+answers, including the exit code. A thread for each session is affordable, because sessions are few.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PluginExecSession:
         await self._send(setup={"task_id": task_id, "command": list(command), "tty": tty})
 
     async def _send(self, **fields: Any) -> None:
-        """One request; what comes after the end of the command is dropped."""
+        """Send one request; requests after the command's end are dropped."""
         waiting = asyncio.ensure_future(self._room.acquire())  # noqa: TID251 - awaited or cancelled here
         await asyncio.wait((waiting, self._code), return_when=asyncio.FIRST_COMPLETED)
         if self._code.done():
@@ -62,7 +62,7 @@ class PluginExecSession:
         self._requests.put(driver_message("ExecTaskStreamingRequest", **fields))
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """What the command writes; the exit code is known when this ends."""
+        """The command's output as it arrives; the exit code is available when this ends."""
         try:
             while not self._code.done():
                 answer = await self._loop.run_in_executor(self._pool, next, self._answers, None)
@@ -87,7 +87,7 @@ class PluginExecSession:
             self._code.exception()  # Nobody has to ask for it.
 
     async def write(self, data: bytes) -> None:
-        """Give it input."""
+        """Write to the command's input."""
         if self._has_input:
             await self._send(stdin={"data": data})
 
@@ -102,7 +102,7 @@ class PluginExecSession:
         await self._send(tty_size={"height": size.height, "width": size.width})
 
     async def wait(self) -> int:
-        """Wait for its end, which comes with the end of the output."""
+        """Wait for the exit code, which comes with the end of the output."""
         return await asyncio.shield(self._code)
 
     async def close(self) -> None:

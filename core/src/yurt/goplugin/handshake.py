@@ -25,7 +25,7 @@ INHERITED = (
     "LC_*", "LOGNAME", "NO_PROXY", "PATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR", "TZ", "USER",
     "XDG_*", "all_proxy", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
-"""Variables of the agent that every plugin sees: the rest may hold what is meant for the agent alone."""
+"""Variables of the agent that every plugin sees; others may hold secrets of the agent."""
 CORE_VERSION = 1
 PROTOCOL_VERSION = 2
 LINE_BYTES_MAX = 16 * 1024
@@ -56,7 +56,7 @@ def plugin_environment(
     base: Mapping[str, str],
     allowed: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """The variables of a plugin's process: of `base` those that every plugin sees, and those that match `allowed`."""
+    """The environment of a plugin's process: the variables of `base` that every plugin sees or that match `allowed`."""
     patterns = (*INHERITED, *allowed)
     env = {name: base[name] for name in base if any(fnmatch.fnmatchcase(name, each) for each in patterns)}
     env.pop(CLIENT_CERT, None)
@@ -87,7 +87,7 @@ def parse_handshake(line: str) -> Handshake:
         )
     core, version, network, address, *rest = parts
     if core != str(CORE_VERSION):
-        raise HandshakeError(f"it speaks version {shown(core)} of the handshake; only version {CORE_VERSION} is known")
+        raise HandshakeError(f"it speaks version {shown(core)} of the handshake; supported is version {CORE_VERSION}")
     if version != str(PROTOCOL_VERSION):
         raise HandshakeError(
             f"it speaks version {shown(version)} of Nomad's plugin protocol, Yurt speaks version {PROTOCOL_VERSION}; "

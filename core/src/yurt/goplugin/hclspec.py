@@ -1,11 +1,11 @@
-"""Options between Nomad's hclspec and our schema, and a config as the msgpack that a plugin decodes.
+"""Converts Nomad's hclspec to Yurt's schema and back, and a config to the msgpack that a plugin decodes.
 
-A plugin describes its options by a tree: an object of attributes and blocks, each perhaps wrapped in a default. The
-key of an object's entry is what the plugin calls the option; the name inside is what the job file calls it; they are
-almost always equal. Every option of the tree stands in the msgpack, null when it was not given: Go's decoder counts
-on the shape.
+A plugin describes its options by a tree: an object of attributes and blocks, each possibly wrapped in a default. The
+key of an object's entry is the plugin's name of the option, the name inside is that of the job file; they are almost
+always equal. The msgpack has every option of the tree, null when it was not given, because Go's decoder relies on the
+shape.
 
-What hclspec can say and our schema cannot (how many blocks there may be, several labels, tuples, constants) is
+Rules that hclspec can express and Yurt's schema cannot (numbers of blocks, several labels, tuples, constants) are
 checked or filled in when the config is encoded.
 """
 
@@ -278,7 +278,7 @@ def decode_options(data: bytes) -> dict[str, Any]:
     try:
         found = msgspec.msgpack.decode(data) if data else {}
     except msgspec.DecodeError as error:
-        raise Invalid(f"the config is no msgpack: {error}") from None
+        raise Invalid(f"the config is not valid msgpack: {error}") from None
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -1,7 +1,7 @@
-"""The binaries of `plugin_dir`: found, started at the same time, and each given as a driver or a device plugin.
+"""Finds the binaries of `plugin_dir`, starts all at the same time, and returns each as a driver or a device plugin.
 
-A binary that cannot be started, is no plugin or hangs becomes a status with the reason; the others are loaded all the
-same, and the agent waits for none longer than the limit of a handshake.
+A binary that cannot be started, is not a plugin or hangs gets a status with the reason; the others are loaded all the
+same. The agent waits for each at most for the time limit of a handshake.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The program that reads what tasks of plugin binaries write: `python -I -S -E log_collector.py FOLDER [dev]`.
+"""The program that collects the output of plugins' tasks: `python -I -S -E log_collector.py FOLDER [dev]`.
 
-A plugin writes a task's output to a FIFO. Were the agent its reader, the end of the agent would break the pipe, and
-with it the task. So the reader is this small program, which outlives the agent: it appends what it reads to the
-task's rotated log files. An agent asks it by lines of JSON over the socket `logs.sock` in its folder:
+A plugin writes a task's output to a FIFO. If the agent were its reader, the end of the agent would break the pipe, and
+with it the task. So the reader is this small program, which outlives the agent and appends the output to the task's
+rotated log files. An agent sends it requests as lines of JSON over the socket `logs.sock` in its folder:
 
     {"op": "open", "id": ..., "streams": [[fifo, base of the log files], ...], "max_files": n, "max_bytes": n}
-    {"op": "drain", "id": ...}     answered when all that was written so far is in the files
-    {"op": "close", "id": ...}     drained, then forgotten; its FIFOs are removed
+    {"op": "drain", "id": ...}     answered when all output so far is in the files
+    {"op": "close", "id": ...}     drains the output, then forgets the task and removes its FIFOs
 
-Each is answered by `{"ok": true}`, or by `{"error": text}`. It ends when it reads for nobody and no agent is
-connected; in a dev run as soon as no agent is.
+Each request is answered by `{"ok": true}` or `{"error": text}`. The program ends when it reads for no task and no agent
+is connected; in a dev run as soon as no agent is connected.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ F_SETPIPE_SZ = 1031
 
 
 class Output:
-    """One output of a task: its FIFO, which is held open for both ways so that it never ends, and its files."""
+    """One output of a task: its FIFO, opened for reading and writing so that it never ends, and its files."""
 
     def __init__(self, fifo: str, log: RotatedLog, folder: str) -> None:
         self.fifo = fifo
@@ -84,13 +84,13 @@ class Output:
 
 
 def open_fifo(path: str) -> int:
-    """Open a FIFO, made when it is not there; anything else at its place is refused."""
+    """Open a FIFO, made when it is missing; raises OSError for any other file at its path."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     if not stat.S_ISFIFO(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "is no FIFO", path)
+        raise OSError(errno.EINVAL, "is not a FIFO", path)
     with contextlib.suppress(OSError):  # The system's own size will do as well.
         fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
     return fd
@@ -139,7 +139,7 @@ class Collector:
             output.close()
 
     def on_ready(self, key: selectors.SelectorKey) -> None:
-        """Something can be read."""
+        """Read from an output that has data."""
         if isinstance(key.data, Output):
             key.data.read()
         elif key.fileobj is self.listener:

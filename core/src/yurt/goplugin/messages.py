@@ -1,7 +1,7 @@
-"""The messages and services of Nomad's plugin protocol, as classes made from the .proto files beside this module.
+"""The messages and services of Nomad's plugin protocol, as classes made from the .proto files in this package.
 
-They live in a pool of their own: a plugin may load other protobuf code with the same file names. Import this module
-only where a plugin process is at hand; protobuf is not free to load.
+They live in a descriptor pool of their own, because a plugin may load other protobuf files with the same names. Import
+this module only where there is a plugin process, because loading protobuf takes time and memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILES = (
 )  # fmt: skip
 
 Message = Any
-"""A protobuf message: its class is made at run time, so its type cannot be named."""
+"""A protobuf message. Its class is made at run time, so its static type cannot be named."""
 
 DRIVERS = "hashicorp.nomad.plugins.drivers.proto"
 DEVICE = "hashicorp.nomad.plugins.device"

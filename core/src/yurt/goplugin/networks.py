@@ -1,7 +1,7 @@
 """Records of the networks that a plugin created for groups, needed by their tasks and for their removal.
 
-A driver that makes the namespace of a group by itself tells its path and labels of its own (the id of a container that
-holds it, say), which it wants to see again with each task of the group and when the network is taken away.
+A driver that makes the namespace of a group itself returns its path and labels (for example the id of the container
+that holds it), which it must get again with each task of the group and when the network is removed.
 """
 
 from __future__ import annotations

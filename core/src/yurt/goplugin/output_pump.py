@@ -1,8 +1,8 @@
-"""Carries what a driver of ours writes to its log files on to the FIFOs of a host that is not ours.
+"""Copies the log files of a served driver to the FIFOs of a foreign host (Nomad).
 
-Our drivers write rotated files by themselves. Where Nomad is the host, their files lie in a folder of our own, are
-small and few, and a pump follows each output: what is new goes to the FIFO. How far it came is written beside the
-files, so that a plugin that is started again goes on where it was.
+Yurt's drivers write rotated files themselves. Under a foreign host these files lie in a folder of the plugin, are small
+and few, and a pump copies the new data of each output to the host's FIFO. The position is stored next to the files, so
+that a restarted plugin continues there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FULL_POLL_S = 0.02
 READ_BYTES = 64 * 1024
 DRAIN_LIMIT_S = 5.0
 READ_LIMIT_S = 2.0
-"""How long a host may take to read what is in a pipe before that is closed all the same."""
+"""The time limit for a host to read the data in a pipe; the pipe is then closed anyway."""
 ROTATION = LogRotation(max_files=4, max_bytes=4 * 1024 * 1024)
 
 
@@ -126,7 +126,7 @@ class OutputPump:
             self._fd = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     async def _write(self, data: bytes) -> int:
-        """Wait until the pipe takes some of the data; returns how many bytes it took."""
+        """Wait until the pipe accepts some of the data; returns the number of bytes."""
         self._open()
         while True:
             try:
@@ -135,7 +135,7 @@ class OutputPump:
                 await _pause(FULL_POLL_S)
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the pipe."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -153,7 +153,7 @@ async def _within(limit_s: float, work: Awaitable[None]) -> None:
 
 
 def unread(fd: int) -> int:
-    """How many bytes of a pipe nobody has read yet; 0 for what is no pipe."""
+    """The number of unread bytes in a pipe; 0 for a descriptor of any other kind."""
     try:
         return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
     except OSError:
@@ -199,7 +199,7 @@ class TaskOutput:
         for pump in tuple(self._pumps):
             with contextlib.suppress(OSError):
                 await pump.finish()
-            # Only now: whoever waited may have been cancelled, and the next one that waits goes on here.
+            # Removed only now: if this caller is cancelled before, the next one finishes the same pump.
             if pump in self._pumps:
                 self._pumps.remove(pump)
 

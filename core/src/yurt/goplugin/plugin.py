@@ -1,10 +1,10 @@
-"""A plugin binary as the agent keeps it: connected, watched, and started again when it dies or hangs.
+"""Connects to a plugin binary, watches its process, and starts it again when it dies or hangs.
 
     absent -connect-> serving -(process ends | no answer to health checks)-> absent -(after a back-off)-> serving
 
-Whoever needs the plugin asks `ready`, and waits for a while when it is being started again. After each start the
-plugin is given its configuration, then whoever uses it takes up what it had (`subscribe`). A plugin that hangs blocks
-only those who wait for it: each call has a limit, and the agent never waits.
+Users of the plugin call `ready`, which waits for a while during a restart. After each start the plugin gets its
+configuration, then its users recover their state in it (`subscribe`). A plugin that hangs blocks only its callers: each
+call has a time limit, and the agent itself never waits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STEADY_S = 60.0
 API_VERSIONS = ("v0.1.0",)
 TYPES = {2: "driver", 3: "device"}
 EFFICIENCY = 1
-"""The grade of a core that saves power; that of others is 0."""
+"""The grade of a power-saving core; other cores have 0."""
 
 PLUGIN_INFO = CallSpec(service=BASE_SERVICE, method="PluginInfo", limit_s=CALL_LIMIT_S)
 CONFIG_SCHEMA = CallSpec(service=BASE_SERVICE, method="ConfigSchema", limit_s=CALL_LIMIT_S)
@@ -102,7 +102,7 @@ class BinaryPlugin:
     @property
     def pid(self) -> int:
         """The pid of the plugin's process, 0 without one."""
-        return self._process.known.pid if self._process else 0
+        return self._process.reattach.pid if self._process else 0
 
     @property
     def is_serving(self) -> bool:
@@ -132,7 +132,7 @@ class BinaryPlugin:
         while True:
             assert self._process is not None and self._connection is not None
             self.failure = await self._health.watch(self._process, self._connection)
-            log.warning("plugin %s: pid %d is gone: %s", self.spec.name, self._process.known.pid, self.failure)
+            log.warning("plugin %s: pid %d is gone: %s", self.spec.name, self._process.reattach.pid, self.failure)
             self._serving.clear()
             await self._drop()
             if self._env.monotonic() - self._started_at > STEADY_S:
@@ -170,7 +170,7 @@ class BinaryPlugin:
         self._serving.set()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        log.info("plugin %s: %s pid %d", self.spec.name, "found again" if is_found else "started", process.known.pid)
+        log.info("plugin %s: %s pid %d", self.spec.name, "found again" if is_found else "started", process.reattach.pid)
 
     async def _introduce(self, connection: Connection, *, is_found: bool) -> None:
         """Query the plugin's identity; configure a new process."""
@@ -187,7 +187,7 @@ class BinaryPlugin:
             await on_start(connection)
 
     async def _follow_output(self, connection: Connection) -> None:
-        """What the plugin's code prints by Go's os.Stdout comes over gRPC; unread, it would stop the plugin."""
+        """Read the plugin's standard output, which Go's side sends over gRPC; unread, it would block the plugin."""
         with contextlib.suppress(NotOffered, PluginGone, DriverError):
             async for data in connection.stream(STDIO):
                 for line in data.data.splitlines():
@@ -235,7 +235,7 @@ def facts_of(answer: Message, path: str) -> PluginFacts:
     """The validated identity of a plugin."""
     kind = TYPES.get(answer.type, "")
     if not kind:
-        raise DriverError(f"plugin {path} is of type {answer.type}; only drivers (2) and devices (3) are known")
+        raise DriverError(f"plugin {path} is of type {answer.type}; supported are drivers (2) and devices (3)")
     shared = [version for version in answer.plugin_api_versions if version in API_VERSIONS]
     if not shared:
         offered = ", ".join(answer.plugin_api_versions) or "none"

@@ -1,9 +1,9 @@
 """One process of a plugin binary: starts or recovers it, reads its output, and stops it.
 
-A plugin outlives the agent, as its tasks do. For that its output goes to FIFOs that it holds open for both ways by
-itself (a pipe of the agent would break with the agent and kill the plugin at its next word), it leads a session of its
-own, and what is needed to reach it again stands in `reattach.json`. It is taken up only when it is the same program
-with the same settings; else it is ended and a new one started.
+A plugin outlives the agent, like its tasks. For that its output goes to FIFOs that it has open for reading and writing
+(a pipe to the agent would break with the agent, and the plugin's next output would kill it), it leads a session of its
+own, and `reattach.json` has the data to connect to it again. It is recovered only when program and settings are
+unchanged; otherwise it is ended and a new one started.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXIT_LIMIT_S = 2.0
 KILL_LIMIT_S = 5.0
 READ_BYTES = 64 * 1024
 FOLDER_BYTES_MAX = 56
-"""A folder of sockets is made in one of at most this length: the path of a socket has room for 107 bytes."""
+"""The longest path of a folder for sockets: a socket's path is limited to 107 bytes."""
 LOG_LINE_BYTES_MAX = 8 * 1024
 LINES_A_SECOND_MAX = 500
 DEATH_WITH_AGENT = (
@@ -56,7 +56,7 @@ DEATH_WITH_AGENT = (
 
 
 class PluginSpec(Value, rename=None):
-    """A binary and its settings. `folder` is where its state lies; `ports` are for plugins that listen on tcp."""
+    """A binary and its settings. `folder` is its state folder; `ports` are for plugins that listen on TCP."""
 
     name: str
     path: str
@@ -68,7 +68,7 @@ class PluginSpec(Value, rename=None):
     ports: tuple[int, int] = (14000, 14512)
     handshake_limit_s: float = HANDSHAKE_LIMIT_S
     inherited: tuple[str, ...] = ()
-    """Variables of the agent that it sees beside the usual ones, by name or pattern."""
+    """Additional variables of the agent that it sees, by name or pattern."""
     topology: ProcessorTopology | None = None
     """The processors of the node; drivers that bind tasks to cores need them."""
 
@@ -96,10 +96,10 @@ class Reattach(Value, rename=None):
 class PluginProcess:
     """A plugin process whose handshake was read."""
 
-    def __init__(self, spec: PluginSpec, known: Reattach) -> None:
+    def __init__(self, spec: PluginSpec, reattach: Reattach) -> None:
         self.spec = spec
-        self.known = known
-        self.watched = WatchedProcess(known.pid, known.start_time)
+        self.reattach = reattach
+        self.watched = WatchedProcess(reattach.pid, reattach.start_time)
         self._relay: Relay | None = None
         self._readers: dict[int, bytes] = {}
         self._limit = LineLimit(spec.name)
@@ -107,29 +107,29 @@ class PluginProcess:
     @property
     def target(self) -> str:
         """The address to which gRPC connects."""
-        return f"unix:{self._relay.path}" if self._relay else self.known.handshake.target
+        return f"unix:{self._relay.path}" if self._relay else self.reattach.handshake.target
 
     async def open(self) -> None:
         """Start reading the process's output, and the TLS relay if it uses TLS."""
         for output in ("stdout", "stderr"):
             with contextlib.suppress(OSError):
-                fd = os.open(f"{self.known.sockets}/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                fd = os.open(f"{self.reattach.sockets}/{output}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 self._readers[fd] = b""
                 asyncio.get_running_loop().add_reader(fd, self._on_output, fd)
-        handshake, pair = self.known.handshake, self.known.key_pair
+        handshake, pair = self.reattach.handshake, self.reattach.key_pair
         if not handshake.certificate:
             return
         if pair is None:
             raise HandshakeError(f"plugin {self.spec.name} wants TLS, which was not offered to it")
         context = tls_context(pair, peer_certificate=pem_of(handshake.certificate), is_server=False)
-        path = f"{self.known.sockets}/relay-{os.getpid()}.sock"
+        path = f"{self.reattach.sockets}/relay-{os.getpid()}.sock"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         self._relay = Relay(path, network=handshake.network, address=handshake.address, connect=context)
         await self._relay.open()
 
     def _on_output(self, fd: int) -> None:
-        """Lines that the plugin printed go to the agent's log."""
+        """Write the plugin's output lines to the agent's log."""
         try:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:
@@ -161,7 +161,7 @@ class PluginProcess:
                 self.watched.send(number)
         await self.leave()
         reattach_file(self.spec).unlink(missing_ok=True)
-        await asyncio.to_thread(shutil.rmtree, self.known.sockets, True)
+        await asyncio.to_thread(shutil.rmtree, self.reattach.sockets, True)
 
     async def leave(self) -> None:
         """Stop reading its output; the process continues."""
@@ -180,15 +180,17 @@ def reattach_file(spec: PluginSpec) -> Path:
 async def find_process(spec: PluginSpec) -> PluginProcess | None:
     """The plugin's process of an earlier agent; one of another program or other settings is ended."""
     try:
-        known = msgspec.json.decode(reattach_file(spec).read_bytes(), type=Reattach)
+        reattach = msgspec.json.decode(reattach_file(spec).read_bytes(), type=Reattach)
     except (OSError, msgspec.DecodeError):
         return None
-    if known.boot_id != process_identity.boot_id() or not process_identity.is_alive(known.pid, known.start_time):
-        await asyncio.to_thread(shutil.rmtree, known.sockets, True)
+    if reattach.boot_id != process_identity.boot_id() or not process_identity.is_alive(
+        reattach.pid, reattach.start_time
+    ):
+        await asyncio.to_thread(shutil.rmtree, reattach.sockets, True)
         return None
-    process = PluginProcess(spec, known)
-    if known.digest != spec.digest():
-        log.info("plugin %s has changed; its process %d is replaced", spec.name, known.pid)
+    process = PluginProcess(spec, reattach)
+    if reattach.digest != spec.digest():
+        log.info("plugin %s has changed; its process %d is replaced", spec.name, reattach.pid)
         process.watched.send(signal.SIGTERM)
         await process.end()
         return None
@@ -241,7 +243,7 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
     finally:
         for fd in outputs:
             os.close(fd)
-    known = Reattach(
+    reattach = Reattach(
         digest=spec.digest(),
         pid=pid,
         start_time=child.start_time,
@@ -250,8 +252,8 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
         handshake=handshake,
         key_pair=pair,
     )
-    process = PluginProcess(spec, known)
-    write_private(reattach_file(spec), msgspec.json.encode(known))
+    process = PluginProcess(spec, reattach)
+    write_private(reattach_file(spec), msgspec.json.encode(reattach))
     await process.open()
     return process
 
@@ -273,7 +275,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 async def read_handshake(spec: PluginSpec, stdout: int, child: WatchedProcess) -> Handshake:
-    """The first line that a plugin prints, within a time."""
+    """Read the first line that a plugin prints, within the time limit of a handshake."""
     reader = os.open(f"/proc/self/fd/{stdout}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         async with asyncio.timeout(spec.handshake_limit_s):
@@ -348,7 +350,7 @@ class LineLimit:
         self._lines = 0
 
     def admits(self, now: float) -> bool:
-        """Whether a line that comes at this time goes to the log."""
+        """Whether to log a line at this time."""
         if int(now) != self._second:
             if self._lines > LINES_A_SECOND_MAX:
                 log.warning("plugin %s: %d lines were left out", self._name, self._lines - LINES_A_SECOND_MAX)
@@ -381,7 +383,7 @@ def log_line(name: str, line: bytes) -> None:
 
 
 def plain_level(text: str) -> int:
-    """The level of a line that is no JSON: what a Go program dies of is an error; some loggers write `[WARN]`."""
+    """The level of a line that is not JSON: a Go panic is an error; some loggers write `[WARN]`."""
     if text.startswith(DEATHS):
         return logging.ERROR
     word = PLAIN_LEVEL.search(text)

@@ -1,8 +1,8 @@
-"""One of our drivers as a plugin of a host that speaks Nomad's protocol: handshake, services, orderly end.
+"""Serves one of Yurt's drivers to a host that speaks Nomad's plugin protocol: handshake, services, orderly end.
 
-The host starts this process, reads the line that it prints, and calls. It ends by the host's Shutdown or by SIGTERM;
-SIGINT is the host's own business, which gets it from the same terminal. Tasks go on, and the next process is given
-their handles.
+The host starts this process, reads its first line, and calls it. It ends by the host's Shutdown or by SIGTERM; SIGINT
+is ignored, because the host gets it from the same terminal and decides. Tasks continue, and the next process gets their
+handles.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class PluginServer:
             (BROKER_SERVICE, {"StartStream": self.broker}),
             (STDIO_SERVICE, {"StreamStdio": self.stdio}),
         ):
-            known = methods(service)
-            handlers = {name: handler_of(known[name], call) for name, call in offered.items()}
+            service_methods = methods(service)
+            handlers = {name: handler_of(service_methods[name], call) for name, call in offered.items()}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     async def open(self, folder: str, client_certificate: str) -> Handshake:
@@ -158,7 +158,7 @@ class PluginServer:
         await self.stopped.wait()
 
     async def broker(self, requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
-        """Side connections are of no use to drivers; the stream stays open, as hosts expect."""
+        """Serve the stream for side connections, which drivers do not use; it stays open, as hosts expect."""
         async for _ in requests:
             continue
         for message in NO_MESSAGES:

@@ -1,7 +1,7 @@
-"""A driver of ours as the driver service of Nomad's plugin protocol: each method turns a message into a call and back.
+"""Serves a driver as the driver service of Nomad's plugin protocol: each method converts a message to a call and back.
 
-Nothing here decides; the driver does. A handle goes to the host with our own handle inside, so that the host's
-RecoverTask finds the task again after this process was started anew.
+The driver makes all decisions. The host's handle has the driver's own handle inside, so that the host's RecoverTask
+recovers the task after a restart of this process.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class DriverService:
         return task
 
     async def recover(self, request: Message) -> Message:
-        """Take up a task that an earlier process of this plugin started."""
+        """Recover a task of an earlier process of this plugin."""
         if request.task_id not in self._tasks:
             try:
                 handle = msgspec.msgpack.decode(request.handle.driver_state, type=TaskHandle)

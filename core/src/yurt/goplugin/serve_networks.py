@@ -11,7 +11,7 @@ from yurt.sdk.errors import DriverError
 
 
 class NetworkService:
-    """The methods of the driver service about networks; `driver` raises DriverError while there is none."""
+    """The methods of the driver service about networks; `driver` raises DriverError until it is configured."""
 
     def __init__(self, driver: Callable[[], Driver]) -> None:
         self._driver = driver

@@ -1,4 +1,4 @@
-"""Starts programs that outlive the agent: no transport, no pipe and no thread of the agent belongs to them."""
+"""Starts programs that outlive the agent: they depend on no transport, pipe or thread of the agent."""
 
 from __future__ import annotations
 

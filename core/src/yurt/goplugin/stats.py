@@ -1,4 +1,4 @@
-"""Use of resources between our form (time of CPU so far) and Nomad's (percent of a core, now)."""
+"""Converts resource usage between Yurt's form (CPU time so far) and Nomad's (current percentage of a core)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """On-disk records of a plugin's tasks, written before the plugin is asked to start each.
 
-An agent may be killed while a plugin starts a task, and then has no handle of it. The record names the task all the
-same; once the plugin has answered it holds the handle, and it goes when the task is destroyed.
+An agent may be killed while a plugin starts a task, and then has no handle of it. The record names the task from the
+request on; after the plugin's answer it also has the handle. It is deleted when the task is destroyed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from yurt.goplugin.logs import TaskLogs
+from yurt.goplugin.log_collector_client import TaskLogs
 from yurt.goplugin.process import write_private
 from yurt.sdk.value import Value
 

@@ -1,8 +1,8 @@
 """Mutual TLS between a host and a plugin: a certificate for each run, and a relay that speaks TLS for gRPC.
 
-Go's side makes certificates on the curve P-521, which the TLS library inside Python's gRPC refuses. Python's own
-library takes them, so TLS ends in a relay: gRPC speaks plainly to a socket in a folder that is ours alone, and the
-relay speaks TLS to the other side.
+Go's side makes certificates on the curve P-521, which the TLS library of Python's gRPC refuses. Python's own library
+accepts them, so TLS ends in a relay: gRPC uses a plain socket in a private folder, and the relay speaks TLS to the
+other side.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KeyPair(Value, rename=None):
 
 
 def make_key_pair(now: UnixNano) -> KeyPair:
-    """A fresh key on P-256, and a certificate for "localhost" that both sides take as its own authority."""
+    """A new P-256 key and a self-signed certificate for "localhost" that both sides accept as authority."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -85,7 +85,7 @@ def tls_context(pair: KeyPair, *, peer_certificate: str, is_server: bool) -> ssl
 
 
 class Relay:
-    """Takes connections on a unix socket and passes their bytes to another address; one of the two sides speaks TLS."""
+    """Relays connections from a Unix socket to another address; one of the two sides speaks TLS."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Relay:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either side ends it."""
+        """Serve one connection until either side ends it."""
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
                 there = await self._dial()

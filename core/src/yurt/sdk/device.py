@@ -1,14 +1,14 @@
 """The contract of device plugins: find devices, report their health, reserve them for tasks.
 
 A plugin offers groups: devices of one vendor, type and name, whose attributes jobs may ask for. The servers choose the
-instances (the plugin never does); the client then asks the plugin what the task needs to see exactly these: variables,
-device nodes, mounts, names of the Container Device Interface. A driver gives them to the task as far as it isolates.
+instances (the plugin never does); the client then asks the plugin how the task gets access to exactly these: variables,
+device nodes, mounts, names of the Container Device Interface. A driver applies them as far as it isolates tasks.
 
-A plugin reports what it sees now of an instance: healthy, suspect, degraded or failed. One that vanishes while the
-agent runs stays, as failed with the reason, so that its holders hear of it. The client makes a life cycle of these
-reports (`yurt.lifecycle.device_health`): a degraded or failed instance is given to nobody, a task that holds one goes
-on and is not started again with it, and the instance returns after a probation and the plugin's self-test, if it has
-one (`SelfTestingPlugin`).
+A plugin reports the current state of each instance: healthy, suspect, degraded or failed. An instance that vanishes
+while the agent runs is still reported, as failed with the reason, so that the tasks that hold it get an event. From
+these reports the client derives each instance's health (`yurt.lifecycle.device_health`): a degraded or failed instance
+gets no new task, a task that holds it continues but is not started again with it, and the instance returns after a
+probation and the plugin's self-test, if it has one (`SelfTestingPlugin`).
 
 All calls run on the client's event loop, so a plugin whose library blocks must use its own threads.
 """
@@ -64,9 +64,9 @@ Severity: TypeAlias = Literal["healthy", "suspect", "degraded", "failed"]
 class DeviceInstance(Value):
     """One device; `attributes` are those that differ within its group.
 
-    An unhealthy instance is `degraded` unless `severity` says `failed`: its holders may go on, and nothing new is
-    placed on it. Only `failed` moves holders, so a plugin that knows no severities (all of Nomad's) moves nobody. A
-    healthy one with `severity="suspect"` and a reason may be used, and operators should know.
+    An unhealthy instance is `degraded` unless `severity` says `failed`: tasks on it continue, and it gets no new ones.
+    Only `failed` moves its tasks, so a plugin without severities (all of Nomad's) moves none. A healthy instance with
+    `severity="suspect"` and a reason is usable, but operators should know of it.
     """
 
     id: str
@@ -78,7 +78,7 @@ class DeviceInstance(Value):
 
     @property
     def reported(self) -> Severity:
-        """The severity, of which `is_healthy` is the first word."""
+        """The reported severity; `severity` counts only where it agrees with `is_healthy`."""
         if self.is_healthy:
             return "suspect" if self.severity == "suspect" else "healthy"
         return "failed" if self.severity == "failed" else "degraded"
@@ -97,7 +97,7 @@ class DeviceGroup(Value):
 class DeviceFingerprint(Value):
     """All devices of a plugin now. Without groups, `description` gives the reason and `fix` the remedy.
 
-    Beside groups, `description` is something that operators should know of all of them.
+    With groups, `description` is a note for operators about all of them.
     """
 
     groups: tuple[DeviceGroup, ...] = ()

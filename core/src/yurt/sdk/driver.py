@@ -7,7 +7,7 @@ so a driver that blocks must use its own threads. `task_id` is `<alloc id>/<task
 States of a task as a driver sees them: (nothing) -start_task-> running -exit-> exited -destroy_task-> (nothing).
 After an agent restart, `recover_task` leads from (nothing) to running or exited, or raises NotFound when the task
 cannot be found. An agent may end while `start_task` is under way: a driver whose capabilities say `finds_by_id` is then
-given a handle that is only an intent, and either takes up what was started or makes sure that nothing will be.
+given a handle that is only an intent, and either recovers the started task or ensures that it never starts.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class TaskHandle(Value):
     """What the client stores to find a task again; `state` is opaque and belongs to the driver.
 
     `address` is the task's own, where the driver has put it into a network of its own. Version 0 is an intent: the task
-    was about to be started, and nothing is known but its id.
+    was about to be started, and only its id is known.
     """
 
     driver: str
@@ -293,7 +293,7 @@ class NetworkDriver(Protocol):
         ...
 
     async def destroy_network(self, alloc_id: str) -> None:
-        """Remove the namespace; an absent one is no error."""
+        """Remove the namespace; does nothing for an absent one."""
         ...
 
 
@@ -327,7 +327,7 @@ class ClearingDriver(Protocol):
         ...
 
     async def remove_leftover(self, leftover: Leftover) -> None:
-        """Remove a leftover; an absent one is no error. Raises DriverError with the reason."""
+        """Remove a leftover; does nothing for an absent one. Raises DriverError with the reason."""
         ...
 
 

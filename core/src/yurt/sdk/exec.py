@@ -1,12 +1,12 @@
 """Interactive commands inside a task: `alloc exec`.
 
-A driver that can do more than run a command to its end (`Driver.exec_task`) also has `exec_stream`, and offers by it
-a session with three streams. `Capabilities.exec` says that it can run commands at all; a driver that has `exec_task`
-alone serves `alloc exec` without input and without a terminal.
+A driver that can do more than run a command to its end (`Driver.exec_task`) also has `exec_stream`, which returns a
+session with three streams. `Capabilities.exec` says whether it can run commands at all; a driver that has only
+`exec_task` serves `alloc exec` without input and without a terminal.
 
-States of a session: running -(the command ends)-> ended -close-> closed. `close` may come at any time: when nobody
-listens any more, when the task ends, when the agent stops. It kills what still runs, so that no session outlives the
-one who asked for it. Whoever makes a session closes it.
+States of a session: running -(the command ends)-> ended -close-> closed. `close` may be called at any time: when the
+caller disconnects, the task ends or the agent stops. It kills the running command, so that no session outlives its
+caller. The creator of a session must close it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ExecSession(Protocol):
 
 @runtime_checkable
 class StreamsExec(Protocol):
-    """What a driver implements beside `Driver` to support interactive commands."""
+    """The method that a driver adds to `Driver` to support interactive commands."""
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
         """Start a command in the task's context, with a terminal if `tty`.

@@ -4,8 +4,8 @@ Jobs ask for attributes in constraints, affinities and spreads, and tasks read t
 with the name `rack` gives attributes `rack.<key>`; a key that begins with `unique.` gives `unique.rack.<rest>`, by
 which Nomad's users know that no other node has the same value.
 
-A fingerprint that fails is told: in the log, as a node event, and in the attribute `fingerprint.<name>.reason`. What it
-found before stays, and it is asked again 30 s later.
+A failing fingerprint is reported: in the log, as a node event, and in the attribute `fingerprint.<name>.reason`. What
+it found before stays, and it is asked again 30 s later.
 """
 
 from __future__ import annotations

@@ -1,40 +1,39 @@
 """Hooks: steps that prepare an allocation or a task on a node and follow it to its end.
 
-A hook is one concern: devices, templates, a proxy beside the task. One object of it on a node serves all allocations or
-tasks; what it remembers of one it keeps by that one's id. Yurt's own hooks and those of packages have the same
-interface and stand in one order: `TASK_HOOKS` and `ALLOC_HOOKS`, with added ones between (`after`, `before`).
+A hook handles one concern: devices, templates, a proxy next to the task. One object on a node serves all allocations or
+tasks, and stores their data by their ids. Yurt's own hooks and those of packages have the same interface and are called
+in one order: `TASK_HOOKS` and `ALLOC_HOOKS`, with added hooks between them (`after`, `before`).
 
-What is called for a task, in this order:
+The calls for a task, in this order:
 
-    prepare(...)            every hook, one after the other, before each start; what it returns is given to the run
-    started(run)            all at once, when the driver has started the run; given up when the run ends before
-    exited(run)             every hook, one after the other, before anybody is told of the run's end
+    prepare(...)            every hook, one after the other, before each start; returns additions to the run
+    started(run)            all at once, when the driver has started the run; cancelled when the run ends first
+    exited(run)             every hook, one after the other, before the run's end is reported
     prepare(...)            ... the next run, when the task is restarted
-    finish()                when the task is killed, or has ended for good: follow nothing any more
+    finish()                when the task is killed or dead: stop following it
 
-After a restart of the agent, a run that its driver finds again gets `recover` in the place of `prepare` and `started`;
-one that was not found gets neither, and no `exited`, but `prepare` when it is started again. So every call may come
-again for what was done already, and must do no harm then.
+After a restart of the agent, a run that its driver recovers gets `recover` instead of `prepare` and `started`; a run
+that is lost gets neither, and no `exited`, but `prepare` when it is started again. So every call may be repeated for
+work that is already done, and must then be harmless.
 
-What a call may raise, and what follows:
+The effects of exceptions:
 
-- `prepare`: RecoverableError, and the restart policy decides about another attempt; any other error fails the task. The
-  hooks behind it are not called. The event `Setup Failure` names the hook and the reason.
-- `started`, `exited`, `recover`, `update`: the error becomes the event `Task hook failed` of the task, which goes on.
-- `prepare` of an allocation: the allocation fails, before any of its tasks has begun.
+- `prepare`: after RecoverableError the restart policy decides about another attempt; any other error fails the task.
+  The following hooks are not called. The event `Setup Failure` names the hook and the reason.
+- `started`, `exited`, `recover`, `update`: the error becomes the event `Task hook failed` of the task, which continues.
+- `prepare` of an allocation: the allocation fails before any of its tasks has begun.
 - `recover`, `update`, `stopping` of an allocation: the error becomes the event `Task hook failed` of its tasks.
-- `exited` of an allocation, and `finish` of both: the error is logged; the end goes on. What `finish` of a task asks of
-  the task (`note`, `restart`, `fail_task`) is ignored.
+- `exited` of an allocation, and `finish` of both: the error is logged, and the end continues. Requests of a task's
+  `finish` to the task (`note`, `restart`, `fail_task`) are ignored.
 
-A call that returns the wrong type, or awaits work that somebody cancels, has failed like one that raises. A call that
-takes longer than its limit is cancelled, and counts as failed: `recover`, `stopping` and `exited` have 10 s each
-(`exited` of a task: 10 s for all hooks). `prepare` may take as long as it needs; a kill or stop cancels it. Work that
-does not end within 10 s of its cancellation goes on alone; nobody waits for it.
+A call that returns a wrong type, or awaits work that is cancelled by other code, counts as failed. A call that exceeds
+its time limit is cancelled and counts as failed: `recover`, `stopping` and `exited` have 10 s each (`exited` of a task:
+10 s for all hooks). `prepare` has no time limit; a kill or stop cancels it. Work that does not end within 10 s of its
+cancellation is abandoned.
 
-A call may be cancelled: `prepare` when the task is killed or the allocation is to end, `started` when the run ends, any
-when the agent ends.
-Cancellation passes through. All calls run on the client's event loop, so none may block; a hook that does nothing at a
-step leaves the method as it is here, and costs nothing there.
+A call may be cancelled: `prepare` when the task is killed or the allocation stops, `started` when the run ends, any
+call when the agent ends. A hook must let the cancellation pass through. All calls run on the client's event loop, so
+none may block. A hook that does nothing at a step does not override the method, which then costs nothing.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ class HookedTask(Protocol):
         ...
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` alongside the task, across its runs, until it is killed or has ended for good.
+        """Run `work` alongside the task, across its runs, until it is killed or dead.
 
         `prepare` is called for each run: a hook that follows from there does so only where `run` is 0, or ends the
         earlier work itself.
@@ -178,7 +177,7 @@ class HookedAlloc(Protocol):
 
     @property
     def address(self) -> str:
-        """Its address in its own network; empty without one, or before it is known."""
+        """Its address in its own network; empty without one, or until it is known."""
         ...
 
     @property
@@ -229,7 +228,7 @@ class TaskHookOf(Generic[T_contra]):
         """The run has ended: free its resources. The end is reported once all hooks have returned, or after 10 s."""
 
     async def recover(self, task: T_contra) -> Additions | None:
-        """Recover a run of an earlier agent; returns what `prepare` returned, as far as it is known.
+        """Recover a run of an earlier agent; returns the additions of `prepare` as far as they are known.
 
         Called before Yurt's own hooks recover the run, because these may wait for the servers: `env` may lack what they
         add, such as tokens.

@@ -1,4 +1,4 @@
-"""The contract of log engines: storage for the command log of a server that keeps its state by itself.
+"""The contract of log engines: storage for the command log of a server whose state lies on its own disk.
 
 All state of a cluster follows from one sequence of commands. A server appends each command, numbered from 1 without a
 gap, before it answers the request; after a restart it loads the newest snapshot of its state and applies the commands
@@ -6,9 +6,9 @@ after it. An engine stores commands and snapshots as bytes and understands neith
 
 What an engine promises:
 - When `append` returns, its commands survive a crash of the process and of the machine: all of them or none.
-- What was acknowledged is never lost in silence: `open`, `read` and `load_snapshot` raise Conflict for damage.
-- After a write failed once, it acknowledges nothing more (raise Unavailable): a later success proves nothing about the
-  pages that the system dropped before.
+- Acknowledged commands are never lost silently: `open`, `read` and `load_snapshot` raise Conflict for damage.
+- After one failed write it acknowledges no other write (raise Unavailable), because a later success proves nothing
+  about the pages that the system has dropped.
 - Only one process has a folder open at a time.
 
 All calls run on one event loop, so none may block it. Servers that keep a log together use etcd, not an engine of a
@@ -81,7 +81,7 @@ class LogEngine(Protocol):
         ...
 
     async def scrub(self) -> str:
-        """Verify what is stored, slowly; returns a description of the damage, "" for none."""
+        """Verify all stored data, slowly; returns a description of the damage, "" for none."""
         ...
 
     async def close(self) -> None:

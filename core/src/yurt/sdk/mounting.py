@@ -1,7 +1,7 @@
-"""Mounts of this machine by system calls: bind, detach, list. Blocking; for Linux, as root.
+"""Binds, detaches and lists mounts of this machine by system calls. Blocking; for Linux, as root.
 
-It imports the standard library alone, so that a program without site packages can run it from this file: `clear` as a
-command takes away the mounts that an agent left when it was killed, `drop` those of one group.
+It imports only the standard library, so that it can run from this file without site packages: the command `clear`
+removes the mounts that a killed agent left, `drop` those of one group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def libc_call(name: str, *arguments: bytes | int | None) -> int:
 def bind(descriptor: int, place: str) -> None:
     """Mount a descriptor and all mounts below it over a file or folder; raises OSError.
 
-    The descriptor says what is mounted, never a name: whoever moves or replaces names meanwhile changes nothing.
+    The descriptor, not a path, determines the source, so that renames and replacements meanwhile have no effect.
     """
     source = f"/proc/self/fd/{descriptor}".encode()
     failed = libc_call("mount", source, os.fsencode(place), None, MS_BIND | MS_REC, None)
@@ -45,7 +45,7 @@ def bind(descriptor: int, place: str) -> None:
 def detach(place: str) -> None:
     """Detach a mount and all mounts below it; raises OSError.
 
-    It is cut off from its source first: otherwise what is mounted below the source would go as well.
+    It is separated from its source first: otherwise the mounts below the source would be detached as well.
     """
     libc_call("mount", None, os.fsencode(place), None, MS_REC | MS_PRIVATE, None)
     failed = libc_call("umount2", os.fsencode(place), MNT_DETACH | UMOUNT_NOFOLLOW)
@@ -76,7 +76,7 @@ def clear(folder: str, keep: Collection[str] = frozenset()) -> None:
 
     `keep` may grow meanwhile: it is asked after a group was seen, and a group is kept before anything is made for it.
 
-    What is mounted further below goes with its place, and only so (see `detach`). A folder is removed only when nothing
+    Mounts further below are removed only with their place (see `detach`). A folder is removed only when nothing
     is in it and nothing is mounted over it, so that no content can go with it.
     """
     for point in points_below(folder):

@@ -77,7 +77,7 @@ def open_file(root: str, path: str) -> int:
     fd = hold(root, path)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is no plain file", path)
+            raise OSError(errno.EINVAL, "it is not a plain file", path)
         if HOLD_FLAGS == READ_FLAGS:
             return os.dup(fd)
         return os.open(f"/proc/self/fd/{fd}", READ_FLAGS)

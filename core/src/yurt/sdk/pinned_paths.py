@@ -1,8 +1,8 @@
 """Pins files at paths that no task can change: an opened, checked descriptor is mounted there for other processes.
 
-    <folder>/<group>/<number>     a group for each start, a place for each mount; gone when the start is over
+    <folder>/<group>/<number>     a group for each start, a place for each mount; removed when the start is over
 
-It takes root that may mount. What an agent left that was killed goes with the next one, or by `clear_command`.
+It requires root and the right to mount. The next agent, or `clear_command`, removes the mounts of a killed agent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PinnedPaths:
         return (*self.clear_command, group)
 
     def are_seen(self, mounts_file: str = mounting.MOUNTS_FILE) -> bool:
-        """Whether we can mount and the process of a mountinfo file sees it; tested with a mount."""
+        """Whether the agent can mount, and the process of a mountinfo file sees the mount; tested with a mount."""
         if sys.platform != "linux" or os.geteuid() != 0:
             return False
         group = self.new_group()
@@ -90,7 +90,7 @@ class PinnedPaths:
         self._live.discard(group)
 
     def clear(self) -> None:
-        """Remove what a killed agent left; groups in use stay."""
+        """Remove the mounts that a killed agent left; groups in use stay."""
         if os.geteuid() == 0:
             mounting.clear(self.folder, self._live)
 

@@ -1,14 +1,14 @@
 """The contract of service providers: register the services of allocations for discovery.
 
-A `service` block names its provider: `provider = "nomad"` is Yurt's own, which keeps services in the state of the
-servers. A client gives the services of any other provider to the package that registers one of that name. The client
-decides when a service is there (its task runs), fills in its variables and addresses, and runs its checks; the provider
-only makes known what it is told.
+A `service` block names its provider: `provider = "nomad"` is Yurt's own, which registers services in the servers'
+state. A client passes services of any other provider to the package with a provider of that name. The client decides
+when a service exists (while its task runs), fills in its variables and addresses, and runs its checks; the provider
+only publishes it.
 
-The client brings the provider to what is wanted: it calls again what failed, second by second, until it succeeds, and
-after a restart of the agent it registers all that is wanted once more. So `register` replaces a service that is known,
-and `deregister` does nothing for one that is not. The services of one allocation are told one call after the other,
-those of several side by side.
+The client reconciles the provider with the desired services: it repeats a failed call, about once a second, until it
+succeeds, and registers all desired services again after a restart of the agent. So `register` must replace an existing
+service, and `deregister` must ignore an unknown one. Calls for one allocation come one after the other, calls for
+several allocations at the same time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The contract of template providers: functions for task templates that query another product.
 
-A template that calls `key "app/limit"` is rendered by a process that reaches nothing. The call becomes a `TemplateAsk`,
-which the client gives to the provider of that function; each answer is remembered and the template rendered with it.
-So a call's answer is always what the provider said last, and a template is rendered again when that changes.
+A template that calls `key "app/limit"` is rendered by a process without access to files and networks. The call becomes
+a `TemplateAsk`, which the client passes to the provider of that function; the answer is stored and the template
+rendered with it. So a call returns the provider's last answer, and a new answer renders the template again.
 
-The functions of Consul and Vault (`PRODUCT_FUNCTIONS`) are there for whoever provides them. Other functions of a
-provider are named after it: those of the provider `etcd` begin with `etcd_`. A function has one provider on a node.
+Any provider may offer the functions of Consul and Vault (`PRODUCT_FUNCTIONS`). Its other functions are named after it:
+those of the provider `etcd` begin with `etcd_`. A function has one provider on a node.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TemplateProvider(Protocol):
     functions: tuple[str, ...]
 
     def watch(self, ask: TemplateAsk) -> AsyncGenerator[TemplateAnswer, None]:
-        """The answer once it is known, then one after each change; when the stream ends the last one remains valid.
+        """The first answer, then one after each change; when the stream ends, the last one remains valid.
 
         Closed when nobody asks any more. Raises NotFound where there is nothing (yet), PermissionDenied or Invalid for
         what no repetition mends, which fails the task with that text, and Unavailable when a retry may help: then it is

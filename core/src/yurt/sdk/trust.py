@@ -1,4 +1,4 @@
-"""Whether a program in a plugin folder may run with the agent's rights: only if no other user can replace it.
+"""Decides whether a program in a plugin folder may run with the agent's rights: only if no other user can replace it.
 
 A file that another user can write, a folder in which another user can rename, or a link of another user decides what
 the agent runs. So every step on the way to the file is checked, links included: its owner is root or the agent's user,
@@ -16,7 +16,7 @@ LINKS_MAX = 40
 
 
 def distrust(program: str) -> str:
-    """Why a program must not run, with the fix; empty when only root and the agent's user can change it."""
+    """The reason why a program must not run, with the fix; empty when only root and the agent's user can change it."""
     try:
         steps = _steps(program)
         near = set(steps[-2:])

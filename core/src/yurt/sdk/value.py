@@ -1,9 +1,8 @@
 """The base of all domain values, and the single rule for field names on the wire.
 
-A value is immutable and compared by content. Its collections are tuples and read-only mappings; whoever wants another
-value makes a new one with `replace`. Field names are Python's (`memory_mb`); Nomad's spelling (`MemoryMB`) follows
-from `wire_name`, and the few fields that Nomad spells otherwise are named where the struct is declared, with
-`spelled`.
+A value is immutable and compared by content. Its collections are tuples and read-only mappings; `replace` makes a
+changed copy. Field names are Python's (`memory_mb`); `wire_name` gives Nomad's spelling (`MemoryMB`), and the struct of
+the few fields with another spelling declares it with `spelled`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ACRONYMS = {
 
 
 def wire_name(field: str) -> str:
-    """memory_mb -> MemoryMB; job_id -> JobID."""
+    """The field's name on the wire: memory_mb -> MemoryMB; job_id -> JobID."""
     return "".join(ACRONYMS.get(word, word.capitalize()) for word in field.split("_"))
 
 

@@ -10,17 +10,17 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from yurt.sdk.containers import exec_session, execute, leftovers
+from yurt.sdk.containers import exec_session, exec_to_end, leftovers
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
-from yurt.sdk.containers.creation import Maker, container_of
+from yurt.sdk.containers.creation import ContainerCreator, container_of
 from yurt.sdk.containers.dangling import DanglingRemover
+from yurt.sdk.containers.dev_cleanup import DevCleanup
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.hosts import share_names
-from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.mount_sources import Hold, Holder
-from yurt.sdk.containers.starting import Recipe, Starter, handle_of
+from yurt.sdk.containers.starting import Starter, StartSteps, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import (
@@ -77,15 +77,15 @@ class DockerDriver:
         self._background = DriverTasks(NAME)
         self._images = Images(self._engine, config, self._background)
         self._tasks = ContainerTasks(self._calls, self._background, self._clock)
-        self._maker = Maker(self._calls, self._background, is_running=self._tasks.is_running, command=NAME)
-        self._starter = Starter(self._calls, self._maker, self._images.shelf, self._tasks)
+        self._creator = ContainerCreator(self._calls, self._background, is_running=self._tasks.is_running, command=NAME)
+        self._starter = Starter(self._calls, self._creator, self._images.pulled_images, self._tasks)
         self._watch = Watch(self._engine, self._queries, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._calls, config, self._images)
         self._dangling = DanglingRemover(
             config.dangling, self._clock, made=self._queries.made, knows=self._tasks.knows, remove=self._calls.remove
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
-        self._janitor = Janitor(
+        self._dev_cleanup = DevCleanup(
             self._engine.target.socket_path, "", self._queries.owned, unmount=self._holder.places.clear_command
         )
         self._is_begun = False
@@ -106,12 +106,12 @@ class DockerDriver:
         await self._guard()
         with suppress(DriverError):
             await self._engine.warm_up()
-        self._images.shelf.collect_left_over()
+        self._images.pulled_images.collect_left_over()
 
     async def _guard(self) -> None:
         """Before the first container of a dev agent, ensure that none outlives the agent."""
-        if self._config.is_dev and self._engine.target.socket_path and self._janitor.process is None:
-            await asyncio.to_thread(self._janitor.start)
+        if self._config.is_dev and self._engine.target.socket_path and self._dev_cleanup.process is None:
+            await asyncio.to_thread(self._dev_cleanup.start)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """Whether the engine works, at once and after each change."""
@@ -135,7 +135,7 @@ class DockerDriver:
             await asyncio.to_thread(share_names, request, config.extra_hosts)
             return made
 
-        recipe = Recipe(
+        steps = StartSteps(
             image=functools.partial(self._images.ensure, request),
             body=body,
             address=functools.partial(driver_address, wants_ipv6=config.advertise_ipv6_address),
@@ -144,7 +144,7 @@ class DockerDriver:
             attempts=config.container_exists_attempts or self._config.options.container_exists_attempts,
             is_terminal=config.tty,
         )
-        task, inspected = await self._starter.start(request, recipe)
+        task, inspected = await self._starter.start(request, steps)
         self._take_up(task, inspected)
         return handle_of(task, inspected, NAME, self._clock())
 
@@ -174,7 +174,7 @@ class DockerDriver:
         is_here = bool(self._engine.target.socket_path)
         pid = int((inspected.get("State") or {}).get("Pid") or 0)
         self._tasks.add(task, pid=pid if is_here else 0)
-        self._images.shelf.hold(task.container.image_id, task.task_id)
+        self._images.pulled_images.hold(task.container.image_id, task.task_id)
         if not task.container.logs.disabled:
             self._collect(task)
         self._tasks.on_end(task.container.container_id)
@@ -239,7 +239,7 @@ class DockerDriver:
         task = await self._tasks.destroy(task_id, self._watch, removes=self._config.options.gc.container)
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path(task.container.container_id))
-        self._images.shelf.release(task.container.image_id, task_id)
+        self._images.pulled_images.release(task.container.image_id, task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """Present use of resources."""
@@ -252,7 +252,7 @@ class DockerDriver:
         """Run a command in the container."""
         container_id = self._tasks.get(task_id).container.container_id
         exec_id = await self._calls.prepare_exec(container_id, command)
-        return await execute.execute(self._engine, exec_id, command, timeout=timeout)
+        return await exec_to_end.execute(self._engine, exec_id, command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
         """Start an interactive command in the container."""
@@ -283,7 +283,7 @@ class DockerDriver:
 
     async def close(self) -> None:
         """End the background work; containers continue."""
-        await asyncio.to_thread(self._janitor.dismiss)
+        await asyncio.to_thread(self._dev_cleanup.dismiss)
         self._tasks.close()
         await self._background.close()
         await self._holder.close()

@@ -20,7 +20,7 @@ from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.containers.images import (
-    ImageShelf,
+    PulledImages,
     PullReport,
     SharedPulls,
     auth_header,
@@ -105,7 +105,7 @@ class Images:
         self._progress: dict[str, PullProgress] = {}
         self.config = config
         self._pulls = SharedPulls(background)
-        self.shelf = ImageShelf(
+        self.pulled_images = PulledImages(
             background,
             Path(config.state_dir, "pulled-images.json"),
             self._remove,
@@ -166,7 +166,7 @@ class Images:
         if not pulled:
             raise RecoverableError(f'image "{name.text}" was pulled and is gone again')
         if pulled != before:
-            self.shelf.own(pulled)
+            self.pulled_images.own(pulled)
         return pulled
 
     async def _pull(self, name: ImageName, config: TaskConfig, headers: Mapping[str, str]) -> None:
@@ -234,7 +234,7 @@ class Images:
         loaded = await self._id_of(parse_image(config.image).text)
         if not loaded:
             raise DriverError(f'load = "{config.load}" holds no image "{config.image}"; name the one that it holds')
-        self.shelf.own(loaded)
+        self.pulled_images.own(loaded)
         return loaded
 
     async def _remove(self, image_id: str) -> None:

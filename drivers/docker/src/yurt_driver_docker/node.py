@@ -21,4 +21,4 @@ def opened(path: str, flags: int) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no plain file", path)
+    raise OSError(errno.EINVAL, "it is not a plain file", path)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.containers.images import (
-    ImageShelf,
+    PulledImages,
     PullReport,
     SharedPulls,
     auth_header,
@@ -59,7 +59,7 @@ class Images:
         self._pulls = SharedPulls(background)
         self.start_progress = StartProgress()
         self._steps: dict[str, str] = {}
-        self.shelf = ImageShelf(
+        self.pulled_images = PulledImages(
             background,
             Path(config.state_dir, f"podman-images-{socket}.json"),
             self._remove,
@@ -105,7 +105,7 @@ class Images:
                 raise
             pulled = await self._pull(name, config, {})
         if pulled != before:
-            self.shelf.own(pulled)
+            self.pulled_images.own(pulled)
         return pulled
 
     async def _pull(self, name: str, config: TaskConfig, headers: Mapping[str, str]) -> str:
@@ -167,7 +167,7 @@ class Images:
         if not names:
             raise DriverError(f'image = "{config.image}" holds no image')
         loaded = await self._id_of(str(names[0]))
-        self.shelf.own(loaded)
+        self.pulled_images.own(loaded)
         return loaded
 
     def _archive(self, request: TaskRequest) -> BinaryIO:

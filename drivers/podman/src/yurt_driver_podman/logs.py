@@ -89,7 +89,7 @@ class LogReader:
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != self._owner:
                 os.close(source)
-                raise ValueError("it is no plain file of the engine's user")
+                raise ValueError("it is not a plain file of the engine's user")
             same = found.st_ino == inode and place <= found.st_size
             os.lseek(source, place if same else 0, os.SEEK_SET)
             position.reached[SOURCE] = (found.st_ino, place if same else 0)

@@ -10,18 +10,18 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from yurt.sdk.containers import exec_session, execute, leftovers
+from yurt.sdk.containers import exec_session, exec_to_end, leftovers
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
-from yurt.sdk.containers.creation import Maker, container_of
+from yurt.sdk.containers.creation import ContainerCreator, container_of
 from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover
+from yurt.sdk.containers.dev_cleanup import DevCleanup
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.hosts import share_names
-from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
 from yurt.sdk.containers.mount_sources import LABEL as HELD_LABEL
 from yurt.sdk.containers.mount_sources import Hold, Holder
-from yurt.sdk.containers.starting import Recipe, Starter, handle_of
+from yurt.sdk.containers.starting import Starter, StartSteps, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import ExecResult, Leftover, LogRotation, TaskHandle, TaskRequest, TaskStats
@@ -58,14 +58,16 @@ class PodmanService:
         self._notices = Notices()
         self._ended = EndedCommands(self._background)
         self.tasks = ContainerTasks(self._calls, self._background, clock)
-        self._maker = Maker(self._calls, self._background, is_running=self.tasks.is_running, command=DRIVER)
-        self._starter = Starter(self._calls, self._maker, self._images.shelf, self.tasks)
+        self._creator = ContainerCreator(
+            self._calls, self._background, is_running=self.tasks.is_running, command=DRIVER
+        )
+        self._starter = Starter(self._calls, self._creator, self._images.pulled_images, self.tasks)
         self.watch = Watch(self._engine, self._queries, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = DanglingRemover(
             config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._calls.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
-        self._janitor = Janitor(
+        self._dev_cleanup = DevCleanup(
             self._socket_path, PREFIX, self._queries.owned, unmount=self._holder.places.clear_command
         )
         self._looking = asyncio.Lock()
@@ -87,12 +89,12 @@ class PodmanService:
         await self._guard()
         with suppress(DriverError):
             await self._engine.warm_up()
-        self._images.shelf.collect_left_over()
+        self._images.pulled_images.collect_left_over()
 
     async def _guard(self) -> None:
         """Before the first container of a dev agent, ensure that none outlives the agent."""
-        if self._config.is_dev and self._janitor.process is None:
-            await asyncio.to_thread(self._janitor.start)
+        if self._config.is_dev and self._dev_cleanup.process is None:
+            await asyncio.to_thread(self._dev_cleanup.start)
 
     async def _made(self) -> dict[str, ContainerOrigin]:
         """The task and time for which each container of this client was created."""
@@ -122,7 +124,7 @@ class PodmanService:
             await asyncio.to_thread(share_names, request, request.config.extra_hosts)
             return made
 
-        recipe = Recipe(
+        steps = StartSteps(
             image=functools.partial(self._images.ensure, request),
             body=body,
             address=driver_address,
@@ -131,7 +133,7 @@ class PodmanService:
             attempts=NAME_ATTEMPTS,
             is_terminal=request.config.tty,
         )
-        task, inspected = await self._starter.start(request, recipe)
+        task, inspected = await self._starter.start(request, steps)
         self._take_up(task, inspected)
         return handle_of(task, inspected, DRIVER, self._clock(), socket=self.socket)
 
@@ -158,7 +160,7 @@ class PodmanService:
     def _take_up(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
         """Register a task, and collect its output and its end."""
         self.tasks.add(task, pid=int((inspected.get("State") or {}).get("Pid") or 0))
-        self._images.shelf.hold(task.container.image_id, task.task_id)
+        self._images.pulled_images.hold(task.container.image_id, task.task_id)
         self._collect(task, inspected)
         self.tasks.on_end(task.container.container_id)
 
@@ -242,7 +244,7 @@ class PodmanService:
         task = await self.tasks.destroy(task_id, self.watch, removes=removes)
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path(task.container.container_id))
-        self._images.shelf.release(task.container.image_id, task_id)
+        self._images.pulled_images.release(task.container.image_id, task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """Present use of resources."""
@@ -254,7 +256,7 @@ class PodmanService:
         """Run a command in the container."""
         exec_id = await self._prepare_exec(task_id, command, tty=False, has_input=False)
         try:
-            return await execute.execute(self._engine, exec_id, command, timeout=timeout)
+            return await exec_to_end.execute(self._engine, exec_id, command, timeout=timeout)
         finally:
             self._ended.add(exec_id)
 
@@ -292,7 +294,7 @@ class PodmanService:
 
     async def close(self) -> None:
         """End the background work; containers continue."""
-        await asyncio.to_thread(self._janitor.dismiss)
+        await asyncio.to_thread(self._dev_cleanup.dismiss)
         await self._background.close()
         await self._holder.close()
         self._notices.close()

@@ -164,7 +164,7 @@ def backing_file(fd: int, head: bytes, path: str) -> str:
     except (OSError, OverflowError) as error:
         raise DriverError(f"the name of the backing file of the image {path} cannot be read: {error}") from None
     if PROTOCOL.match(name) or "\0" in name:
-        raise DriverError(f'the image {path} is laid over "{name}", which is no plain file; flatten it')
+        raise DriverError(f'the image {path} is laid over "{name}", which is not a plain file; flatten it')
     return name
 
 

@@ -16,7 +16,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class DriverTasks:
-    """Owns the driver's tasks. The driver contract has no `run`, so they cannot live in a TaskGroup of the caller."""
+    """Runs the driver's background tasks. The driver contract has no `run`, so no caller's TaskGroup can own them."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner

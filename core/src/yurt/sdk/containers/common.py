@@ -1,4 +1,4 @@
-"""Facts and checks common to all container engines; pure but for the reading of two small files."""
+"""Facts and checks common to all container engines. Pure, except for the reading of two small files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASK_LABEL = "yurt.task_id"
 OWNER_LABEL = "yurt.owner"
 ROLE_LABEL = "yurt.role"
 LOGS_LABEL = "yurt.logs"
-"""The location and settings of the task's output, for an agent that knows only the task's id."""
+"""The label with the location and settings of the task's output, for an agent that has only the task's id."""
 DEFAULT_CAPS = (
     "audit_write", "chown", "dac_override", "fowner", "fsetid", "kill", "mknod", "net_bind_service", "setfcap",
     "setgid", "setpcap", "setuid", "sys_chroot",

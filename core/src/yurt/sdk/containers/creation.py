@@ -1,7 +1,7 @@
 """Creates containers for tasks: removes them when the caller gives up, and resolves name conflicts.
 
-An engine cannot be told to stop making a container. So the making goes on beside, and its container is removed when
-nobody waits for it any more. A name in the way is freed when it belongs to an ended run of the same task.
+An engine cannot cancel the creation of a container. So the creation continues in the background, and its container is
+removed when the caller no longer waits for it. A name in use is freed when it belongs to an ended run of the same task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CreationCalls(Protocol):
         ...
 
 
-class Maker:
+class ContainerCreator:
     """Creates the containers of one driver; `command` is the engine's command line program, for hints."""
 
     def __init__(
@@ -64,9 +64,9 @@ class Maker:
 
     def _undo(self, made: asyncio.Future[str]) -> None:
         if not made.cancelled() and not made.exception():
-            self.remove_beside(made.result())
+            self.remove_in_background(made.result())
 
-    def remove_beside(self, container_id: str) -> None:
+    def remove_in_background(self, container_id: str) -> None:
         """Remove in the background; the removal of dangling containers retries failures."""
 
         async def remove() -> None:
@@ -93,7 +93,7 @@ class Maker:
     async def _clear_name(self, name: str, task_id: str) -> None:
         """Remove a container that an earlier run of the same task left; refuse any other.
 
-        Its task may still be known: it could not be destroyed while the engine was away.
+        The table may still have its task, which could not be destroyed while the engine was unreachable.
         """
         try:
             found = await self._calls.inspect(name)

@@ -1,7 +1,7 @@
 """Removes dangling containers: those of this client without a task, left by an agent that died during a start.
 
-Tasks start and are found again while containers are listed and removed. So each container is looked at again right
-before it goes, and one whose task is on its way counts as known.
+Tasks start and are recovered while containers are listed and removed. So each container is checked again right before
+its removal, and a container whose task is starting is not dangling.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ContainerOrigin(NamedTuple):
 
 
 List = Callable[[], Awaitable[Mapping[str, ContainerOrigin]]]
-"""The removable containers of this client, by their ids."""
+"""Lists the removable containers of this client, by their ids."""
 
 
 class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,7 +38,7 @@ QUESTIONS = 16
 QUICK_S = 15.0
 SLOW_S = 120.0
 ASK_S = 15.0
-"""How long a question may take: an engine of a machine that has much else to do answers late, and is well."""
+"""The time limit of a query: a healthy engine on a busy machine may answer late."""
 LINE_BYTES_MAX = 1024 * 1024
 IN_USE = "in use"
 """An engine's error for a name used by another container; Podman's status is 500, as for many other failures."""
@@ -78,7 +78,7 @@ class EngineAddress:
         return bool(self.socket_path) and not os.path.exists(self.socket_path)
 
     def group_fix(self) -> str:
-        """How this user gets access to the socket, by its group; empty where access is not what is missing."""
+        """The hint how this user gets access to the socket by its group; empty when it has access."""
         if self.is_absent() or not self.socket_path or os.access(self.socket_path, os.R_OK | os.W_OK):
             return ""
         number = os.stat(self.socket_path).st_gid
@@ -192,7 +192,7 @@ class _Clients:
             client.close()
 
     def _unused(self) -> list[Any]:
-        """Take out unused clients once closed."""
+        """Remove and return the unused clients once closed."""
         if not self._is_closed:
             return []
         return [self._made.pop(limit_s) for limit_s in tuple(self._made) if not self._users[limit_s]]

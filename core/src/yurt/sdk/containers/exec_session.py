@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from yurt.sdk.containers.engine import ASK_S, Engine, EngineDown, failure
-from yurt.sdk.containers.execute import END_LOOK_S, END_LOOKS, code_of, exit_code
+from yurt.sdk.containers.exec_to_end import END_LOOK_S, END_LOOKS, code_of, exit_code
 from yurt.sdk.containers.frames import StreamFrames
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize

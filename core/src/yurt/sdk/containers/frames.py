@@ -1,4 +1,4 @@
-"""Parses the stream of a container's output; pure.
+"""Parses the stream of a container's output. Pure.
 
 Without a terminal, stdout and stderr share one stream of frames: stream number (1 byte), 3 zero bytes, length (4,
 big endian), data. With a terminal the data come bare. When timestamps were asked for, every logged message starts

@@ -37,15 +37,15 @@ def _line(entry: str) -> str:
         return f"{ipaddress.ip_address(address.strip('[]'))} {name}"
     except ValueError:
         raise DriverError(
-            f'extra_hosts: "{address}" of "{entry}" is no IP address; the hosts file that the group shares needs one'
+            f'extra_hosts: "{address}" of "{entry}" is not an IP address; the hosts file of the group needs one'
         ) from None
 
 
 def add_lines(path: str, lines: Sequence[str]) -> None:
     """Append missing lines in place, since running tasks have the same file mounted. Blocking."""
     with open(path, "r+", encoding="utf-8", errors="replace") as file:
-        known = set(file.read().splitlines())
-        file.writelines(f"{line}\n" for line in dict.fromkeys(lines) if line not in known)
+        present = set(file.read().splitlines())
+        file.writelines(f"{line}\n" for line in dict.fromkeys(lines) if line not in present)
 
 
 def share_names(request: TaskRequest, extra_hosts: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""Images that this client pulled: pulls shared between tasks, and delayed removal after the last use.
+"""Shares pulls of images between tasks, and removes images that this client pulled some time after their last use.
 
 Starts that need the same image with the same credentials share one pull. Only images that this client pulled or loaded
-are ever removed; which ones is kept in a file over restarts.
+are ever removed; a file records them across restarts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from yurt.sdk.opening import open_file
 FIRST_REPORT_S, NEXT_REPORT_S = 10.0, 120.0
 DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
 REMOVE_TRIES = 8
-"""How often an image is to be removed that is in use, or whose engine is away; the pause doubles with each."""
+"""The number of attempts to remove an image while it is in use or its engine is away; the pause doubles with each."""
 REMOVE_PAUSE_S = 0.5
 HOPELESS = ("not found", "manifest unknown", "invalid reference", *DENIED)
 
 
-class ImageShelf:
+class PulledImages:
     """The images that this client pulled, with the tasks that use them."""
 
     def __init__(
@@ -52,7 +52,7 @@ class ImageShelf:
         self._going: dict[str, asyncio.Future[bool]] = {}
 
     def hold(self, image_id: str, task_id: str) -> None:
-        """Count a task as user of the image."""
+        """Count a task as a user of the image."""
         self._users.setdefault(image_id, set()).add(task_id)
 
     async def is_lost(self, image_id: str) -> bool:
@@ -61,24 +61,24 @@ class ImageShelf:
         return going is not None and await asyncio.shield(going)
 
     def release(self, image_id: str, task_id: str) -> None:
-        """End a task's use; an unused image that we pulled is removed after the delay."""
+        """End a task's use; an unused image that this client pulled is removed after the delay."""
         users = self._users.get(image_id, set())
         users.discard(task_id)
         if users:
             return
         self._users.pop(image_id, None)
-        if self._removes and image_id in self._known():
+        if self._removes and image_id in self._owned():
             self._plan(image_id)
 
     def collect_left_over(self) -> None:
         """After the agent's start: schedule the removal of images that no recovered task uses."""
         if self._removes:
-            for image_id in self._known() - set(self._users):
+            for image_id in self._owned() - set(self._users):
                 self._plan(image_id)
 
     def own(self, image_id: str) -> None:
         """Record that this client pulled the image."""
-        self._known().add(image_id)
+        self._owned().add(image_id)
         self._store()
 
     def _plan(self, image_id: str) -> None:
@@ -90,10 +90,10 @@ class ImageShelf:
         pause_s = self._delay_s
         for _ in range(REMOVE_TRIES):
             await asyncio.sleep(pause_s)
-            if image_id in self._users or image_id not in self._known():
+            if image_id in self._users or image_id not in self._owned():
                 return
             if await self._is_removed(image_id):
-                self._known().discard(image_id)
+                self._owned().discard(image_id)
                 self._store()
                 return
             pause_s = max(2 * pause_s, REMOVE_PAUSE_S)
@@ -115,7 +115,7 @@ class ImageShelf:
             going.set_result(is_gone)
         return is_gone
 
-    def _known(self) -> set[str]:
+    def _owned(self) -> set[str]:
         """The recorded images of this client."""
         if self._ours is None:
             try:
@@ -128,7 +128,7 @@ class ImageShelf:
         """Write the record atomically."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps(sorted(self._known())))
+        fresh.write_text(json.dumps(sorted(self._owned())))
         fresh.replace(self._file)
 
 
@@ -212,5 +212,5 @@ def open_archive(name: str, dirs: TaskDirs, *, option: str) -> BinaryIO:
         return os.fdopen(open_file(alloc_dir, path[len(alloc_dir) + 1 :]), "rb")
     except (OSError, ValueError):
         raise DriverError(
-            f'{option} = "{name}" is no file in the task\'s local folder; an artifact can bring it'
+            f'{option} = "{name}" is not a file in the task\'s local folder; an artifact can provide it'
         ) from None

@@ -1,10 +1,10 @@
 """The rotated log files of one task, `<logs_dir>/<task>.<stream>.N`, and the record of the collected output.
 
-Who takes over a task's output cuts the files to the length that the note gives, and asks its engine for what came
-after. An agent that dies between the two writes thus neither loses nor doubles a line.
+The next collector of a task's output truncates the files to the recorded length and requests the output after it from
+the engine. An agent that dies between the two writes thus neither loses nor repeats a line.
 
-The log folder is writable by the task, whose root could put links there: files are opened beneath a descriptor of
-the folder and never through a link, and what is no plain file with one name is replaced.
+The log folder is writable by the task, whose root could put links there: files are opened beneath a descriptor of the
+folder and never through a link, and anything but a plain file with one name is replaced.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class LogFiles:
 
 
 def fitting(data: memoryview, room: int, *, is_empty: bool) -> int:
-    """How many bytes the current file takes: all, whole lines, or a part of a line that fits nowhere."""
+    """The number of bytes for the current file: all, whole lines, or a part of a line that fits into no file."""
     if len(data) <= room:
         return len(data)
     if room > 0:

@@ -1,10 +1,9 @@
 """Permitted sources of a task's mounts; pure but for `resolve`, which follows links.
 
-A path inside the allocation's directory is allowed, however it is written; whatever leads out of it needs
-`volumes.enabled`. So does what would make a task the master of others: the allocation's directory itself, where it
-could put a link in place of another task's folder, that of another task, which is the root of an isolated one, and its
-secrets, where the emulator of a virtual machine listens. The resolved path is the one that the engine gets, or what is
-held for it.
+A path inside the allocation's directory is allowed in any spelling; a path outside needs `volumes.enabled`. So do paths
+by which a task could control another one: the allocation's directory itself, where it could replace another task's
+folder by a link; the directory of another task, which is the root of an isolated one; and its own secrets, where the
+emulator of a virtual machine listens. The engine gets the resolved path, or the path at which it is pinned.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Resolve = Callable[[str], str]
 
 
 def hint(plugin: str) -> str:
-    """Explains how the operator allows host paths."""
+    """A hint how the operator allows host paths."""
     return f'set plugin "{plugin}" {{ config {{ volumes {{ enabled = true }} }} }} in the configuration of this client'
 
 

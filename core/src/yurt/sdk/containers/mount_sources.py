@@ -1,17 +1,17 @@
 """Pins mount sources inside the allocation from their check until the engine has mounted them.
 
-An engine takes the sources of mounts by name, and follows links when it starts the container. The tasks of the
-allocation may write there: between our look at a name and the engine's, one of them can put a link to /etc in place of
-a folder. So the engine gets no such name. What was checked is opened, link by link refused, and mounted by its
-descriptor at a place of ours (`yurt.sdk.pinned_paths`); the engine is told that place. Once the container has its own
-mounts, ours go.
+An engine takes the sources of mounts by path, and follows links when it starts the container. The tasks of the
+allocation may write there: between the driver's check of a path and the engine's use, a task can replace a folder by a
+link to /etc. So the engine does not get such a path. The checked source is opened without following links and mounted
+by its descriptor at a pinned path (`yurt.sdk.pinned_paths`), which the engine gets. Once the container has its own
+mounts, the pins are released.
 
-That takes root, and an engine of root that sees our mounts: on the same machine, in the same mount namespace or one
-that ours reach. To any other engine the name is told, and what it has mounted is compared with what was checked: before
-the container runs where the engine can make one without starting it, otherwise right after. An engine of another
-machine, or one whose processes cannot be seen from here, is told the name and nothing is compared.
+This requires root, and an engine running as root that sees our mounts: on the same machine, in the same mount namespace
+or one to which our mounts propagate. Any other engine gets the path itself, and its mount is compared with the checked
+source: before the container runs if the engine can create one without starting it, otherwise right after. With an
+engine on another machine, or one whose processes are not visible here, nothing can be compared.
 
-The comparison is made in each case: an engine that does not see our mounts would show the task an empty folder.
+Pinned sources are compared too: an engine that does not see our mounts would show the task an empty folder.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Holder:
         return made
 
     def _look(self) -> EngineView:
-        """The present facts about the engine. Blocking."""
+        """Determine the current facts about the engine. Blocking."""
         peer = self._peer()
         if peer is None:
             return EngineView(has_answered=False)
@@ -143,7 +143,7 @@ class Holder:
         return EngineProcess(pid, uid)
 
     def _reaches(self, pid: int) -> bool:
-        """Whether we can mount and a process sees it; tested once per mount namespace. Blocking."""
+        """Whether the agent can mount and a process sees the mount; tested once per mount namespace. Blocking."""
         try:
             namespace = os.stat(f"/proc/{pid}/ns/mnt").st_ino
         except OSError:
@@ -152,7 +152,7 @@ class Holder:
             self._reached[namespace] = self.places.are_seen(f"/proc/{pid}/mountinfo")
         return self._reached[namespace]
 
-    def drop_beside(self, group: str) -> None:
+    def drop_in_background(self, group: str) -> None:
         """Release in the background."""
         self._background.start("release of mounts", lambda: asyncio.to_thread(self.places.drop, group))
 
@@ -184,7 +184,7 @@ class Holds:
     def plan(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
         """The path for the engine; a source outside of the allocation, which the operator allows, keeps its own.
 
-        Nothing is opened yet, so that whoever makes the container's description stays pure.
+        Opens nothing yet, so that building the container's description stays pure.
         """
         root = next((each for each in self._roots if source == each or source.startswith(f"{each}/")), None)
         if root is None:
@@ -202,7 +202,7 @@ class Holds:
         """Open every source, refusing links, and mount it at a pinned path; raises DriverError."""
         if not self._view.has_answered:
             raise RecoverableError(
-                "the engine takes no connection: it is not known whether it sees what is mounted here"
+                "the engine refuses connections, so it is unknown whether it sees the mounts of this machine"
             )
         await asyncio.to_thread(self._take)
 
@@ -227,7 +227,7 @@ class Holds:
     def release(self) -> None:
         """Release the pins: the container has its own mounts, or does not exist."""
         if self.group:
-            self._holder.drop_beside(self.group)
+            self._holder.drop_in_background(self.group)
 
     async def check(self, inspected: Mapping[str, object]) -> None:
         """Compare the engine's mounts with the pinned sources; raises DriverError. An ended container passes."""

@@ -1,8 +1,8 @@
 """Imports engines' Python packages on demand, in threads.
 
-An import that fails half-way leaves what it had begun: Python takes only the module that failed out of `sys.modules`,
-and what was imported beneath it stays. The next import makes a new package that does not know its own parts, and so
-does each one after it. An import that failed is therefore undone wholly, and tried anew.
+An import that fails half-way leaves modules behind: Python removes only the failed module from `sys.modules`, and its
+submodules stay. Every later import then creates a package without these submodules as attributes. So a failed import is
+undone completely and tried again.
 """
 
 from __future__ import annotations

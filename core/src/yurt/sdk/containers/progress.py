@@ -15,7 +15,7 @@ class StartProgress:
         self._queues: dict[str, asyncio.Queue[str]] = {}
 
     def publish(self, task_id: str, text: str) -> None:
-        """Publish a text; dropped without subscribers, or when they are slow."""
+        """Publish a text; it is dropped without subscribers, and for slow ones."""
         queue = self._queues.get(task_id)
         if queue and not queue.full():
             queue.put_nowait(text)

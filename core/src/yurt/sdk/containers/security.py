@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from yurt.sdk.errors import DriverError
 
 FREE = frozenset(("no-new-privileges", "no-new-privileges=true", "seccomp=builtin"))
-"""Settings that restrict a container further, or name what it has anyway."""
+"""Settings that restrict a container further, or repeat its defaults."""
 
 
 def canonical(text: str) -> str:
-    """`name=value` in canonical form, with normalised profile paths."""
+    """The entry as `name=value` in canonical form, with normalised profile paths."""
     name, separator, value = text.partition("=") if "=" in text else text.partition(":")
     value = value.strip()
     value = os.path.normpath(value) if value.startswith("/") else value

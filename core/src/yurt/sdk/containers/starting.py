@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from yurt.sdk.containers.common import parse_stamp
-from yurt.sdk.containers.creation import CreationCalls, Maker
-from yurt.sdk.containers.images import ImageShelf
+from yurt.sdk.containers.creation import ContainerCreator, CreationCalls
+from yurt.sdk.containers.images import PulledImages
 from yurt.sdk.containers.mount_sources import Holds
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.driver import LogRotation, TaskHandle, TaskRequest
@@ -32,8 +32,8 @@ class StartCalls(CreationCalls, Protocol):
         ...
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps that differ by engine and task.
+class StartSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a start that differ by engine and task.
 
     `image` brings the image and tells its id; `body` is the container to make of it; `address` reads the container's
     own address; `rotation` is that of its log files; `holds` are the mount sources that the body names.
@@ -51,54 +51,56 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 class Starter:
     """Starts the tasks of one driver."""
 
-    def __init__(self, calls: StartCalls, maker: Maker, shelf: ImageShelf, tasks: ContainerTasks) -> None:
+    def __init__(
+        self, calls: StartCalls, creator: ContainerCreator, pulled_images: PulledImages, tasks: ContainerTasks
+    ) -> None:
         self._calls = calls
-        self._maker = maker
-        self._shelf = shelf
+        self._creator = creator
+        self._pulled_images = pulled_images
         self._tasks = tasks
 
-    async def start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
+    async def start(self, request: TaskRequest, steps: StartSteps) -> tuple[ContainerTask, Inspected]:
         """Pull the image, create and start the container; the task id is reserved from the beginning."""
         self._tasks.reserve(request.task_id)
         try:
-            return await self._start(request, recipe)
+            return await self._start(request, steps)
         except BaseException:
             self._tasks.give_up(request.task_id)
             raise
 
-    async def _start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
-        image_id = await self._reserved_image(request.task_id, recipe)
+    async def _start(self, request: TaskRequest, steps: StartSteps) -> tuple[ContainerTask, Inspected]:
+        image_id = await self._reserved_image(request.task_id, steps)
         container_id = ""
         try:
-            body = await recipe.body(image_id)
-            await recipe.holds.take()
-            container_id = await self._maker.make(request, body, attempts=recipe.attempts)
-            inspected = await self.run(container_id, recipe.holds)
+            body = await steps.body(image_id)
+            await steps.holds.take()
+            container_id = await self._creator.make(request, body, attempts=steps.attempts)
+            inspected = await self.run(container_id, steps.holds)
         except BaseException as error:
-            self._shelf.release(image_id, request.task_id)
+            self._pulled_images.release(image_id, request.task_id)
             if container_id:
-                self._maker.remove_beside(container_id)
+                self._creator.remove_in_background(container_id)
             if isinstance(error, NotFound | Conflict):
                 raise RecoverableError(f"the container was not started: {error}") from None
             raise
         finally:
-            recipe.holds.release()
+            steps.holds.release()
         container = Container(
             container_id=container_id,
             image_id=image_id,
             logs_dir=request.dirs.logs_dir,
             task_name=request.task_name,
-            logs=recipe.rotation(request.logs),
-            is_terminal=recipe.is_terminal,
-            address=recipe.address(inspected),
+            logs=steps.rotation(request.logs),
+            is_terminal=steps.is_terminal,
+            address=steps.address(inspected),
         )
         return ContainerTask(request.task_id, container), inspected
 
-    async def _reserved_image(self, task_id: str, recipe: Recipe) -> str:
+    async def _reserved_image(self, task_id: str, steps: StartSteps) -> str:
         """Pull and acquire the image; pulled again if its removal had already begun."""
         for _ in range(IMAGE_ROUNDS):
-            image_id = await recipe.image()
-            self._shelf.hold(image_id, task_id)
+            image_id = await steps.image()
+            self._pulled_images.hold(image_id, task_id)
             if not await self._is_lost(image_id, task_id):
                 return image_id
         raise RecoverableError("the image was removed again and again while the task started")
@@ -107,10 +109,10 @@ class Starter:
         """Whether an acquired image was removed; then, or when the wait is cancelled, it is released."""
         is_lost = True
         try:
-            is_lost = await self._shelf.is_lost(image_id)
+            is_lost = await self._pulled_images.is_lost(image_id)
         finally:
             if is_lost:
-                self._shelf.release(image_id, task_id)
+                self._pulled_images.release(image_id, task_id)
         return is_lost
 
     async def run(self, container_id: str, holds: Holds) -> Inspected:

@@ -1,8 +1,8 @@
 """A driver's table of tasks in containers, and the detection of their ends.
 
-States of a task here: starting -> running -> settling -> ended -> (forgotten). A task that is recovered enters at
-running. A task settles when the engine says that its container has ended: its output is read to the end, and only then
-do waiters learn of it. While the engine is away a task stays as it was; the watch tells of whatever happened meanwhile.
+States of a task here: starting -> running -> settling -> ended -> (forgotten). A recovered task enters at running. A
+task settles when the engine reports the end of its container: its output is read to the end, and only then its waiters
+return. While the engine is unreachable a task keeps its state; the watch reports changes afterwards.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ContainerCalls(Protocol):
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove a container with its anonymous volumes; an absent one is no error."""
+        """Kill and remove a container with its anonymous volumes; does nothing for an absent one."""
         ...
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:

@@ -1,10 +1,10 @@
 """Watches one engine: its health, and which containers have ended.
 
-One stream of events serves all containers. An event is only a hint: whoever gets it asks the engine how the container
-is. Since events are lost while the stream is down, all containers of this client are listed each time the stream is
-up again, and now and then anyway. A question every few seconds tells an engine that hangs from one that is quiet.
+One stream of events serves all containers. An event is only a hint: its receiver queries the container's state. Because
+events are lost while the stream is down, all containers of this client are listed each time the stream is up again, and
+periodically. A query every few seconds distinguishes an engine that hangs from one without events.
 
-States: absent (no socket) or down -stream opens-> up -stream breaks, or a question is not answered-> down.
+States: absent (no socket) or down -stream opens-> up -stream breaks, or a query is not answered-> down.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class EngineQueries(Protocol):
     """Queries of one kind of engine; errors are DriverError, NotFound and ValueError."""
 
     install: str
-    """What to install where there is no engine."""
+    """The hint to install an engine, when there is none."""
     restart: str
-    """What to do with one that does not work."""
+    """The hint to restart an engine that does not work."""
 
     async def look(self) -> Fingerprint:
         """The fingerprint of a healthy engine."""
@@ -73,13 +73,13 @@ class Watch:
 
     async def fingerprints(self) -> AsyncIterator[Fingerprint]:
         """The present fingerprint, then each change."""
-        told: Fingerprint | None = None
+        last: Fingerprint | None = None
         if self.found is None:
             await self._look()
         while True:
             changed, found = self.changed, self.found
-            if found is not None and found != told:
-                told = found
+            if found is not None and found != last:
+                last = found
                 yield found
             else:
                 await changed.wait()
@@ -138,7 +138,7 @@ class Watch:
         self._note(found, is_up=True)
 
     def _unwell(self, error: Exception) -> Fingerprint:
-        """Undetected if the engine was never seen, otherwise unhealthy."""
+        """The fingerprint of a failing engine: undetected if it was never healthy, otherwise unhealthy."""
         was_seen = self.found is not None and self.found.health != UNDETECTED
         if self.engine.target.is_absent() and not was_seen:
             return Fingerprint(health=UNDETECTED, description=str(error), fix=self.queries.install)

@@ -1,8 +1,9 @@
 """Removes the containers of a killed dev agent: a small program that outlives the agent.
 
-Its standard input is a pipe whose other end only the agent holds. When that closes without a word the agent is dead,
-and all containers that bear its mark are removed, and what was mounted for them; when the word was said the driver let
-go of them on purpose. It is run without site packages, from this file, and imports the standard library alone.
+Its standard input is a pipe whose other end only the agent has. When that closes without the word `keep`, the agent is
+dead, and the program removes all containers with its label and the mounts made for them. The driver writes `keep` when
+it closes and the containers shall stay. The program runs from this file, without site packages, and imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def main() -> None:
         time.sleep(ROUND_S)  # noqa: TID251 - a program without a loop
 
 
-class Janitor:
-    """Controls the program from the agent; `unmount` is the command that removes mounts made for containers.
+class DevCleanup:
+    """Controls the cleanup program from the agent; `unmount` is the command that removes mounts made for containers.
 
     Its methods block, and may be called at once on several threads.
     """
@@ -83,14 +84,14 @@ class Janitor:
         self._is_dismissed = False
 
     def start(self) -> None:
-        """Start it once, in a session of its own so that Ctrl-C does not end it; no effect after `dismiss`."""
+        """Start the program once, in a session of its own so that Ctrl-C does not end it; no effect after `dismiss`."""
         command = [sys.executable, "-I", "-S", "-E", os.path.abspath(__file__), *self.arguments]
         with self._turn:
             if self.process is None and not self._is_dismissed:
                 self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def dismiss(self) -> None:
-        """Stop it: the driver's containers shall stay."""
+        """End the program without a cleanup: the driver's containers shall stay."""
         with self._turn:
             self._is_dismissed = True
             process, self.process = self.process, None

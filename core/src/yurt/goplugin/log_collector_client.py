@@ -1,4 +1,4 @@
-"""The agent's side of the log collector: starts it when it is not there, and asks it."""
+"""The agent's side of the log collector: starts it on demand and sends it requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTPUTS = ("stdout", "stderr")
 
 
 class TaskLogs(Value):
-    """Where a task of a plugin binary writes to, and where that goes: `name` is the collector's name of the task."""
+    """The FIFOs to which a task of a plugin writes, and its log files; `name` is the collector's name of the task."""
 
     name: str
     fifos: tuple[str, str]
@@ -101,7 +101,7 @@ class LogCollector:
             raise RecoverableError(f"the collector of logs does not answer: {failure or 'time is over'}")
 
     async def _try(self, requests: list[dict[str, Any]]) -> Exception | None:
-        """Some requests in a row; what went wrong with the collector itself."""
+        """Make some requests in a row; returns a failure of the collector itself."""
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
                 for request in requests:
@@ -124,7 +124,7 @@ class LogCollector:
             raise RecoverableError(f"the collector of logs failed: {answer['error']}")
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the collector that runs, or to a new one."""
+        """A connection to the running collector, or to a new one."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.suppress(OSError):
             return await self._dial()

@@ -1,4 +1,4 @@
-"""Runs a command in a container without input; returns its output, up to a bound, and its exit code."""
+"""Runs a command in a container to its end, without input; returns its output, up to a bound, and its exit code."""
 
 from __future__ import annotations
 
