@@ -322,8 +322,8 @@ async def test_a_task_outlives_a_killed_engine_and_its_output_and_end_come_after
         bench.engine.start()
     await bench.until_health(HEALTHY)
     assert is_alive(handle)
-    known = bench.output().count("\n")
-    await bench.until(lambda: bench.output().count("\n") > known, "output after the engine came back")
+    lines = bench.output().count("\n")
+    await bench.until(lambda: bench.output().count("\n") > lines, "output after the engine came back")
     (bench.folder / "alloc" / "web" / "local" / "stop").touch()
     assert (await bench.wait(handle)).exit_code == 6
     numbers = [int(line.split()[1]) for line in bench.output().splitlines()]
@@ -455,7 +455,7 @@ async def test_a_start_that_is_given_up_leaves_no_container(bench: Bench) -> Non
 
 
 def work_of(bench: Bench) -> set[asyncio.Task[Any]]:
-    """The driver's work beside its calls, less what it always does."""
+    """The driver's background tasks, except those that always run."""
     return {task for task in bench.driver._background.tasks if "dangling" not in task.get_name()}
 
 

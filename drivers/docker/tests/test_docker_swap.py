@@ -44,7 +44,7 @@ def task(**options: Any) -> dict[str, Any]:
 
 
 def ours(bench: DriverBench) -> tuple[str, ...]:
-    """What is mounted for containers of this driver."""
+    """The mounts for containers of this driver."""
     assert isinstance(bench.driver, DockerDriver)
     return mounting.points_below(bench.driver._holder.places.folder)
 

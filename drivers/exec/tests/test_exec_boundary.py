@@ -1,4 +1,4 @@
-"""What keeps an exec task from the rest of its machine: rights, system calls, the host's secrets, user namespaces."""
+"""The isolation of an exec task: rights, system calls, the host's secrets, user namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step from a task to podman's "create a container": every option, and what is refused."""
+"""The step from a task to podman's request to create a container: every option, and the refused ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def request(config: Mapping[str, Any] | None = None, **changes: Any) -> TaskRequ
 
 
 def site(options: Mapping[str, Any] | None = None, *, dev: bool = False, **changes: Any) -> Site:
-    """What is known beside the task."""
+    """The inputs besides the task."""
     given: dict[str, Any] = {
         "image_id": "1",
         "core_mhz": 2000.0,

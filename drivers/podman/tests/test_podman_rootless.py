@@ -1,4 +1,4 @@
-"""Containers of a podman that runs as an ordinary user, beside the one of root, under one driver."""
+"""Containers of an ordinary user's podman and of root's podman under one driver."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Boot sectors for x86: programs of a few bytes that print on the serial port, end the emulator, or wait.
 
-16-bit real mode at 0x7c00, written as bytes with the assembly beside them.
+16-bit real mode at 0x7c00, written as bytes with the assembly next to them.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def qcow2(backing: str = "", *, version: int = 3, features: int = 0) -> bytes:
 
 
 class Disks:
-    """An allocation with disk images, and what lies beside it."""
+    """An allocation with disk images, and files next to it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -49,7 +49,7 @@ def driver_of(bench: Machines) -> QemuDriver:
 
 
 def laid_trap(bench: Machines) -> tuple[Path, Path]:
-    """A disk of the allocation, and beside it a link to one of the host, each a machine that says whose it is."""
+    """A disk of the allocation, and next to it a link to one of the host; each boots a machine that names its owner."""
     data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
     for folder, owner in ((data, b"ours"), (host, b"host")):
         folder.mkdir(parents=True)
@@ -60,7 +60,7 @@ def laid_trap(bench: Machines) -> tuple[Path, Path]:
 
 
 def laid_over(disk: Path) -> str:
-    """A qcow2 image over a raw disk, beside it; its path from the task's directory."""
+    """A qcow2 image over a raw disk in the same folder; its path from the task's directory."""
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", disk.name, str(disk.parent / "top")]
     subprocess.run(command, check=True, timeout=LIMIT_S)
     return "../alloc/data/top"
@@ -79,7 +79,7 @@ def runs_before_start(bench: Machines, act: Callable[[], None]) -> None:
 
 
 def ours(bench: Machines) -> tuple[str, ...]:
-    """What is mounted for the machines of this driver."""
+    """The mounts for the machines of this driver."""
     return mounting.points_below(driver_of(bench)._places.folder)
 
 

@@ -1,4 +1,4 @@
-"""What a card does beyond "some program runs": multiprocessors, traffic, energy, throttling. Runs on `NvmlThread`.
+"""Measures a card's activity: multiprocessors, traffic, energy, throttling. Runs on `NvmlThread`.
 
 Hopper and newer cards have GPM (GPU performance monitoring), without root: two samples give means of the time between
 them. Each measurement is the second sample of one interval and the first of the next, so the interval is that of the
@@ -24,7 +24,7 @@ REASONS: Final = (
     ("HwThermalSlowdown", "hw_thermal"),
     ("HwPowerBrakeSlowdown", "hw_power_brake"),
 )
-"""NVML's clock event reasons that slow a card down against its job's will; an idle card's low clock is none."""
+"""NVML's clock event reasons that slow down a busy card; the low clock of an idle card does not count."""
 
 Ask = Callable[..., Any]
 
@@ -48,7 +48,7 @@ class _Links(NamedTuple):
 
 
 class ActivityMeter:
-    """Measures cards and MIG instances; it keeps the last sample of each, because rates are differences."""
+    """Measures cards and MIG instances; keeps the last sample of each, because rates are differences of samples."""
 
     def __init__(self, nvml: Any, ask: Ask) -> None:
         self._nvml = nvml
@@ -86,7 +86,7 @@ class ActivityMeter:
         self._samples.clear()
 
     def _part(self, card: Any, instance: Any) -> float | None:
-        """An instance's part of its card's energy: that of its memory, since NVML parts no energy."""
+        """An instance's part of its card's energy: the part of its memory, because NVML does not divide energy."""
         whole, mine = (self._ask(self._nvml.nvmlDeviceGetMemoryInfo, each) for each in (card, instance))
         return mine.total / whole.total if whole is not None and mine is not None and whole.total else None
 

@@ -1,4 +1,4 @@
-"""Runs calls into the driver serially on a separate thread, for which the agent never waits at its end.
+"""Runs calls into the driver one after the other on a thread of its own; the agent never waits for it at its end.
 
 A driver can hang for good when a GPU has failed. A call that takes too long is given up by who waits for it, and
 further calls are refused until it comes back; the thread is a daemon, so that the agent can end meanwhile. As with any

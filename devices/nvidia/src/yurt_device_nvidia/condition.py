@@ -1,6 +1,6 @@
 """Asks NVML for the condition of a GPU: memory errors, remapped rows, what the driver wants done, throttling, links.
 
-Older bindings do not have all constants: what they cannot name is not asked for.
+Older bindings do not have all constants; values without a constant are not queried.
 """
 
 from __future__ import annotations

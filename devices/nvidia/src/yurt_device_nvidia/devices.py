@@ -1,10 +1,10 @@
 """The device plugin for NVIDIA GPUs: polls them, caches the results, and serves the client.
 
-Two rhythms. A full look finds cards, instances and their facts (`fingerprint_period`); between two of them only the
-conditions of the known cards are asked (`health_period`), and an Xid error is looked at when it comes. A card that was
-seen once stays on offer while the agent runs, as unhealthy with the reason when it does not answer any more; then NVML
-is opened anew at each full look, because it finds a card that was reset or came back only when it starts. A card that
-came back has its earlier errors behind it.
+There are two intervals. A full look finds cards, instances and their facts (`fingerprint_period`); between full looks
+only the conditions of the cards are queried (`health_period`), and an Xid error causes a look at once. A card that was
+found once stays on offer while the agent runs: when it stops answering, as unhealthy with the reason. NVML is then
+opened again at each full look, because only a new start of NVML finds a card that was reset or replaced. Earlier errors
+of a card that answers again no longer count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from yurt_device_nvidia.usage_statistics import device_use
 from yurt_device_nvidia.xids import XidWatcher
 
 CALL_LIMIT_S = 60.0
-"""Of a call into the driver; waking eight cards without persistence takes seconds each."""
+"""The time limit of a call into the driver: waking eight cards without persistence takes seconds for each."""
 NOT_LISTED = "the driver does not list it any more"
 
 log = logging.getLogger(__name__)
@@ -130,9 +130,9 @@ class NvidiaDevices:
         return {uuid: Condition(lost=self._lost(uuid) or NOT_LISTED) for uuid in gone}
 
     def _lost(self, uuid: str) -> str:
-        """Why a card did not answer at the last poll; empty when it did."""
-        known = self._conditions.get(uuid)
-        return known.lost if known is not None else ""
+        """The reason why a card did not answer at the last poll; empty when it did."""
+        condition = self._conditions.get(uuid)
+        return condition.lost if condition is not None else ""
 
     def _blocking_look(self) -> GpuObservation:
         if not self._nvml.is_open:
@@ -204,7 +204,7 @@ class NvidiaDevices:
         return found
 
     async def self_test(self, device_id: str) -> SelfTest:
-        """Ask the driver for the card anew: whether it answers, and has no fault by its counters.
+        """Query the card again: it passes when it answers and its counters show no fault.
 
         Nothing runs on the card: a memory or compute test would need CUDA, which this plugin does not bring.
         """
@@ -222,7 +222,7 @@ class NvidiaDevices:
         )
 
     def _blocking_conditions(self) -> Mapping[str, Condition]:
-        """All conditions, in one turn of the thread: between two turns a look may close the library."""
+        """All conditions in one call of the thread, because between two calls a look may close the library."""
         if self._nvml.is_open:
             return self._nvml.conditions()
         try:
@@ -247,8 +247,8 @@ class NvidiaDevices:
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
         """Variables, device nodes and CDI names for exactly these devices."""
-        known = {device for card in self._cards.values() for device, _ in parts_of(card)}
-        unknown = [device for device in claim.ids if device not in known]
+        present = {device for card in self._cards.values() for device, _ in parts_of(card)}
+        unknown = [device for device in claim.ids if device not in present]
         if unknown:
             raise DriverError(f"GPU {unknown[0]} is not on this machine any more")
         cdi_names, mig_minors = await asyncio.to_thread(lambda: (read_cdi_names(), read_mig_minors()))
@@ -262,13 +262,13 @@ class NvidiaDevices:
     async def _share(self, devices: ClaimedDevices, claim: DeviceClaim) -> Reservation:
         """The additions for a share of a card."""
         total_mb = devices.memory_mb * len(devices.ids)
-        told = Reservation(env={"YURT_GPU_MEMORY_MB": str(total_mb)} if total_mb else {})
+        booked = Reservation(env={"YURT_GPU_MEMORY_MB": str(total_mb)} if total_mb else {})
         if devices.share != MPS:
-            return told
+            return booked
         if len(claim.ids) > 1:
             raise DriverError('a task with share = "mps" can use one card; ask for count = 1')
         await self._mps.ensure(devices.ids[0])
-        return joined(told, limits(devices, self._mps.pipe_folder(devices.ids[0])))
+        return joined(booked, limits(devices, self._mps.pipe_folder(devices.ids[0])))
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
         """Run MPS daemons for exactly the cards shared by MPS."""
@@ -323,5 +323,5 @@ def wall_clock() -> UnixNano:
 
 
 def joined(one: Reservation, two: Reservation) -> Reservation:
-    """The first with the variables and mounts of the second."""
+    """The first reservation with the variables and mounts of the second."""
     return replace(one, env={**one.env, **two.env}, mounts=(*one.mounts, *two.mounts))

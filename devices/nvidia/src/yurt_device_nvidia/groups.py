@@ -145,7 +145,7 @@ def place_attributes(card: CardFacts) -> Attributes:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """ "0-3,8" for 0, 1, 2, 3 and 8."""
+    """Numbers as ranges: "0-3,8" for 0, 1, 2, 3 and 8."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and number == found[-1][1] + 1:
@@ -156,12 +156,12 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def nvlink_counts(cards: Iterable[CardFacts]) -> dict[str, dict[str, int]]:
-    """How many links join each pair of cards: directly, or over a shared switch (then the lesser number of the two)."""
-    known = tuple(cards)
-    by_bus = {bus_key(card.pci_bus_id): card.uuid for card in known}
-    direct: dict[str, dict[str, int]] = {card.uuid: {} for card in known}
+    """The number of links between each pair of cards: direct ones, plus the smaller number to shared switches."""
+    all_cards = tuple(cards)
+    by_bus = {bus_key(card.pci_bus_id): card.uuid for card in all_cards}
+    direct: dict[str, dict[str, int]] = {card.uuid: {} for card in all_cards}
     switches: dict[str, list[str]] = {}
-    for card in known:
+    for card in all_cards:
         switches[card.uuid] = [bus_key(link.to) for link in card.links if link.kind == "switch"]
         for link in card.links:
             other = by_bus.get(bus_key(link.to))

@@ -1,7 +1,7 @@
 """NVIDIA's Multi-Process Service: one control daemon per shared card.
 
 The daemon lets the programs of several tasks run on one card at the same time, and keeps each within its memory and its
-part of the card's processors. It is started before the first such task of a card and told to quit after the last one.
+part of the card's processors. It is started before the first such task of a card and stopped after the last one.
 Like tasks it outlives the agent, but not one in development mode; the next agent finds it by its pipe folder.
 """
 
@@ -66,7 +66,7 @@ class MpsDaemons:
                 raise RecoverableError(f"the MPS daemon of {card} does not start: {failure}")
 
     async def quit(self, card: str) -> None:
-        """Tell a card's daemon to quit; it ends after the programs that still use it."""
+        """Ask a card's daemon to quit; it ends after the programs that still use it."""
         async with self._locks.setdefault(card, asyncio.Lock()):
             pid_file = self.pipe_folder(card) / PID_FILE
             if is_alive(pid_file) and await self._control(card, given=b"quit\n"):

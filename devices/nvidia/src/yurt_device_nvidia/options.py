@@ -58,16 +58,16 @@ def settings_of(context: PluginContext) -> Settings:
 
 
 def check_fake(library: str) -> None:
-    """Refuse an unknown layout of a fake; a missing library is detected later."""
+    """Check the layout or the file of a fake; raises Invalid. A missing library is detected later."""
     name = library.removeprefix(FAKE_PREFIX)
     if name == library or ("/" in name and Path(name).is_file()):
         return
     if "/" in name:
-        raise Invalid(f'library = "{library}": there is no file {name}')
+        raise Invalid(f'library = "{library}": the file {name} does not exist')
     from yurt_device_nvidia.fake.layouts import LAYOUTS
 
     if name not in LAYOUTS:
-        raise Invalid(f'library = "{library}": there is no such machine; there are {", ".join(LAYOUTS)}, or fake:/path')
+        raise Invalid(f'library = "{library}": unknown machine; use {", ".join(LAYOUTS)}, or fake:/path')
 
 
 def seconds(name: str, text: str) -> float:

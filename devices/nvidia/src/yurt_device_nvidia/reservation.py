@@ -1,4 +1,4 @@
-"""What a task needs to use its assigned GPUs and no others. Pure but for the file lists it is given.
+"""Builds the reservation by which a task uses its assigned GPUs and no others. Pure, except for two readers of files.
 
 Processes of the machine obey `CUDA_VISIBLE_DEVICES`, containers `NVIDIA_VISIBLE_DEVICES`; both name devices by their
 ids, which mean the same everywhere. Engines are given names of the Container Device Interface when a specification on
@@ -35,7 +35,7 @@ def visible(ids: Iterable[str]) -> dict[str, str]:
 def reservation(
     claim: DeviceClaim, cards: Iterable[CardFacts], *, folder: Path, cdi_names: frozenset[str], mig_minors: str
 ) -> Reservation:
-    """The reservation of a task for these known devices."""
+    """The reservation of a task for these devices."""
     found = {device: (card, mig) for card in cards for device, mig in parts_of(card)}
     chosen = {device: found[device] for device in claim.ids}
     names = [cdi_name(device, *chosen[device], names=cdi_names) for device in chosen]

@@ -1,4 +1,4 @@
-"""Usage of a device as values with the names of Nomad's plugin. Pure."""
+"""Converts a device's usage to values with the names of Nomad's plugin. Pure."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def figures(use: CardUse) -> Iterator[tuple[str, Stat]]:
 
 
 def memory_activity(use: CardUse) -> tuple[float | None, str]:
-    """How much of the memory's bandwidth is used where GPM says it; else in how much of the time it is."""
+    """The used part of the memory bandwidth if GPM reports it, otherwise the part of the time in which it is used."""
     if use.activity.dram_percent is not None:
         return use.activity.dram_percent, "Percent of the memory bandwidth that was used"
     return use.memory_percent, "Percent of time in which its memory was read or written"
 
 
 def activity_figures(activity: CardActivity) -> Iterator[tuple[str, Stat]]:
-    """What the card did since the last measurement."""
+    """The card's activity since the last measurement."""
     figures = {
         SM_UTILIZATION: (activity.sm_percent, "%", "Percent of the multiprocessors that were busy"),
         ENERGY: (activity.energy_j, "J", "Energy since the driver was loaded"),

@@ -1,4 +1,4 @@
-"""Listens for the driver's critical errors on a separate thread, since the wait blocks."""
+"""Listens for the driver's critical errors on a thread of its own, because the wait blocks."""
 
 from __future__ import annotations
 

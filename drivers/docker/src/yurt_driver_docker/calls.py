@@ -31,7 +31,7 @@ class DockerCalls:
         return str(made["Id"])
 
     async def prepare(self, container_id: str) -> bool:
-        """No effect: this engine creates a container's namespaces and mounts only when it starts."""
+        """Does nothing: this engine creates a container's namespaces and mounts only when it starts."""
         return False
 
     async def start(self, container_id: str) -> None:
@@ -70,7 +70,7 @@ class DockerCalls:
     ) -> str:
         """Create an exec for a command in a container; returns its id."""
         if not command:
-            raise DriverError("there is no command to run; name one")
+            raise DriverError("the command is empty; name a command to run")
         try:
             made = await self.engine.act(
                 lambda client: client.exec_create(container_id, list(command), stdin=has_input, tty=tty)

@@ -1,8 +1,8 @@
-"""Builds the body of the engine's "create a container" from a task; pure, so that every option has its test.
+"""Builds the body of the engine's request to create a container from a task. Pure, so that every option is tested.
 
-What the world must tell it comes in as a `Site`: the agent's configuration, the image, how links resolve, what a
-seccomp profile says. What a task may not have is refused here, after interpolation and after links are resolved, and
-before the engine hears of it.
+All other inputs come in as a `Site`: the agent's configuration, the image, the resolution of links, the text of a
+seccomp profile. Options that the task may not use are refused here, after interpolation and after links are resolved,
+and before the request reaches the engine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_body(request: TaskRequest, site: Site) -> Body:
-    """The complete description of the container; raises DriverError for what the task may not have."""
+    """The complete description of the container; raises DriverError for options that the task may not use."""
     config: TaskConfig = request.config
     check_modes(config, site.config.options)
     network = network_parts(request, site.pause_id)
@@ -184,7 +184,7 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
             capabilities(config.cap_add, config.cap_drop, allow_caps=options.allow_caps, plugin="docker")
         )
     is_requested = "DeviceRequests" in part and not config.runtime
-    runtime = "" if is_requested else checked_runtime(config, options, env=request.env, known=site.runtimes)
+    runtime = "" if is_requested else checked_runtime(config, options, env=request.env, installed=site.runtimes)
     if runtime:
         part["Runtime"] = runtime
     return part

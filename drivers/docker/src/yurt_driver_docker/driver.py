@@ -212,7 +212,7 @@ class DockerDriver:
                 self._take_up(ContainerTask(handle.task_id, container), inspected)
 
     async def _found(self, handle: TaskHandle) -> Container:
-        """The container of a task of which only the id is known; one never started is removed."""
+        """Find the container of a task by its id alone; a container that was never started is removed."""
         listing = await self._queries.listing(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
         for each in [each for each in listing if each.get("State") == "created"]:
             await self._calls.remove(str(each["Id"]))

@@ -62,7 +62,7 @@ class ImageName(msgspec.Struct, frozen=True):
 
 
 def parse_image(text: str) -> ImageName:
-    """`registry:5000/team/app:1.2`; without a tag it is `latest`."""
+    """Parse an image name such as `registry:5000/team/app:1.2`; the default tag is `latest`."""
     plain = text.removeprefix("docker://").removeprefix("https://").removeprefix("http://")
     repository, at, digest = plain.partition("@")
     if at:
@@ -91,9 +91,9 @@ class PullProgress:
             self.layers.setdefault(layer, (0, 0))
 
     def __str__(self) -> str:
-        known = self.complete | set(self.layers)
+        layers = self.complete | set(self.layers)
         mib = sum(current for current, _ in self.layers.values()) / (1 << 20)
-        return f"{len(self.complete)} of {len(known)} layers complete, {mib:.1f} MiB downloaded"
+        return f"{len(self.complete)} of {len(layers)} layers complete, {mib:.1f} MiB downloaded"
 
 
 class Images:

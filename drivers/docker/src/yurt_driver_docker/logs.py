@@ -1,11 +1,11 @@
-"""Collects a container's output in `<logs_dir>/<task>.<stream>.N`, each byte once, over restarts of agent and engine.
+"""Collects a container's output in `<logs_dir>/<task>.<stream>.N`, each byte once, across restarts of agent and engine.
 
-The engine keeps a container's output with a time for each message. A reader follows it on the event loop and, after
-each batch, notes in a small file how far it came: for each stream the time of the last message and how many messages
-bore that time, and the length of the log files. Who takes over cuts the files to that length, asks the engine for
-everything since a moment before that time, and skips what was written. An agent that dies between the two writes thus
-neither loses nor doubles a line. Times only count while catching up: the parts of one long line share a time, and
-clocks are set back.
+The engine stores a container's output with a time for each message. A reader follows it on the event loop and, after
+each batch, records its position in a small file: for each stream the time of the last message and the number of
+messages with that time, and the length of the log files. The next reader truncates the files to that length, requests
+all output since a moment before that time, and skips messages that were written. So an agent that dies between the two
+writes neither loses nor repeats a line. Times are used only while catching up, because the parts of one long line share
+a time, and clocks are set back.
 
 States of a reader: following -stream breaks-> waiting for the engine -> following; -container has ended, all read->
 done.

@@ -1,4 +1,4 @@
-"""Host folders, volumes and tmpfs of a container; pure but for `resolve`, which follows links.
+"""Host folders, volumes and tmpfs of a container. Pure, except for `resolve`, which follows links.
 
 `hold` gives what lies in the allocation the name by which the engine finds it, whatever becomes of its own.
 """

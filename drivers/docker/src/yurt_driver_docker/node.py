@@ -1,4 +1,4 @@
-"""Files of this machine that a container's limits depend on."""
+"""Reads files of this machine on which a container's limits depend."""
 
 from __future__ import annotations
 

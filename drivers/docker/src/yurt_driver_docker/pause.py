@@ -1,4 +1,4 @@
-"""Pause containers: each keeps the network namespace of one allocation, which its tasks join."""
+"""Pause containers: each holds the network namespace of one allocation, which its tasks join."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PauseContainers:
         return f"/proc/{pid}/ns/net"
 
     async def destroy(self, alloc_id: str) -> None:
-        """Remove the container; an absent one is no error."""
+        """Remove the container; does nothing for an absent one."""
         try:
             found = await self.acts.inspect(pause_name(alloc_id))
         except NotFound:

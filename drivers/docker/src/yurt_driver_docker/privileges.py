@@ -18,7 +18,7 @@ DEVICE_RIGHTS = "rwm"
 
 
 def check_modes(config: TaskConfig, options: PluginOptions) -> None:
-    """Refuse to share a namespace with the host or another container, unless permitted."""
+    """Check that the task may share a namespace with the host or another container; raises DriverError."""
     allowed = options.allowed_modes
     asked = (
         ("pid", "pid_mode", config.pid_mode, allowed.pid),
@@ -56,9 +56,9 @@ def device(host_path: str, container_path: str, rights: str) -> dict[str, str]:
 
 
 def checked_runtime(
-    config: TaskConfig, options: PluginOptions, *, env: Mapping[str, Any], known: tuple[str, ...]
+    config: TaskConfig, options: PluginOptions, *, env: Mapping[str, Any], installed: tuple[str, ...]
 ) -> str:
-    """The OCI runtime, unless the engine's default; a task with GPUs gets the one that supports them."""
+    """The OCI runtime, "" for the engine's default; a task with GPUs gets the one that supports them."""
     if config.runtime:
         if config.runtime not in options.allow_runtimes:
             raise DriverError(
@@ -68,9 +68,9 @@ def checked_runtime(
         return config.runtime
     if env.get(GPU_VARIABLE, "") in NO_GPU:
         return ""
-    if known and options.nvidia_runtime not in known:
+    if installed and options.nvidia_runtime not in installed:
         raise DriverError(
-            f'the task has GPUs and the engine has the runtimes {", ".join(known)}, not "{options.nvidia_runtime}";'
+            f'the task has GPUs and the engine has the runtimes {", ".join(installed)}, not "{options.nvidia_runtime}";'
             " install nvidia-container-toolkit and register its runtime with the engine"
         )
     return options.nvidia_runtime

@@ -1,7 +1,7 @@
 """The java driver: a jar or a class in the host's virtual machine, isolated like exec.
 
-Where the client cannot isolate, there are no java tasks: such a task would be a program of the host, as with raw_exec,
-which is off until the operator turns it on. Here that is `allow_unisolated`.
+Where the client cannot isolate tasks, it runs none: an unisolated task would be a program of the host, as
+with raw_exec, which the operator must enable. Here the setting is `allow_unisolated`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The mock driver (`mock_driver`): simulated tasks, for tests of everything around them.
 
-A task is a course of timed events on the event loop and no process: it writes what it was told to write, and ends
-when its time is over, when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for
-the time that its handle says is left, so that a restarted agent sees a task that went on.
+A task is a course of timed events on the event loop, not a process: it writes the configured texts, and ends when its
+time is over or when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for the
+remaining time in its handle, so that a restarted agent sees a task that continued.
 """
 
 from __future__ import annotations

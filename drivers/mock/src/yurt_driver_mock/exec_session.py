@@ -32,18 +32,18 @@ class MockExecSession:
 
     async def output(self) -> AsyncIterator[ExecOutput]:
         """Each text at once, and again at its interval."""
-        for stream, told in ((STDOUT, self._course.stdout), (STDERR, self._course.stderr)):
-            left = told.repeat + 1 if told.text else 0
+        for stream, script in ((STDOUT, self._course.stdout), (STDERR, self._course.stderr)):
+            left = script.repeat + 1 if script.text else 0
             while left > 0:
-                yield ExecOutput(data=told.text.encode(), stream=stream)
+                yield ExecOutput(data=script.text.encode(), stream=stream)
                 left -= 1
-                if left > 0 and await self._is_over_within(told):
+                if left > 0 and await self._is_over_within(script):
                     break
         await self.wait()
 
-    async def _is_over_within(self, told: ScriptedOutput) -> bool:
+    async def _is_over_within(self, script: ScriptedOutput) -> bool:
         """Wait until the next write; returns whether the command ended before."""
-        done, _ = await asyncio.wait([self._code], timeout=told.every_s)
+        done, _ = await asyncio.wait([self._code], timeout=script.every_s)
         return bool(done)
 
     async def write(self, data: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Builds the body of podman's "create a container" from a task; pure, so that every option has its test.
+"""Builds the body of podman's request to create a container from a task. Pure, so that every option is tested.
 
-What the world must tell it comes in as a `Site`. What a task may not have is refused here, after interpolation and
-after links are resolved, and before the engine hears of it.
+All other inputs come in as a `Site`. Options that the task may not use are refused here, after interpolation and after
+links are resolved, and before the request reaches the engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from yurt_driver_podman.network import network_part
 CPU_SHARES_MIN = 2
 CPU_QUOTA_MIN_US = 1000
 LOG_BYTES_MAX = 20 * MIB
-"""What the engine keeps of output before it begins anew; the client keeps its own files, and reads as it is written."""
+"""The size at which the engine starts its log file again; the client has its own files and reads output as it comes."""
 SIZE = re.compile(r"([0-9]+)([bkmgBKMG]?)")
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 OWN_LOG_DRIVERS = ("", "nomad", "k8s-file", "json-file")
@@ -46,7 +46,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def size_of(text: str, *, option: str) -> int:
-    """`"100m"` in bytes."""
+    """Parse a size: `"100m"` in bytes."""
     found = SIZE.fullmatch(text.strip())
     if not found:
         raise DriverError(f'{option} = "{text}" is not a valid size; write it as 512k, 100m or 2g')
@@ -54,7 +54,7 @@ def size_of(text: str, *, option: str) -> int:
 
 
 def create_body(request: TaskRequest, site: Site) -> Body:
-    """The complete description of the container; raises DriverError for what the task may not have."""
+    """The complete description of the container; raises DriverError for options that the task may not use."""
     config: TaskConfig = request.config
     body = {
         "image": site.image_id,
@@ -99,7 +99,7 @@ def process_part(request: TaskRequest, plugin: PluginConfig) -> Body:
 
 
 def check_init_path(config: TaskConfig, plugin: PluginConfig) -> None:
-    """Refuse a host program as init of the container, unless its files may be mounted anyway."""
+    """Check the host program for the container's init: its files must be permitted as mounts; raises DriverError."""
     if config.init_path and not (plugin.volumes_enabled or plugin.options.allow_privileged):
         raise DriverError(
             f'init_path = "{config.init_path}" is a file of the host, which is off on this client; leave it out and set'
@@ -175,13 +175,13 @@ def isolation_part(config: TaskConfig, site: Site) -> Body:
 
 
 def namespace(mode: str) -> Body:
-    """`"container:other"` as two parts."""
+    """Split `"container:other"` into its two parts."""
     name, _, value = mode.partition(":")
     return {"nsmode": {"ns": "path"}.get(name, name), "value": value}
 
 
 def check_mode(option: str, mode: str, modes: list[str], plugin: PluginConfig) -> None:
-    """Refuse to share a namespace with the host or another container, unless permitted."""
+    """Check that the task may share a namespace with the host or another container; raises DriverError."""
     shares = mode == "host" or mode.startswith(("container:", "ns:", "path:"))
     if shares and not plugin.options.allow_privileged and mode not in modes:
         name = {"cgroupns": "cgroup"}.get(option, option.removesuffix("_mode"))

@@ -1,12 +1,12 @@
-"""Clean-up of ended commands in containers, which podman would retain for five more minutes.
+"""Cleans up ended commands in containers, which podman would retain for five more minutes.
 
-For each command that came by podman's API its monitor (conmon) stays, with a child that sleeps for the
-`exit_command_delay` of containers.conf (300 s) and then becomes the `podman container cleanup` that forgets the
-command; so long can a client ask for the exit code. A command every ten seconds keeps 60 processes there. We know the
-code when we say that a command has ended: then the sleeper is woken, and podman clears up at once.
+For each command that was started by podman's API its monitor (conmon) stays, with a child that sleeps for the
+`exit_command_delay` of containers.conf (300 s), in which clients can query the exit code, and then becomes the
+`podman container cleanup` that removes the command's record. With a command every 10 s, 60 such processes exist. The
+driver has the exit code when it reports the end of a command: it then wakes the sleeper, and podman cleans up at once.
 
-It wakes by SIGTERM. conmon hands that on to its command while there is one, and ignores it after; the sleep ends.
-Only processes of this machine that we may signal can be woken; others sleep on, which is podman's own way.
+SIGTERM wakes it: conmon passes the signal to its command while that runs, and ignores it afterwards; the sleep ends.
+Only processes of this machine that the agent may signal can be woken; others sleep to the end, as podman intends.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from yurt.sdk.containers.background import DriverTasks
 
 LOOKS: Final = 40
 LOOK_S: Final = 0.1
-"""A sleeper appears some milliseconds after its command's end; what clears up takes some 100 ms."""
+"""The interval of looks: a sleeper appears a few ms after its command's end, and a cleanup takes about 100 ms."""
 MONITOR: Final = b"conmon"
 ID_FLAG: Final = b"-u"
 
 
 class EndedCommands:
-    """Has podman forget commands whose exit codes are known; a single scan serves many."""
+    """Makes podman clean up commands whose exit codes are read; one scan of processes serves many commands."""
 
     def __init__(self, background: DriverTasks) -> None:
         self._background = background
         self._looks_left: dict[str, int] = {}
 
     def add(self, exec_id: str) -> None:
-        """Add an ended command whose exit code is known."""
+        """Add an ended command whose exit code is read."""
         is_idle = not self._looks_left
         self._looks_left[exec_id] = LOOKS
         if is_idle:
@@ -86,7 +86,7 @@ def pids() -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """The id of the command that a process monitors; empty when it is no monitor."""
+    """The id of the command that a process monitors; empty when it is not a monitor."""
     words = read(pid, "cmdline").split(b"\0")
     if os.path.basename(words[0]) != MONITOR or ID_FLAG not in words[:-1]:
         return ""

@@ -1,7 +1,7 @@
 """The image of a task: found locally, pulled, or loaded from an archive.
 
-A pull is a stream on the event loop that may take `image_pull_timeout`. Podman tells of each layer once, and of no
-bytes, so there is no limit of silence as there is for Docker.
+A pull is a stream on the event loop that may take `image_pull_timeout`. Podman reports each layer once and no bytes, so
+there is no time limit for silence, as for Docker.
 """
 
 from __future__ import annotations
@@ -113,14 +113,14 @@ class Images:
         limit_s = self._config.durations.limit_s(config.image_pull_timeout)
         verifies = config.auth.tls_verify if config.auth else True
         query = {"reference": name, **({} if verifies else {"tlsVerify": "false"})}
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         try:
             async with (
                 asyncio.timeout(limit_s),
                 self._engine.stream("POST", "/images/pull", query=query, headers=headers) as response,
             ):
                 async for message in lines_of(response):
-                    told |= message
+                    report |= message
                     self._steps[name] = str(message.get("stream") or "").strip() or self._steps.get(name, "")
         except TimeoutError:
             raise RecoverableError(
@@ -133,9 +133,9 @@ class Images:
             raise pull_failure(name, str(error)) from None
         finally:
             self._steps.pop(name, None)
-        if told.get("error") or not told.get("id"):
-            raise pull_failure(name, str(told.get("error") or "the engine told no id"))
-        return str(told["id"])
+        if report.get("error") or not report.get("id"):
+            raise pull_failure(name, str(report.get("error") or "the engine reported no image id"))
+        return str(report["id"])
 
     async def _auth(self, name: str, config: TaskConfig) -> dict[str, str]:
         """The task's credentials, or those from the agent's configuration."""

@@ -1,11 +1,10 @@
 """Collects a container's output, from its monitor's file into `<logs_dir>/<task>.<stream>.N`.
 
 Each container has a monitor (conmon) of its own, which writes a line `<time> <stream> F|P <text>` for each line of
-output (P: without the end of the line) whether or not podman or this agent runs. Reading that file on this machine
-costs the engine nothing, and works on while it hangs. Since a user's engine may name any path, only a plain file that
-belongs to the engine's user is read. The note of how far it was read is the file's inode and a place
-in it. When the file has reached its limit the monitor begins a new one under the same name: the old one is read to its
-end first.
+output (P: without the end of the line), even while neither podman nor this agent runs. Reading that file on this
+machine does not load the engine, and continues while the engine hangs. Because a user's engine may name any path, only
+a plain file of the engine's user is read. The recorded position is the file's inode and an offset. When the file
+reaches its limit, the monitor begins a new one under the same name; the old one is read to its end first.
 
 States of a reader: following -container has ended, all read-> done.
 """

@@ -14,11 +14,11 @@ from yurt_driver_podman.config import DEFAULT_NAME, PluginConfig
 
 ENDED = ("exited", "stopped")
 NOT_STARTED = ("created", "configured", "initialized", "unknown")
-RESTARTED = "the container no longer runs and left no exit code: the machine was started anew"
+RESTARTED = "the container no longer runs and left no exit code: the machine was restarted"
 
 
 def result_of(inspected: Mapping[str, Any]) -> ExitResult | None:
-    """A container's exit result; None while it runs. One from before a reboot looks as if it never started."""
+    """A container's exit result; None while it runs. After a reboot podman reports the container as never started."""
     state = inspected["State"]
     status = str(state.get("Status", ""))
     if status in NOT_STARTED:

@@ -223,7 +223,7 @@ class PodmanService:
             self._collect(task, await self._calls.inspect(task.container.container_id))
 
     async def _found(self, handle: TaskHandle) -> Container:
-        """The container of a task of which only the id is known; one never started is removed."""
+        """Find the container of a task by its id alone; a container that was never started is removed."""
         filters = labelled(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
         listing = await self._engine.ask("/containers/json", {"all": "true", "filters": filters}) or []
         for each in [each for each in listing if each.get("State") in reports.NOT_STARTED]:
@@ -269,7 +269,7 @@ class PodmanService:
         """Create an exec for a command; returns its id."""
         container_id = self.tasks.get(task_id).container.container_id
         if not command:
-            raise DriverError("there is no command to run; name one")
+            raise DriverError("the command is empty; name a command to run")
         body = {
             "Cmd": list(command), "Tty": tty, "AttachStdin": has_input, "AttachStdout": True, "AttachStderr": True,
         }  # fmt: skip

@@ -1,8 +1,8 @@
 """The options of qemu, and the step from a task to an emulator's command line. Pure.
 
-Whoever writes QEMU's command line can read and write the host's files, so everything that comes from a job is checked
-here, after interpolation: names hold no commas (QEMU separates options by them), and `args` holds only flags that the
-agent's configuration allows. Without such a list, only flags that reach nothing on the host are allowed.
+QEMU's command line can give access to all files of the host, so everything from a job is checked here, after
+interpolation: names contain no commas (which separate QEMU's options), and `args` contains only flags that the agent's
+configuration allows. Without such a list, only flags without access to the host are allowed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def emulator_of(config: TaskConfig, plugin: PluginConfig) -> str:
 
 
 def check_args(args: Sequence[str], allowlist: Sequence[str] | None) -> None:
-    """Refuse flags that the agent does not permit; a word that is no flag or value would be a disk."""
+    """Check the flags against the agent's list; a word that is neither a flag nor its value would add a disk."""
     if allowlist is not None and EVERYTHING in allowlist:
         return
     allowed = HARMLESS_ALONE | HARMLESS_WITH_VALUE if allowlist is None else {one_dash(flag) for flag in allowlist}
@@ -130,7 +130,7 @@ def one_dash(flag: str) -> str:
 
 
 def chosen(value: str, default: str, *, option: str, among: Sequence[str]) -> str:
-    """An option with a fixed set of values."""
+    """Check an option with a fixed set of values, and return its value."""
     given = value or default
     if given not in among:
         raise DriverError(f'{option} = "{given}" is none of {", ".join(among)}')
@@ -158,8 +158,8 @@ def forwards(
     for label, inside in (pair for each in port_map for pair in each.items()):
         port = given.get(label)
         if port is None:
-            known = ", ".join(sorted(given)) or "none"
-            raise DriverError(f'port_map names "{label}", which the group\'s network does not have (it has: {known})')
+            labels = ", ".join(sorted(given)) or "none"
+            raise DriverError(f'port_map names "{label}", which the group\'s network does not have (it has: {labels})')
         if not 0 < inside < 65536:
             raise DriverError(f'port_map leads "{label}" to {inside}, which is not a valid port; use 1 to 65535')
         address = "" if is_namespaced or ":" in port.host_ip else port.host_ip
@@ -186,7 +186,7 @@ def drive(image: Image) -> str:
 def block_node(image: Image) -> dict[str, Any]:
     """An image in the format of QEMU's block layer.
 
-    Without probing for devices, and opened at once for what is done with it, a held file is opened a single time.
+    A pinned file must be opened exactly once: hence no probing for devices, and no reopening for writing.
     """
     pinned: dict[str, Any] = {"driver": "file", "auto-read-only": False} if image.is_pinned else {}
     backing = {"backing": block_node(image.backing) if image.backing else None}

@@ -115,13 +115,13 @@ class QemuDriver:
             yield found
 
     async def _begin(self) -> None:
-        """Once: remove the mounts of an earlier agent."""
+        """Remove the mounts of an earlier agent, once."""
         if not self._is_begun:
             self._is_begun = True
             await asyncio.to_thread(self._places.clear)
 
     def _spec(self, request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
-        """The emulator process. That of a dev agent cleans up by itself, since no agent follows."""
+        """The emulator process; a dev agent's process cleans up by itself, because no later agent would."""
         images = self._images[request.task_id]
         spec = process_spec(request, plugin, rules, images.take if images.is_on else None)
         return replace(spec, at_end=images.drop_command if self._is_dev else ())

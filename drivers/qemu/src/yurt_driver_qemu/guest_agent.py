@@ -1,8 +1,8 @@
 """A client of QEMU's guest agent protocol, with the calls to run a command in a virtual machine.
 
-The agent in the guest (`qemu-ga`) reads JSON from a serial port that the emulator shows here as a socket, to one peer
-at a time. It tells a command's output once the command has ended, so a command is begun, asked for again and again,
-and fetched at its end. The guest is not trusted: its answers are bounded and decoded into closed types.
+The agent in the guest (`qemu-ga`) reads JSON from a serial port that the emulator provides as a socket, for one peer at
+a time. It returns a command's output only after the command's end, so the driver starts a command, polls its status,
+and fetches the output at its end. The guest is not trusted: its answers are bounded and decoded into closed types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", bound="GuestReply")
 ANSWER_LIMIT_S = 10.0
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.02, 0.5
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-"""The agent keeps 16 MiB of each stream, which base64 makes a third longer."""
+"""The longest answer: the agent keeps 16 MiB of each stream, which base64 makes a third longer."""
 SENTINEL = b"\xff"
 SIGNAL_BASE = 128
 NO_ANSWER = "is qemu-guest-agent installed in the guest, and running?"
@@ -64,7 +64,7 @@ class GuestAgent:
     async def begin(self, command: tuple[str, ...]) -> GuestCommand:
         """Start a command; raises DriverError with the agent's error when the guest cannot."""
         if not command:
-            raise DriverError("there is no command to run; name one")
+            raise DriverError("the command is empty; name a command to run")
         arguments = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
         return GuestCommand(self, (await self._ask("guest-exec", arguments, Begun)).pid)
 
@@ -142,13 +142,13 @@ class GuestCommand:
                 yield ExecOutput(data=data, stream=stream)
 
     async def write(self, data: bytes) -> None:
-        """It takes no input."""
+        """Does nothing: the session takes no input."""
 
     async def close_input(self) -> None:
-        """It has none."""
+        """Does nothing: the session takes no input."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """No effect: there is no terminal."""
+        """Does nothing: the session has no terminal."""
 
     async def wait(self) -> int:
         """Wait for its end."""

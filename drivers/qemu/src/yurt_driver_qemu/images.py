@@ -1,11 +1,11 @@
-"""Disk images: which files a task may use, their backing files, and their format.
+"""Finds and checks the disk images of a task: permitted files, their backing files, and their format.
 
-A disk image is input from a stranger. It may be a link out of the task's directory; a qcow2 image may name any file of
-the host as the one it is laid over, and a guest may write such a header onto its raw disk. So links are resolved, the
-chain of backing files is followed, and the format is told to QEMU instead of being guessed by it.
+A disk image is untrusted input. It may be a link out of the task's directory; a qcow2 image may name any file of the
+host as its backing file, and a guest may write such a header onto its raw disk. So links are resolved, the chain of
+backing files is followed, and QEMU gets the format instead of probing it.
 
-Other tasks may write in the allocation, and put a link in place of a file that was checked. So what lies there is
-opened without following links, judged by its descriptor, and held by it for QEMU where the agent may mount.
+Other tasks may write in the allocation and replace a checked file by a link. So files there are opened without
+following links, checked by their descriptors, and pinned for QEMU where the agent may mount.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PROTOCOL = re.compile(r"[A-Za-z0-9+.-]+:")
 
 
 Hold = Callable[[int], str]
-"""Mounts what a descriptor holds at a place where no task can write, and tells the place; raises OSError."""
+"""Mounts an open descriptor at a path that no task can change, and returns the path; raises OSError."""
 
 
 class ImageSite(NamedTuple):
-    """Where images may lie: the allocation's directory and the operator's folders, with links resolved; and the task.
+    """The permitted folders of images, with links resolved (the allocation's and the operator's), and the task.
 
-    Without `hold` QEMU is told names.
+    Without `hold` QEMU gets plain paths.
     """
 
     alloc_dir: str
@@ -140,7 +140,7 @@ def is_disk(mode: int) -> bool:
 def cannot_be_opened(error: OSError, path: str, *, asked: str) -> DriverError:
     """The error for an image that cannot be opened."""
     if error.errno == errno.EINVAL:
-        return DriverError(f'image "{asked}" is no file ({path}); give the path of a disk image')
+        return DriverError(f'image "{asked}" is not a file ({path}); give the path of a disk image')
     if error.errno == errno.ELOOP:
         return RecoverableError(
             f'image "{asked}" changed while it was looked at: there is a link on its way now ({path})'

@@ -1,8 +1,8 @@
 """Pins disk images for an emulator until it has opened them.
 
-QEMU opens its drives while it starts, each once as `config.block_node` names them. From then on it needs no names, and
-the places go: as soon as the emulator has every held file open, or has ended. A program that runs QEMU as its child is
-not seen to open anything, and the places stay until it ends.
+QEMU opens its drives while it starts, each once, as `config.block_node` describes them. After that it needs no paths,
+so the pins are released as soon as the emulator has every pinned file open, or has ended. If a program runs QEMU as its
+child, the opened files are not visible, and the pins stay until the program ends.
 """
 
 from __future__ import annotations

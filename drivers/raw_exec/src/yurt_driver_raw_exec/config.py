@@ -62,7 +62,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
 
 
 def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
-    """`"0,10-20"` as inclusive ranges of ids."""
+    """Parse ranges of ids: `"0,10-20"` as inclusive ranges."""
     ranges = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, _, last = part.partition("-")

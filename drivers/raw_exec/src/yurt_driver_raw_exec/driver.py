@@ -36,7 +36,7 @@ def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessD
 
 
 def check_user(config: PluginConfig, user: str) -> None:
-    """Refuse a user with denied ids; without a user, checks the agent's own."""
+    """Check that a user has no denied ids; without a user, check the agent's own ids. Raises DriverError."""
     ids = ProcessExecutor.ids_of_user(user)
     uid = denied([ids.uid], config.denied_uids)
     gid = denied([ids.gid, *ids.groups], config.denied_gids)

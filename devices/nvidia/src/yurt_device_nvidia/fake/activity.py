@@ -48,12 +48,12 @@ def figure(lib: FakeLibrary, card: Json, name: str) -> float:
     return lib.number(card.get("gpm", {}).get(name, usual.get(name, 0)))
 
 
-def grown(known: dict[str, tuple[float, float]], uuid: str, rate: float) -> float:
-    """A counter that grows by the present rate."""
+def grown(counters: dict[str, tuple[float, float]], uuid: str, rate: float) -> float:
+    """The value of a card's counter, which has grown by `rate` a second since its last reading."""
     now = time.monotonic()
-    total, at = known.get(uuid, (0.0, now))
-    known[uuid] = (total + rate * (now - at), now)
-    return known[uuid][0]
+    total, at = counters.get(uuid, (0.0, now))
+    counters[uuid] = (total + rate * (now - at), now)
+    return counters[uuid][0]
 
 
 @nvml("nvmlDeviceGetTotalEnergyConsumption", Handle, Pointer)

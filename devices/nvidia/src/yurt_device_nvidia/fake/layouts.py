@@ -180,7 +180,7 @@ LAYOUTS: dict[str, Callable[[], Json]] = {
 
 
 def layout(name: str) -> Json:
-    """The machine with a name; raises KeyError with the known names."""
+    """The machine of a name; raises KeyError with all names."""
     if name not in LAYOUTS:
         raise KeyError(f"no machine {name!r}; there are: {', '.join(LAYOUTS)}")
     return LAYOUTS[name]()

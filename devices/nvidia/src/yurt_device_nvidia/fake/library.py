@@ -84,7 +84,7 @@ class FakeLibrary:
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
         self.parts: dict[str, object] = {}
-        """What groups of functions keep between calls."""
+        """The state of groups of functions between calls."""
         self._pointers: dict[str, Any] = {}
         self._order: list[str] = []
         self._seen = 0
