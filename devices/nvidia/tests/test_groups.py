@@ -119,9 +119,9 @@ def test_a_condition_holds_as_long_as_it_is_reported(condition: Condition, word:
 
 def test_an_xid_error_counts_until_the_card_has_been_quiet() -> None:
     xid = SeenXid(number=79, at=UnixNano(0))
-    told = [reason_of(Condition(), xid, now=UnixNano(at * SECOND), rules=RULES) for at in (0, 59, 60)]
+    reasons = [reason_of(Condition(), xid, now=UnixNano(at * SECOND), rules=RULES) for at in (0, 59, 60)]
 
-    assert told == ["Xid 79: it has fallen off the bus"] * 2 + [""]
+    assert reasons == ["Xid 79: it has fallen off the bus"] * 2 + [""]
     forever = HealthRules(quiet_s=0)
     assert reason_of(Condition(), xid, now=UnixNano(10**18), rules=forever)
 

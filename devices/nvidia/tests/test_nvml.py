@@ -1,4 +1,4 @@
-"""What is read from the driver, through the real bindings."""
+"""Reading facts from the driver, through the real bindings."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ async def test_credentials_come_from_the_agents_auth_file(puller: Puller, closed
 async def test_credentials_come_from_the_agents_helper(puller: Puller, closed_registry: Registry) -> None:
     name = closed_registry.push(puller.engine, "app:5")
     helper = puller.folder / "helper"
-    told = json.dumps({"Username": USER, "Secret": PASSWORD})
-    helper.write_text(f"#!/bin/sh\ngrep -q '^{closed_registry.address}$' || exit 1\necho '{told}'\n")
+    credentials = json.dumps({"Username": USER, "Secret": PASSWORD})
+    helper.write_text(f"#!/bin/sh\ngrep -q '^{closed_registry.address}$' || exit 1\necho '{credentials}'\n")
     helper.chmod(0o755)
     puller.configured(auth={"helper": str(helper)})
     assert await puller.ensure(name, **PLAIN)

@@ -127,10 +127,10 @@ async def test_the_next_agent_finds_the_users_container_again(bench: DriverBench
 
 async def test_a_node_tells_which_of_its_engines_have_no_root(bench: DriverBench) -> None:
     async for found in bench.driver.fingerprint():
-        told = {name: text for name, text in found.attributes.items() if name.endswith("rootless")}
-        if found.health == HEALTHY and len(told) == 2:
+        rootless = {name: text for name, text in found.attributes.items() if name.endswith("rootless")}
+        if found.health == HEALTHY and len(rootless) == 2:
             break
-    assert told == {"driver.podman.rootless": "false", "driver.podman.nobody.rootless": "true"}
+    assert rootless == {"driver.podman.rootless": "false", "driver.podman.nobody.rootless": "true"}
 
 
 @pytest.mark.skipif(

@@ -229,7 +229,7 @@ def test_a_link_out_of_the_allocation_is_refused(disks: Disks) -> None:
 def test_what_is_no_file_is_refused(disks: Disks) -> None:
     os.mkfifo(disks.task / "local" / "fifo")
     for asked in ("local", "local/fifo"):
-        with pytest.raises(DriverError, match="no file"):
+        with pytest.raises(DriverError, match="not a file"):
             disks.find(asked)
     with pytest.raises(DriverError, match="No such file"):
         disks.find("local/missing")

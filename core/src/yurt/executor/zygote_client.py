@@ -1,8 +1,7 @@
 """The agent's side of the zygote: starts it on demand, sends requests, and delivers the answers.
 
-The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes
-another one. The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its
-end is what kills.
+The zygote has no state of its own: when it dies, its shims and tasks continue, and the next start makes another zygote.
+The life pipe is made once and stays open until `close`, even if the zygote dies: in a dev run its end kills all tasks.
 """
 
 from __future__ import annotations

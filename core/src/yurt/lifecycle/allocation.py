@@ -100,8 +100,8 @@ def decide(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], *, stop
     orders = _orders(all_roles, states, stop)
     killed = {name for name, _ in orders.kill}
     assert killed.isdisjoint(orders.begin), (orders, "no task is started and ended at once")
-    assert all(_waits(states[name]) for name in orders.begin), (orders, "only what waits may begin")
-    assert not any(_is_dead(states[name]) for name in killed), (orders, "what is dead is not ended again")
+    assert all(_waits(states[name]) for name in orders.begin), (orders, "only waiting tasks may begin")
+    assert not any(_is_dead(states[name]) for name in killed), (orders, "a dead task is not killed again")
     return orders
 
 

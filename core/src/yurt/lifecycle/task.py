@@ -266,10 +266,10 @@ def _check(before: TaskMachine, after: TaskMachine) -> None:
     assert (after.phase == DEAD) == (after.state.state == TASK_DEAD), "the servers see a dead task as dead, at once"
     assert after.phase != RUNNING or after.state.state == TASK_RUNNING, (after.phase, after.state.state)
     assert not (after.is_killed and after.phase in (BACKOFF, PAUSED)), "a killed task does not wait to start again"
-    assert after.phase != PAUSED or after.is_paused, "what is not paused goes on"
+    assert after.phase != PAUSED or after.is_paused, "a task that is not paused leaves the phase paused"
     assert after.run >= before.run, "an event of an earlier run never counts for a later one"
     assert not after.has_exited or not after.has_stopped or after.phase != STOPPING, (
-        "what has exited and stopped is over"
+        "a run that has exited and stopped is over"
     )
 
 

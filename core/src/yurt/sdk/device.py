@@ -29,7 +29,7 @@ SLICE = "slice"
 MIG = "mig"
 
 # Names of figures in `DeviceUse.stats` that the client understands; a plugin gives those that it knows. Idleness,
-# accounting and metrics are computed from them; what is missing is unknown, never zero.
+# accounting and metrics are computed from them; a missing figure is unknown, never zero.
 GPU_UTILIZATION = "GPU utilization"
 """Percent of the time in which any program ran on the device: one thread in a loop makes it 100."""
 SM_UTILIZATION = "SM utilization"
@@ -205,7 +205,7 @@ class DevicePlugin(Protocol):
 
 
 class SelfTest(Value):
-    """The result of a self-test: `problem` is "" when it passed, `detail` says what was tested."""
+    """The result of a self-test: `problem` is "" when it passed, `detail` describes the test."""
 
     problem: str = ""
     detail: str = ""

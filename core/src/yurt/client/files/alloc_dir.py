@@ -74,9 +74,9 @@ def _make(path: Path, mode: int, *, user: str = "") -> None:
 def _make_closed(path: Path) -> None:
     """Make a directory that only the agent's user can enter.
 
-    What tasks leave in it may be meant for local users of the machine: a program of root with set-user-id, say. Whoever
-    runs a task as a user of the host grants that user search permission (`yurt.sdk.search_permission`), which a change
-    of the mode would take away again. So the mode of a directory that is there stays as it is.
+    Tasks may leave files in it that must not reach local users of the machine, for example a set-user-id program of
+    root. A start of a task as a user of the host grants that user search permission (`yurt.sdk.search_permission`),
+    which a change of the mode would revoke. So the mode of an existing directory is not changed.
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_MODE)
@@ -166,7 +166,7 @@ def write_notice(folder: str, text: str) -> None:
 def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> None:
     """Move the sticky data of an ended allocation, `alloc/data` and each task's `local`, to its successor. Blocking.
 
-    What is not there (any more) is left out; only folders are moved, never a link that a task has put in their place.
+    Missing folders are left out; only folders are moved, never a link that a task has put in their place.
     """
     old, new = alloc_path(root, old_id), alloc_path(root, new_id)
     for folder, name in ((SHARED, "data"), *((component(task), "local") for task in tasks)):

@@ -1,8 +1,8 @@
 """Fingerprints of clouds: facts from the metadata address of AWS, GCE, Azure and DigitalOcean, under Nomad's names.
 
-Which cloud the machine is in is known before anything is asked (`yurt.client.fingerprint.fingerprints`), so that no
-other machine sends requests to a link-local address. Each request has a limit, no answer delays the agent's start, and
-a failure is told and asked again like that of any fingerprint (`PackageFingerprints`).
+The cloud of the machine is determined before any request (`yurt.client.fingerprint.fingerprints`), so that machines
+outside of clouds do not send requests to a link-local address. Each request has a time limit, no answer delays the
+agent's start, and a failure is reported and retried like that of any fingerprint (`PackageFingerprints`).
 
 Values that cannot be attributes (longer than 1,024 characters or of several lines, such as start scripts and SSH keys)
 are left out.

@@ -131,8 +131,10 @@ def network_facts(requested: str, speed_override: int, *, family: str = "") -> N
     """The node's network; raises Invalid when the configured interface does not exist."""
     addresses = _addresses(family)
     if requested and requested not in addresses:
-        known = ", ".join(sorted(addresses)) or "none"
-        raise Invalid(f"network_interface {requested!r} does not exist or has no address; interfaces here: {known}")
+        interfaces = ", ".join(sorted(addresses)) or "none"
+        raise Invalid(
+            f"network_interface {requested!r} does not exist or has no address; interfaces here: {interfaces}"
+        )
     interface = requested or _choose(addresses)
     if not interface:
         return None

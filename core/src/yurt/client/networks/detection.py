@@ -1,7 +1,7 @@
 """Detects the networks that this machine can offer to groups, and the reasons why others are missing.
 
-Blocking parts are named. The attributes `plugins.cni.version.<name>` are Nomad's. A plugin that does not know its own
-version, as those of Debian's package, is told by the newest version of the CNI specification that it supports.
+Blocking parts are named. The attributes `plugins.cni.version.<name>` are Nomad's. For a plugin without a version,
+such as those of Debian's package, the value is the newest version of the CNI specification that it supports.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Makes the network of each allocation for its first task, and removes it when the allocation has ended.
 
-Each task asks before each start (`join`); the first makes the network, the others find it. What is found is trusted
-only when the namespace is the one that the record names. Anything half made is undone before it is made again
-(`construction`). A network that cannot be removed keeps its record, and is tried again at intervals, by this agent and
-by the next ones.
+Each task calls `join` before each start; the first one makes the network, the others find it. A found network is
+trusted only when its namespace is the recorded one. A partly made network is undone before it is made again
+(`construction`). A network that cannot be removed keeps its record, and the removal is repeated at intervals, also by
+later agents.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Texts of /etc/hosts and /etc/resolv.conf for the tasks of a group.
 
-A task in a namespace of its own cannot reach a resolver that listens on the host's loopback, as systemd's does; it is
-then told the servers that this resolver asks.
+A task in a namespace of its own cannot reach a resolver on the host's loopback, such as systemd's; it then gets the
+servers that this resolver uses.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ CNI_PATHS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
 class NetworkSettings(Value):
     """Folders of plugins and of CNI configurations, and the bridge of `mode = "bridge"`.
 
-    `binds_wildcard`: without host networks, mapped ports answer on every address of the host, not only on the one
-    that the allocation was told.
+    `binds_wildcard`: without host networks, mapped ports answer on every address of the host, not only on the one in
+    the allocation's variables.
     """
 
     cni_paths: tuple[str, ...] = CNI_PATHS

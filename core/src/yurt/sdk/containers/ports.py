@@ -25,12 +25,12 @@ def published(
     given: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
 ) -> list[Published]:
     """The ports from `ports` and `port_map`, and the task's own, each for TCP and UDP."""
-    known = {port.label: port for port in given}
-    own = [label for label, port in known.items() if port.of_task]
+    by_label = {port.label: port for port in given}
+    own = [label for label, port in by_label.items() if port.of_task]
     mapped = {label: port for each in port_map for label, port in each.items()}
     found = []
     for label in dict.fromkeys((*labels, *mapped, *own)):
-        port = port_named(label, known)
+        port = port_named(label, by_label)
         inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
         if not 0 < inside <= PORT_MAX:
             raise DriverError(f'port_map: {inside} of port "{label}" is not a valid port number (1 to {PORT_MAX})')
@@ -38,9 +38,9 @@ def published(
     return found
 
 
-def port_named(label: str, known: Mapping[str, PortGiven]) -> PortGiven:
+def port_named(label: str, ports: Mapping[str, PortGiven]) -> PortGiven:
     """The port of the task or its group with this label."""
-    if label not in known:
-        listing = f"its ports are {', '.join(sorted(known))}" if known else "it has none"
+    if label not in ports:
+        listing = f"its ports are {', '.join(sorted(ports))}" if ports else "it has none"
         raise DriverError(f'ports: the group has no port "{label}" ({listing}); add it to the `network` block')
-    return known[label]
+    return ports[label]

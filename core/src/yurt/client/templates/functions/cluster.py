@@ -112,17 +112,17 @@ def _exists(asking: Asking, path: object) -> bool:
 
 def _items(variable: Mapping[str, Any]) -> Items:
     made = Items()
-    known = _metadata(variable)
+    metadata = _metadata(variable)
     for key in sorted(variable.get("Items") or {}):
         item = VariableItem(variable["Items"][key])
-        item.go_fields = {"Key": key, "Value": str(item), "Path": variable.get("Path", ""), "Parent": known}
+        item.go_fields = {"Key": key, "Value": str(item), "Path": variable.get("Path", ""), "Parent": metadata}
         made[key] = item
     made.go_fields = {
         "Keys": list(made),
         "Values": list(made.values()),
         "Tuples": list(made.values()),
-        "Metadata": known,
-        "Parent": known,
+        "Metadata": metadata,
+        "Parent": metadata,
         "Path": variable.get("Path", ""),
     }
     return made

@@ -143,10 +143,10 @@ def explode(given: object) -> dict[str, Any]:
 
 
 def _field(value: object, name: str) -> Any:
-    known = fields_of(value) or (value if isinstance(value, Mapping) else {})
-    if name not in known:
+    fields = fields_of(value) or (value if isinstance(value, Mapping) else {})
+    if name not in fields:
         raise EvaluationFailure(f"an element has no {name}")
-    return known[name]
+    return fields[name]
 
 
 def by_tag(given: object) -> dict[str, list[Any]]:
