@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from yurt.access import Capability
+from yurt.http.ui_routes import watch
 from yurt.server import read_models
 from yurt.structs.commands import AllocUpdate, UpdateAllocsFromClient
+from yurt.structs.member import FAILED
 from yurt.testing.authorities import Grants
+from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
 LIMIT_S = 60.0
@@ -75,6 +78,18 @@ async def test_one_stream_tells_of_rows_in_several_views(api_with_node: Api) -> 
         assert rows_of(line, "n") == {"ID": [NODE_ID], "Allocations": [1], "CardList": [[]]}
         assert line["Views"]["o"]["Overview"]["Jobs"]["Total"] == 1
         assert line["Index"] <= api.server.state.index
+
+
+async def test_an_overview_tells_of_a_server_that_fails_while_no_row_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "BEAT_S", 0.05)
+    cluster = FakeCluster(member("srv1"), member("srv2"))
+    async with serving(cluster=cluster) as api, watching(api, {"ID": "o", "Kind": "overview"}) as reader:
+        assert "Views" not in await reader.line()
+        cluster.fixed = (member("srv1"), member("srv2", status=FAILED))
+        line = await reader.until(lambda line: "Views" in line)
+        (problem,) = line["Views"]["o"]["Overview"]["Attention"]
+        assert (problem["Kind"], problem["Name"], problem["Status"]) == ("server", "srv2.global", "failed")
+        assert "Views" not in await reader.line()
 
 
 async def test_a_row_that_leaves_a_view_is_gone(api: Api) -> None:

@@ -9,7 +9,7 @@ from yurt.readmodels.node_facts import NodeFacts, node_facts
 from yurt.readmodels.overview import Agents, attention
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
-from yurt.structs.member import Member
+from yurt.structs.member import FAILED, Member
 from yurt.structs.status import NODE_DOWN, NODE_READY
 from yurt.testing import factories
 
@@ -44,6 +44,18 @@ def test_servers_are_told_too_and_the_authority_once() -> None:
     found = problems([node(500, authority=2), node(500, authority=2)], server)
 
     assert found == [("server", "a.global", "expiring"), ("authority", "of 3 agents", "expiring")]
+
+
+def test_a_failed_server_is_a_problem_and_its_certificate_none() -> None:
+    server = replace(SERVER, status=FAILED, certificate_ends=NOW_S + DAY_S, authority_ends=NOW_S + DAY_S)
+    assert problems([], server) == [("server", "a.global", "failed")]
+
+
+def test_the_version_of_agents_changes_with_servers_and_once_an_hour() -> None:
+    before = Agents(NOW_S, (SERVER,)).version
+    assert Agents(NOW_S + 3599, (SERVER,)).version == before != Agents(NOW_S + 3600, (SERVER,)).version
+    assert Agents(NOW_S, (replace(SERVER, status=FAILED),)).version != before
+    assert Agents(NOW_S, (replace(SERVER, certificate_ends=1),)).version != before
 
 
 def test_many_nodes_whose_certificates_end_are_one_problem_for_each_status() -> None:

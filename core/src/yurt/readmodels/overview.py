@@ -12,13 +12,15 @@ from typing import Any, Final, NamedTuple
 from yurt.readmodels import job_status, node_facts
 from yurt.readmodels.job_facts import JobFacts
 from yurt.readmodels.node_facts import NodeFacts
-from yurt.structs.member import Member
+from yurt.structs.member import FAILED, Member
 from yurt.structs.status import NODE_DISCONNECTED, NODE_DOWN
 
 ATTENTION_MAX: Final = 20
 RECENT_MAX: Final = 10
 ENDING_S: Final = 30 * 86_400
 """A certificate that ends within this time is a problem."""
+JUDGED_EACH_S: Final = 3600
+"""How often an open page judges certificates again while nothing changes."""
 NAMED_NODES_MAX: Final = 3
 """Nodes of one status that are named for their certificates; of more, which often end together, one line tells."""
 FULL_PERCENT: Final = 95
@@ -92,6 +94,12 @@ class Agents(NamedTuple):
     now_s: int = 0
     servers: tuple[Member, ...] = ()
 
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Differs when the servers' problems may have changed: no row of the state changes with them."""
+        facts = attrgetter("name", "status", "certificate_ends", "authority_ends")
+        return self.now_s // JUDGED_EACH_S, *map(facts, self.servers)
+
 
 def attention(jobs: Iterable[JobFacts], nodes: Sequence[NodeFacts], agents: Agents) -> Wire:
     """The most urgent problems, and how many more there are."""
@@ -101,6 +109,7 @@ def attention(jobs: Iterable[JobFacts], nodes: Sequence[NodeFacts], agents: Agen
             found.append((_URGENT.get(job.status, _PROMOTION), _job_wire(job)))
     for node in nodes:
         found += [(rank, _node_wire(node, reason)) for rank, reason in _problems(node)]
+    found += [(_URGENT[FAILED], _failed_server(each)) for each in agents.servers if each.status == FAILED]
     found += _ending_certificates(nodes, agents)
     first = nsmallest(ATTENTION_MAX, found, key=lambda each: (each[0], -each[1]["Since"], each[1]["ID"]))
     return {"Attention": [wire for _, wire in first], "AttentionOmitted": len(found) - len(first)}
@@ -145,12 +154,21 @@ def _ending_certificates(nodes: Iterable[NodeFacts], agents: Agents) -> Iterable
         for node in together:
             yield _certificate("node", node.id, node.name, node.certificate_ends, agents.now_s)
     for server in agents.servers:
+        if server.status == FAILED:
+            continue  # As with nodes that are down: it is a problem already.
         if 0 < server.certificate_ends < limit:
             yield _certificate("server", server.name, server.name, server.certificate_ends, agents.now_s)
         if 0 < server.authority_ends < limit:
             authorities.append(server.authority_ends)
     if authorities:
         yield _certificate("authority", "", f"of {len(authorities)} agents", min(authorities), agents.now_s)
+
+
+def _failed_server(server: Member) -> Wire:
+    return {
+        "Kind": "server", "Namespace": "", "ID": server.name, "Name": server.name, "Status": FAILED,
+        "Reason": "the other servers do not hear from it", "Since": 0,
+    }  # fmt: skip
 
 
 def _certificate(kind: str, id: str, name: str, ends_s: int, now_s: int) -> tuple[int, Wire]:

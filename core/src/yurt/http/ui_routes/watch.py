@@ -197,7 +197,7 @@ async def watch(call: Call) -> web.StreamResponse:
     place = [after]
     try:
         async with asyncio.TaskGroup() as group:
-            beat = group.create_task(_beat(call, lines, place), name="heartbeat of a watch")
+            beat = group.create_task(_beat(call, lines, place, watched, rows), name="heartbeat of a watch")
             work = [
                 group.create_task(_send(call, lines, watched, rows, place), name="lines of a watch"),
                 group.create_task(_without_rights(call), name="rights of a watch"),
@@ -216,10 +216,19 @@ async def watch(call: Call) -> web.StreamResponse:
     return lines.response
 
 
-async def _beat(call: Call, lines: Lines, place: list[int]) -> None:
+async def _beat(call: Call, lines: Lines, place: list[int], watched: Watched, rows: LiveRows) -> None:
+    """Send a line each `BEAT_S`, with the overviews where servers have changed or certificates are judged again."""
+    version = agents_of(call).version
     while True:
         await call.context.env.sleep(BEAT_S)
-        await lines.write({"Index": place[0]})
+        before, version = version, agents_of(call).version
+        line: dict[str, Any] = {"Index": place[0]}
+        if version != before and watched.overviews:
+            line["Views"] = {
+                name: {"Overview": await rows.overview(namespace, agents_of(call))}
+                for name, namespace in watched.overviews.items()
+            }
+        await lines.write(line)
 
 
 async def _without_rights(call: Call) -> YurtError:
