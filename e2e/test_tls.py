@@ -149,6 +149,44 @@ def assert_a_renewed_certificate_counts(server: TlsAgent, keys: Path) -> None:
     assert server.json("node", "status", "-json")
 
 
+def create_certificate(folder: Path, role: str, days: int) -> None:
+    """A certificate of the role in the place of the one that is there."""
+    subprocess.run(
+        [*YURT, "tls", "cert", "create", f"-{role}", f"-days={days}"], cwd=folder, check=True, capture_output=True
+    )
+    for end in (".pem", "-key.pem"):
+        if (folder / f"global-{role}-nomad-1{end}").exists():
+            os.replace(folder / f"global-{role}-nomad-1{end}", folder / f"global-{role}-nomad{end}")
+
+
+def test_the_overview_warns_of_certificates_that_end_until_they_are_renewed(tmp_path: Path) -> None:
+    """A renewal is seen within a minute, without a restart."""
+    subprocess.run([*YURT, "tls", "ca", "create"], cwd=tmp_path, check=True, capture_output=True)
+    for role, days in (("server", 20), ("client", 10), ("cli", 365)):
+        create_certificate(tmp_path, role, days)
+    (rpc,) = free_ports(1)
+    server = make_agent(tmp_path, tmp_path, "server", rpc, server={"enabled": True}, client={"enabled": False})
+    joined = {"enabled": True, "servers": [f"127.0.0.1:{rpc}"]}
+    client = make_agent(tmp_path, tmp_path, "client", rpc, server={"enabled": False}, client=joined)
+
+    def warnings() -> list[tuple[str, str, str]]:
+        found = server.json("operator", "api", "/v1/yurt/overview")["Attention"]
+        return sorted((each["Kind"], each["Name"], each["Status"]) for each in found)
+
+    try:
+        server.start()
+        client.start()
+        both = [("node", "client", "expiring"), ("server", "server.global", "expiring")]
+        wait_for("warnings of both agents", lambda: warnings() == both)
+        create_certificate(tmp_path, "client", 365)
+        wait_for("the renewed certificate of the node", lambda: warnings() == both[1:], 120)
+        create_certificate(tmp_path, "server", 365)
+        wait_for("the renewed certificate of the server", lambda: warnings() == [], 120)
+    finally:
+        client.interrupt()
+        server.interrupt()
+
+
 def test_files_that_do_not_fit_are_told_before_anything_starts(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "agent.json"
     config: dict[str, Any] = {"data_dir": str(tmp_path), "server": {"enabled": True}, "tls": {"rpc": True}}
