@@ -1,5 +1,7 @@
 # One command each. `make dev` and `make test` do all the set-up by themselves: with uv when it is there, else uv in a private venv.
 SHELL := /bin/bash
+# The TypeScript compiler checks the web UI's scripts; npm fetches it where Node is installed.
+TSC := $(shell command -v tsc 2>/dev/null || echo npm exec --yes --package=typescript@5.9 -- tsc)
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 # Whole files at a time, in the order in which they are collected: modules share engines and agents. Tests often wait.
@@ -26,7 +28,7 @@ check: setup ## format, lint, types, import contracts, tidy rules, and that ever
 .PHONY: check-types check-contracts check-structure check-collect
 check-types:
 	$(RUN) mypy
-	@if command -v tsc >/dev/null; then tsc -p core/src/yurt/ui/tsconfig.json; else echo "tsc is not installed: types of the web UI are not checked"; fi
+	@if $(TSC) --version >/dev/null 2>&1; then $(TSC) -p core/src/yurt/ui/tsconfig.json; else echo "no TypeScript compiler is available: types of the web UI are not checked"; fi
 check-contracts:
 	$(RUN) lint-imports
 check-structure:

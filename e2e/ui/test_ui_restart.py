@@ -41,7 +41,7 @@ def test_a_terminal_and_lists_go_on_after_the_agent_was_started_again(
     agent.interrupt()
     expect(terminal.locator("main")).to_contain_text("reconnecting")
     agent.start()
-    expect(screen).to_contain_text(re.compile(r"connected again; the command starts anew --\s*[$#]"))
+    expect(screen).to_contain_text(re.compile(r"connected again; the command starts again --\s*[$#]"))
     terminal.locator("[data-terminal] textarea").focus()
     terminal.keyboard.type("echo after-$((40+3))\n")
     expect(screen).to_contain_text("after-43")

@@ -77,7 +77,7 @@ export function onChange(view, listener, index = 0) {
   };
 }
 
-/** Begin anew, for another session. */
+/** Start again, for another session. */
 export const restartLive = () => wish({ restart: true });
 
 /** The rows of a job, as a topic for `useData`. */

@@ -12,7 +12,7 @@ const THROTTLE_MS = 800;
 
 /**
  * @param {(signal: AbortSignal) => Promise<any>} load asks the server.
- * @param {unknown[]} inputs load anew when one changes.
+ * @param {unknown[]} inputs load again when one changes.
  * @param {import("./live.js").Topic[]} topics changes that make the data old.
  * @returns {{data: any, error: any, loading: boolean, reload: () => void}}
  */

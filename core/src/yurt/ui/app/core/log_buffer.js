@@ -42,7 +42,7 @@ export class LogBuffer {
     }
   }
 
-  /** Begin anew. */
+  /** Drop all lines. */
   clear() {
     this.lines = [];
     this.dropped = 0;

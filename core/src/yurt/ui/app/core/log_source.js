@@ -32,7 +32,7 @@ function stream({ job, namespace, allocs = [], task, kind, whole }, signal) {
 }
 
 /**
- * Follow logs until all their tasks end. A connection that breaks is opened again and begins anew: `begin` is called again.
+ * Follow logs until all their tasks end. A connection that breaks is opened again, and `begin` is called again.
  * @param {Wanted} wanted
  * @param {{begin: (sources: Source[], omitted: number) => void, take: (source: number, text: string, isNew: boolean) => void,
  *   problem: (text: string) => void, signal: AbortSignal}} listener

@@ -154,7 +154,7 @@ export function AllocationList({ job = "", node = "", namespace = "*", main = tr
     <div class="filters">
       <${SearchBox} label="Search or filter allocations" hint='Words, or an expression: TaskGroup == "app" and Restarts != 0' />
       <${Facets} facets=${facets} counts=${list.facets} />
-      <span class="dim" role="status">${count(list.total)} allocations</span>
+      <span class="dim" role="status">${plural(list.total, "allocation")}</span>
     </div>
     <${Chips} facets=${facets} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}

@@ -51,7 +51,7 @@ const COLUMNS = [
   },
   {
     id: "text",
-    title: "What it says",
+    title: "Description",
     from: /** @type {"lg"} */ ("lg"),
     size: "minmax(8rem, 3fr)",
     cell: (row) => plain(row.StatusDescription),

@@ -1,7 +1,7 @@
 /** All jobs: derived status, counts, filters, saved views, actions on many. */
 import { html, useMemo, useState } from "../../vendor/preact.js";
 import { get, put, remove, segment } from "../core/api.js";
-import { command, count, plain, plural } from "../core/format.js";
+import { command, plain, plural } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { useList } from "../core/list.js";
 import { go, href, jobHref, place, query, setQuery } from "../core/router.js";
@@ -242,7 +242,7 @@ export function JobList({ parent = /** @type {string|undefined} */ (undefined), 
         <input type="checkbox" checked=${Boolean(query("children"))}
         onChange=${(event) => setQuery({ children: event.target.checked ? "1" : "" })} /> Children</label>`}
       <${Views} />
-      <span class="dim" role="status">${count(list.total)} jobs</span>
+      <span class="dim" role="status">${plural(list.total, "job")}</span>
     </div>
     <${Chips} facets=${FACETS} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}

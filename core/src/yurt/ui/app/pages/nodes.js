@@ -163,7 +163,7 @@ export function Nodes() {
   return html`
     <${Heading} title="Nodes"><div class="actions"><a class="button" href="/ui/topology">Topology</a></div><//>
     <div class="filters"><${SearchBox} label="Search or filter nodes" hint='Words, or an expression: Class == "gpu" and Cards != 0' />
-      <${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${count(list.total)} nodes</span></div>
+      <${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${plural(list.total, "node")}</span></div>
     <${Chips} facets=${FACETS} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}
     <${Table} label="Nodes" columns=${COLUMNS} rows=${list.rows} total=${list.total} keyOf=${(row) => row.ID} href=${nodeHref}

@@ -57,7 +57,7 @@ function change(config, reload) {
         },
         { cas: config.ModifyIndex },
       ).then((answer) => {
-        if (answer.Updated === false) throw new TypeError("Somebody changed the settings meanwhile. Close, look again, and change anew.");
+        if (answer.Updated === false) throw new TypeError("The settings have changed meanwhile. Close, read them, change them again.");
       }),
   };
 }
@@ -126,7 +126,7 @@ function Plugins() {
   const reload = (plugin) => ({
     label: "Reload",
     needs: ["agent:write"],
-    question: `Starts the plugin ${plugin.Name} of this agent anew.`,
+    question: `Restarts the plugin ${plugin.Name} of this agent.`,
     command: command(["plugin", "reload"], {}, [plugin.Name]),
     run: () => put(`/v1/yurt/plugin/${encodeURIComponent(plugin.Name)}/reload`),
     then: state.reload,
@@ -157,11 +157,11 @@ const GARBAGE = {
   done: "Garbage is collected",
 };
 const SUMMARIES = {
-  label: "Count summaries anew",
+  label: "Recount summaries",
   needs: ["management"],
   command: command(["system", "reconcile", "summaries"]),
   run: () => put("/v1/system/reconcile/summaries"),
-  done: "The summaries were counted anew",
+  done: "The summaries were counted again",
 };
 
 export const Operator = () => html`

@@ -1,5 +1,5 @@
 /**
- * All work that waits, longest first: since when, what is in the way, and the way to the smallest change that helps; and the queues of
+ * All work that waits, longest first: since when, what blocks it, and a link to the smallest change that helps; and the queues of
  * node pools, with the place of each job and when it is expected to start.
  */
 import { html, useMemo } from "../../vendor/preact.js";
@@ -40,7 +40,7 @@ const COLUMNS = [
     id: "name",
     title: "Job",
     sort: "ID",
-    size: "minmax(7rem, 1.5fr)",
+    size: "minmax(4.5rem, 1.5fr)",
     cell: (row) => html`<a href=${jobHref(row)}>${plain(row.Name || row.ID)}</a>`,
   },
   { id: "waiting", title: "Waiting", sort: "Waiting", number: true, from: "md", size: "5rem", cell: (row) => count(row.Waiting) },
@@ -49,13 +49,13 @@ const COLUMNS = [
     title: "Since",
     sort: "WaitingSince",
     number: true,
-    size: "6rem",
+    size: "4.5rem",
     cell: (row) => html`<${When} at=${row.WaitingSince} />`,
   },
   {
     id: "reasons",
-    title: "In the way",
-    size: "minmax(8rem, 3fr)",
+    title: "Blocked by",
+    size: "minmax(11rem, 3fr)",
     cell: (row) =>
       html`<a href=${whyHref(row)}
         title=${(row.WaitingReasons ?? []).map(plain).join("; ")}>${(row.WaitingReasons ?? []).map(plain).join("; ") || "look"}</a>`,

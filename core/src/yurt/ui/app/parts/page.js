@@ -17,7 +17,10 @@ export function Heading({ title, crumbs = [], kind = "", children }) {
   return html`
     <header class="heading">
       <nav aria-label="Breadcrumbs" class="crumbs">
-        ${crumbs.map(([label, to]) => html`<a key=${to} href=${to}>${plain(label)}</a><span aria-hidden="true">›</span>`)}
+        ${crumbs.map(([label, to], place) => {
+          const isLast = place === crumbs.length - 1 && !kind;
+          return html`<a key=${to} href=${to}>${plain(label)}</a>${!isLast && html`<span aria-hidden="true">›</span>`}`;
+        })}
         ${kind && html`<span>${kind}</span>`}
       </nav>
       <div class="headline"><h1 tabindex="-1">${plain(title)}</h1>${children}</div>
@@ -66,7 +69,9 @@ export const Facts = ({ facts }) => html`
 export function When({ at }) {
   const date = at instanceof Date || at === null ? at : moment(at);
   if (!date) return html`<span class="dim">never</span>`;
-  return html`<time datetime=${date.toISOString()} title=${isoTime(date)}>${ago(date, now.value, width.value.length ? 2 : 1)}</time>`;
+  // The clock moves in steps: a row newer than its last step is not from the future.
+  const present = date.getTime() > now.value ? Date.now() : now.value;
+  return html`<time datetime=${date.toISOString()} title=${isoTime(date)}>${ago(date, present, width.value.length ? 2 : 1)}</time>`;
 }
 
 /** A time in full. */

@@ -86,7 +86,7 @@ async function makeTerminal(host) {
 
 /**
  * Runs a command in a terminal. A connection to a shell that breaks is opened again, at most `PAUSES_MS.length` times in a row: the
- * shell ended with its connection, so it starts anew below what it wrote, and the terminal says so.
+ * shell ended with its connection, so a new one starts below its output, and the terminal says so.
  */
 async function open(host, { alloc, task, words, namespace, ended, told }) {
   const { terminal, fit, remove } = await makeTerminal(host);
@@ -112,7 +112,7 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
       query: { task, command: JSON.stringify(words), tty: true, namespace },
       opened: () => {
         told("running");
-        if (broken) terminal.write("\x1b[33m-- connected again; the command starts anew --\x1b[0m\r\n");
+        if (broken) terminal.write("\x1b[33m-- connected again; the command starts again --\x1b[0m\r\n");
         fit.fit();
         socket.resize(terminal.cols, terminal.rows);
         terminal.focus();

@@ -55,7 +55,7 @@ function restart(job, reload) {
     needs: ["alloc-lifecycle"],
     namespace: job.Namespace,
     question: `Restarts the tasks of all running allocations of "${job.ID}" in place, or gives the allocations new places.`,
-    fields: [{ name: "reschedule", label: "Reschedule: stop the allocations, so that they are placed anew", kind: "checkbox" }],
+    fields: [{ name: "reschedule", label: "Reschedule: stop the allocations, so that new ones are placed", kind: "checkbox" }],
     command: ({ reschedule }) => command(["job", "restart"], { ...flagsOf(job), reschedule }, [job.ID]),
     run: async ({ reschedule }) => {
       const allocs = await get(`${pathOf(job)}/allocations`, { namespace: job.Namespace });
@@ -81,7 +81,7 @@ function retry(job, reload) {
     label: "Retry failed",
     needs: ["submit-job", "evaluate-job"],
     namespace: job.Namespace,
-    question: `Places the failed allocations of "${job.ID}" anew, whatever its reschedule policy says.`,
+    question: `Places the failed allocations of "${job.ID}" again, whatever its reschedule policy says.`,
     command: command(["job", "eval"], { ...flagsOf(job), "force-reschedule": true }, [job.ID]),
     run: () =>
       put(
@@ -90,7 +90,7 @@ function retry(job, reload) {
         { namespace: job.Namespace },
       ),
     then: reload,
-    done: `Failed allocations of "${job.ID}" are placed anew`,
+    done: `Failed allocations of "${job.ID}" are placed again`,
   };
 }
 

@@ -74,7 +74,7 @@ function Funnel({ group }) {
 }
 
 const Blockers = ({ blockers }) => html`
-  <h3>In the way</h3>
+  <h3>Blocked by</h3>
   <div class="scroll" tabindex="0"><table class="plain-table">
     <thead><tr><th>What</th><th>Kind</th><th>Nodes</th><th>Alone on</th></tr></thead>
     <tbody>${blockers.map((blocker) => html`
