@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.access import Identity, MadeDecision, ObjectName, Origin, Scope, needs
-from yurt.audit.events import AuditedRequest, AuditedResponse, line_of
+from yurt.audit.events import AuditedRequest, AuditedResponse, encode_request, line_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "audit-log.md"
 
@@ -29,7 +29,7 @@ def test_every_field_of_a_line_is_explained_and_nothing_else() -> None:
         decisions=(MadeDecision(needs.MANAGEMENT, Scope(), True),), decisions_omitted=1,
     )  # fmt: skip
     ended = AuditedResponse(status=200, is_refused=False, reason="", duration_s=0.1)
-    line = line_of(asked, str, event_id="e", stage="OperationComplete", at_ns=1, ended=ended)
+    line = line_of(encode_request(asked, str), event_id="e", stage="OperationComplete", at_ns=1, ended=ended)
     table = PAGE.read_text().partition("## Fields")[2].partition("## Data that are never recorded")[0]
     rows = [row for row in table.splitlines() if not row.startswith(("- ", "  "))]
     explained = [name for row in rows for name in re.findall(r"`([\w.]+)`", row.split(" | ")[0])]

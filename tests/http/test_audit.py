@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yurt.audit import events
 from yurt.audit.files import AuditFile
 from yurt.audit.settings import AuditSettings, AuditSinkSettings, FilterSettings
 from yurt.server.config import AclConfig
@@ -99,6 +100,31 @@ async def test_a_write_has_a_line_before_and_one_after_it(acl: Audited) -> None:
     assert decided in after["decisions"]
     assert (after["response"]["result"], after["response"]["error"]) == ("allowed", "")
     assert after["response"]["duration_ms"] > 0
+
+
+async def test_what_both_lines_of_a_request_show_is_encoded_once(acl: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[events.AuditedRequest] = []
+    encode = events.encode_request
+
+    def counted(asked: events.AuditedRequest, clean: events.Clean) -> events.EncodedRequest:
+        encoded.append(asked)
+        return encode(asked, clean)
+
+    monkeypatch.setattr(events, "encode_request", counted)
+    first, second = await acl.new_lines("PUT", "/v1/jobs", {"Job": job_document("web")}, token=acl.root)
+    assert (first["request"]["object"]["id"], second["request"]["object"]["id"]) == ("", "web")
+    assert len(encoded) == 2, "the body names the job after the first line"
+    before, after = await acl.new_lines("PUT", "/v1/job/web/evaluate", {"JobID": "web"}, token=acl.root)
+    assert len(encoded) == 3 and before["request"] == after["request"] and before["auth"] == after["auth"]
+
+
+def test_no_text_that_is_too_short_to_be_looked_through_holds_a_secret() -> None:
+    secret = str(uuid.uuid4())
+    assert len(secret) == events.SECRET_LENGTH
+    clean = events.cleaner(lambda text: text == secret, "shown-token")
+    assert [clean(text) for text in (secret, "a shown-token", "eyJa.b.c", "web")] == [
+        events.BLANK, f"a {events.BLANK}", events.BLANK, "web",
+    ]  # fmt: skip
 
 
 async def test_a_read_has_one_line_unless_a_filter_leaves_it_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,9 @@ TEXT_MAX: Final = 1_024
 SECRET_MIN: Final = 8
 """Characters of a text that counts as a secret when it is shown as a token; a shorter one is in many words."""
 BLANK: Final = "<redacted>"
+SECRET_LENGTH: Final = 36
+"""Characters of the secret of a token or a node, a UUID."""
+JWT_BEGIN: Final = "eyJ"
 JWT: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
 _encode = msgspec.json.Encoder().encode
 
@@ -67,14 +70,35 @@ def cleaner(is_secret: Callable[[str], bool], shown: str) -> Clean:
     def clean(text: str) -> str:
         if len(shown) >= SECRET_MIN:
             text = text.replace(shown, BLANK)
+        if len(text) < SECRET_LENGTH and JWT_BEGIN not in text:
+            return text  # too short for a secret: nearly all texts are
         text = JWT.sub(BLANK, text)
         return SECRET.sub(lambda found: BLANK if is_secret(found[0]) else found[0], text)[:TEXT_MAX]
 
     return clean
 
 
+class EncodedRequest(NamedTuple):
+    """The parts of a line that the lines of one request share, as JSON."""
+
+    auth: msgspec.Raw
+    request: msgspec.Raw
+    decisions: msgspec.Raw
+    decisions_omitted: int
+
+
+def encode_request(asked: AuditedRequest, clean: Clean) -> EncodedRequest:
+    """The parts of a request's lines; to encode them costs most of a line."""
+    return EncodedRequest(
+        auth=msgspec.Raw(_encode(_auth(asked.identity, clean))),
+        request=msgspec.Raw(_encode(_request(asked, clean))),
+        decisions=msgspec.Raw(_encode(list(_decisions(asked.decisions, clean)))),
+        decisions_omitted=asked.decisions_omitted,
+    )
+
+
 def line_of(
-    asked: AuditedRequest, clean: Clean, *, event_id: str, stage: str, at_ns: int, ended: AuditedResponse | None = None
+    asked: EncodedRequest, *, event_id: str, stage: str, at_ns: int, ended: AuditedResponse | None = None
 ) -> bytes:
     """The line, with its line break."""
     at = rfc3339(at_ns)
@@ -84,9 +108,9 @@ def line_of(
         "type": "audit",
         "timestamp": at,
         "version": VERSION,
-        "auth": _auth(asked.identity, clean),
-        "request": _request(asked, clean),
-        "decisions": list(_decisions(asked.decisions, clean)),
+        "auth": asked.auth,
+        "request": asked.request,
+        "decisions": asked.decisions,
     }
     if asked.decisions_omitted:
         payload["decisions_omitted"] = asked.decisions_omitted

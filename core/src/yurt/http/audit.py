@@ -23,7 +23,7 @@ from yurt.http.routes import Route
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Unavailable, YurtError, reason_of_status
 
 if TYPE_CHECKING:
-    from yurt.audit.events import AuditedRequest, AuditedResponse
+    from yurt.audit.events import AuditedRequest, AuditedResponse, EncodedRequest
     from yurt.audit.trail import AuditTrail
 
 AUDIT: web.AppKey[AuditTrail] = web.AppKey("yurt_audit")
@@ -89,6 +89,8 @@ class AuditRecord:
         self._identity: Identity | None = None
         self._namespace = ""
         self._is_received = False
+        self._shown: tuple[tuple[object, ...], EncodedRequest] | None = None
+        """The facts that the last line showed, and how."""
         self.begun: web.StreamResponse | None = None
         """The answer, once it has begun."""
         self.trace = Trace()
@@ -157,13 +159,23 @@ class AuditRecord:
         return self._line(COMPLETE, ended)
 
     def _line(self, stage: str, ended: AuditedResponse | None) -> bytes:
-        from yurt.audit.events import cleaner, line_of
+        from yurt.audit.events import line_of
 
         request, env = self._request, self._trail.env
         if self._trail.omits(request.method, stage, request.path):
             return b""
-        clean = cleaner(request.app[AUTHORITY].is_secret, token_text(request))
-        return line_of(self._asked(), clean, event_id=env.uuid(), stage=stage, at_ns=env.now(), ended=ended)
+        return line_of(self._encoded(), event_id=env.uuid(), stage=stage, at_ns=env.now(), ended=ended)
+
+    def _encoded(self) -> EncodedRequest:
+        """The request as its lines show it, encoded again only after it decided or named something more."""
+        from yurt.audit.events import cleaner, encode_request
+
+        request, trace = self._request, self.trace
+        facts = (self._route, self._actor, trace.object, len(trace.decisions), trace.omitted)
+        if self._shown is None or self._shown[0] != facts:
+            clean = cleaner(request.app[AUTHORITY].is_secret, token_text(request))
+            self._shown = (facts, encode_request(self._asked(), clean))
+        return self._shown[1]
 
     def _asked(self) -> AuditedRequest:
         from yurt.audit.events import AuditedRequest
