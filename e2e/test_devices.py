@@ -234,6 +234,77 @@ def test_a_gpu_that_falls_off_the_bus_is_unhealthy_alone_and_recovers(gpus: Gpus
     wait_for("the node's event", lambda: any(well in event["Message"] for event in gpus.node()["Events"]))
 
 
+def states(gpus: Gpus) -> dict[str, str]:
+    """The state of each card that `node gpu` shows."""
+    rows = json.loads(gpus.agent.cli("node", "gpu", "-self", "-json").stdout)["Devices"]
+    return {each["ID"]: each["State"] for each in rows}
+
+
+def test_a_card_fails_under_a_job_that_moves_and_comes_back_by_probation(gpus: Gpus) -> None:
+    agent, before = gpus.agent, states(gpus)
+    job = gpu_job("leaves", "sleep 100")
+    job["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"][0]["OnFailure"] = "move"
+    register(agent, job)
+    first = agent.running("leaves", 1)[0]
+    (device,) = given_to(agent, first)
+    number = int(device.split("-")[2], 16)
+    gpus.change(number, lost=True)
+
+    second = wait_for("it runs elsewhere", lambda: [a for a in agent.running("leaves", 1) if a["ID"] != first["ID"]])[0]
+    assert "has failed: it does not answer: GPU is lost" in events_of(agent, first["ID"]), "its task was told"
+    assert agent.get(f"/v1/allocation/{first['ID']}")["DesiredStatus"] == "stop"
+    assert given_to(agent, second) != [device]
+    assert states(gpus) == {**before, device: "failed"}, "the others are as they were"
+    register(agent, gpu_job("neighbour", "sleep 100", count=2))
+    assert device not in given_to(agent, agent.running("neighbour", 1)[0])
+    counted = {
+        row["Labels"]["state"]: row["Value"]
+        for row in agent.get("/v1/metrics")["Gauges"]
+        if row["Name"] == "nomad.nomad.devices"
+    }
+    assert counted["failed"] == sum(state == "failed" for state in {**before, device: "failed"}.values())
+
+    gpus.change(number, lost=False)
+    wait_for("it is well", lambda: states(gpus)[device] == "healthy")
+    node = gpus.node()
+    (health,) = [
+        each["Health"]
+        for group in node["NodeResources"]["Devices"]
+        for each in group["Instances"]
+        if each["ID"] == device
+    ]
+    ways = [(each["State"], each["Reason"]) for each in health["History"]][-3:]
+    assert [state for state, _ in ways] == ["failed", "probation", "healthy"]
+    assert ways[-1][1].startswith("self-test passed")
+    pinned = gpu_job("again", "sleep 100")
+    rule = {"LTarget": "${device.ids}", "Operand": "set_contains_any", "RTarget": device}
+    pinned["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"][0]["Constraints"] = [rule]
+    register(agent, pinned)
+    assert given_to(agent, agent.running("again", 1)[0]) == [device], "it takes jobs again"
+    for job_id in ("leaves", "neighbour", "again"):
+        stop(agent, job_id)
+
+
+def test_two_operators_who_switch_one_card_learn_of_each_other(gpus: Gpus) -> None:
+    agent = gpus.agent
+    device = next(each for each, state in states(gpus).items() if state == "healthy")
+    (row,) = [
+        each
+        for each in json.loads(agent.cli("node", "gpu", "-self", "-json").stdout)["Devices"]
+        if each["ID"] == device
+    ]
+    seen = str(row["MarkIndex"])
+    first = agent.cli("node", "gpu", "-self", f"-disable={device}", "-reason=new fan", f"-check-index={seen}")
+    second = agent.cli("node", "gpu", "-self", f"-enable={device}", f"-check-index={seen}")
+    assert first.returncode == 0, first.stderr
+    assert second.returncode == 1
+    assert "was changed since you looked at it" in second.stderr and "it is disabled now: new fan" in second.stderr
+    assert states(gpus)[device] == "disabled"
+    third = agent.cli("node", "gpu", "-self", f"-enable={device}")
+    assert third.returncode == 0 and "It was disabled by an operator: new fan" in third.stdout, third.stderr
+    wait_for("it is well", lambda: states(gpus)[device] == "healthy")
+
+
 def test_figures_are_in_statistics_metrics_and_the_command_line(gpus: Gpus) -> None:
     agent = gpus.agent
     register(agent, gpu_job("busy", "sleep 100"))

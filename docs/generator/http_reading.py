@@ -109,11 +109,15 @@ def constant(node: ast.AST) -> set[str]:
 
 
 def body_of(tree: ast.AST, function: Callable[..., Any]) -> type[msgspec.Struct] | None:
-    """The struct that the body is decoded to."""
+    """The struct that the body is decoded to: by `call.body(X)`, or by `decode_value(document, X)`."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "body":
-            first = node.args[0] if node.args else None
-            cls = function.__globals__.get(first.id) if isinstance(first, ast.Name) else None
-            if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
-                return cls
+        if not isinstance(node, ast.Call):
+            continue
+        place = 0 if isinstance(node.func, ast.Attribute) and node.func.attr == "body" else None
+        if isinstance(node.func, ast.Name) and node.func.id == "decode_value":
+            place = 1
+        named = node.args[place] if place is not None and len(node.args) > place else None
+        cls = function.__globals__.get(named.id) if isinstance(named, ast.Name) else None
+        if isinstance(cls, type) and issubclass(cls, msgspec.Struct):
+            return cls
     return None

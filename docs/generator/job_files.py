@@ -127,6 +127,8 @@ def shown_value(value: Any, kind: str) -> str:
         return ""
     if kind == "duration":
         return code(f'"{duration(value)}"')
+    if kind == "durations":
+        return code(json.dumps([duration(each) for each in value]))
     return code(json.dumps(value))
 
 

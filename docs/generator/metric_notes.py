@@ -25,7 +25,8 @@ queue.requeued            Allocations that go on with the work of a preempted on
 queue.lost_seconds        Run time that these lost, from the last checkpoint to the end; label `reason`.
 queue.lost_device_seconds  The same times the devices that they held; label `reason`.
 idle.announced            Announced ends of allocations that do not use their devices; labels `action`, `reason`.
-idle.withdrawn            Announcements that were withdrawn; labels `action`, `reason`.
+idle.withdrawn            Announcements that were withdrawn; labels `action`, `reason`, and `cause`: `use` (its devices
+                          are used again, or not measured), `keep`, `policy` (changed), `need` (nobody waits any more).
 idle.ended                Allocations that ended for being idle; labels `action`, `reason` (`contended`, `always`).
 plan.stale                Plans of which a part was refused for a change since its check.
 http.response             Answers of the HTTP API; label `code`, the status.
@@ -109,6 +110,12 @@ plan.rejection_tracker.node_score  Refusals of a node within the tracker's windo
 queue.waiting                 Jobs that wait in the queues of node pools.
 queue.in_flight               Evaluations that these queues have let through and that no worker has finished.
 heartbeat.active              Nodes whose heartbeat is awaited.
+gpu_usage.seconds             Card-seconds that ended allocations held, over the days that are kept; label `namespace`.
+gpu_usage.busy_seconds        Those of them in which the card worked; likewise.
+gpu_usage.idle_seconds        Those of them in which it was idle; likewise.
+gpu_usage.preemptions         Preempted allocations among them; likewise.
+gpu_usage.queue_wait_seconds  The seconds from their evaluations to their plans; likewise.
+gpu_usage.lost_seconds        Card-seconds whose work was lost; labels `namespace`, `reason`.
 """)
 FAMILIES: Final = notes(f"""
 nomad.state.snapshotIndex           Index of the newest snapshot on this server's disk.
@@ -126,9 +133,8 @@ nomad.nomad.quota.limit             What a quota allows in this region, where it
 nomad.nomad.quota.guaranteed        What a quota is guaranteed in this region; labels `quota`, `dimension`.
 nomad.nomad.quota.lent              What of it the quota does not use; labels likewise.
 nomad.nomad.quota.borrowed          What the quota uses beyond it; labels likewise.
-nomad.nomad.gpu_usage.<figure>      What ended allocations used, over the days that are kept: seconds, busy_seconds,
-                                    idle_seconds (card-seconds), queue_wait_seconds, preemptions; label `namespace`.
-nomad.nomad.gpu_usage.lost_seconds  Card-seconds whose work was lost; labels `namespace`, `reason`.
+nomad.nomad.devices                 Devices of all nodes by state: healthy, suspect, degraded, failed, probation,
+                                    disabled; labels `device` (vendor/type/name; `other` beyond 64 kinds), `state`.
 nomad.nomad.quota.utilization.<dimension>  What is used of a quota under Nomad's names: cpu, cores, memory_mb,
                                     storage.variables_mb, storage.host_volumes_mb; labels `quota_name`, `region`.
 nomad.runtime.alloc_bytes           Resident memory of the agent, bytes.
@@ -178,7 +184,6 @@ FIGURES: Final = {
     "nomad.client.allocs.cpu.<figure>": "allocated system user total_percent total_ticks",
     "nomad.client.allocs.gpu.<figure>": "seconds measured_seconds busy_seconds idle_seconds throttled_seconds "
     "energy_joules memory_booked_bytes memory_peak_bytes memory_mean_bytes pcie_bytes nvlink_bytes",
-    "nomad.nomad.gpu_usage.<figure>": "seconds busy_seconds idle_seconds queue_wait_seconds preemptions",
     "nomad.client.allocs.memory.<figure>": "allocated max_allocated rss swap usage",
 }
 """What stands for the part in angle brackets."""

@@ -20,6 +20,7 @@ from yurt.structs.alloc import (
     AllocatedResources,
     AllocatedTaskResources,
     Allocation,
+    IdleState,
     TaskState,
 )
 from yurt.structs.commands import AllocUpdate, ApplyPlan, RegisterJob, RegisterNode, UpdateAllocsFromClient
@@ -214,3 +215,11 @@ def test_sums_add_up() -> None:
     two = added(one, replace(one, wait_max_ms=9))
 
     assert (two.allocs, two.card_ms, dict(two.lost_ms), two.wait_max_ms) == (2, 400_000, {"failed": 400_000}, 9)
+
+
+def test_ends_for_idleness_and_withdrawals_add_up() -> None:
+    alloc = gpu_alloc(idle=IdleState(action="requeue", spared_by_use=2, spared_by_keep=1))
+    one = with_account(UsageDay(namespace="a", day=1), alloc, account(alloc))
+    two = added(one, with_account(one, gpu_alloc(), account(gpu_alloc())))
+
+    assert (two.idle_ended, two.idle_spared_by_use, two.idle_spared_by_keep) == (2, 4, 2)

@@ -115,6 +115,25 @@ def test_of_two_operators_the_second_learns_that_the_device_is_out(replica: Repl
     assert (answer.kind, answer.message) == ("conflict", f"device {KEY} is disabled already: fan")
 
 
+def test_an_operator_undoes_only_the_mark_that_they_have_seen(replica: Replica) -> None:
+    register(replica, DeviceHealth())
+    replica.apply(replace(out(), mark_index=0))
+    first = replica.state.nodes[ID].device_marks[KEY].index
+    replica.apply(replace(back(), mark_index=first))
+    replica.apply(out(KEY))
+    now = replica.state.nodes[ID].device_marks[KEY].index
+    answer = replica.reject(replace(back(KEY), mark_index=first))
+
+    assert answer.kind == "conflict"
+    assert answer.message == (
+        f"device {KEY} was changed since you looked at it (mark {first}, now {now}): it is disabled now: fan; "
+        "look at the node and decide again"
+    )
+    assert replica.reject(replace(back(), mark_index=0)).kind == "conflict"
+    replica.apply(replace(back(), mark_index=now))
+    assert card(replica).healthy
+
+
 def test_a_failed_device_that_is_enabled_stays_out_until_its_client_has_tested_it(replica: Replica) -> None:
     register(replica, DeviceHealth(state="failed", reason="Xid 79"))
     replica.apply(back())

@@ -11,12 +11,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from yurt.access import Access
 from yurt.api.encode import encode_builtins
 from yurt.http.agent_routes.metrics import json_pieces
-from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot, runtime_gauges
+from yurt.http.agent_routes.metrics_snapshot import (
+    DEVICE_KINDS_MAX,
+    MetricsSnapshot,
+    device_state_gauges,
+    runtime_gauges,
+)
 from yurt.http.agent_routes.prometheus import WRITTEN_TOGETHER, text_pieces
 from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.metrics import LABELLED_MAX, Count, Duration, Gauge, Metrics, Timing
+from yurt.sdk.value import replace
 from yurt.server.views import View
 from yurt.state import Snapshot, Tables
+from yurt.structs.node import DeviceHealth, DeviceMark, Node, NodeDevice, NodeDeviceResource, NodeResources
 from yurt.structs.summary import JobSummary, TaskGroupSummary
 from yurt.testing.http_api import Api
 
@@ -152,3 +159,29 @@ async def test_a_refused_request_is_no_failed_one(api: Api) -> None:
     counters = api.server.http.metrics.counters
     assert (counters["rpc.request"], counters["rpc.query"], counters["rpc.request_error"]) == (1, 1, 0)
     assert counters["rpc.request"] == api.server.http.metrics.timings["http.request"].count
+
+
+def _node_with_cards(kind: str, *states: str) -> Node:
+    cards = tuple(NodeDevice(id=f"{at}", health=DeviceHealth(state=state)) for at, state in enumerate(states))  # type: ignore[arg-type]
+    group = NodeDeviceResource(vendor="nvidia", type="gpu", name=kind, instances=cards)
+    return Node(node_resources=NodeResources(devices=(group,)))
+
+
+def test_devices_are_counted_by_kind_and_state_and_marks_count() -> None:
+    node = _node_with_cards("H100", "healthy", "failed", "healthy")
+    marked = replace(node, device_marks={"nvidia/gpu/H100/2": DeviceMark(kind="disabled")})
+    found = {
+        row.labels["state"]: row.value
+        for row in device_state_gauges([marked, _node_with_cards("H100", "suspect", "probation")])
+    }
+
+    expected = {"healthy": 1, "suspect": 1, "degraded": 0, "failed": 1, "probation": 1, "disabled": 1}
+    assert found == expected
+
+
+def test_kinds_of_devices_have_a_bounded_number_of_gauges() -> None:
+    nodes = [_node_with_cards(f"kind-{number}", "healthy") for number in range(DEVICE_KINDS_MAX + 5)]
+    rows = list(device_state_gauges(nodes))
+
+    assert len({row.labels["device"] for row in rows}) == DEVICE_KINDS_MAX + 1
+    assert [row.value for row in rows if row.labels == {"device": "other", "state": "healthy"}] == [5]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,3 +173,34 @@ def test_a_line_forgets_what_left(waiting: list[Waiting], data: st.DataObject) -
         assert line.remove(key) is not None
         line.check()
     assert {one.key for one in fair_order(line, NOBODY)} == {one.key for one in waiting} - gone
+
+
+@given(jobs(most=20), st.data())
+def test_walks_over_a_line_that_changes_are_those_over_a_new_one(waiting: list[Waiting], data: st.DataObject) -> None:
+    """Heads, holdings, weights, delays and the pool change between walks, which begin and end anywhere."""
+    line, used, of_weights = JobQueue(), dict[Path, Amounts](), dict[Path, int]()
+    held, pool = dict[str, Amounts](), POOL
+    for one in waiting:
+        line.put(one)
+    for _ in range(data.draw(st.integers(1, 12))):
+        match data.draw(st.sampled_from(("take", "put", "hold", "weights", "use", "pool"))):
+            case "take" if len(line):
+                line.remove(data.draw(st.sampled_from(sorted(one.key for one in line))))
+            case "put":
+                line.put(data.draw(st.sampled_from(waiting)) if waiting else job(1))
+            case "hold":
+                held = data.draw(holdings)
+            case "weights":
+                of_weights = data.draw(weights)
+            case "use":
+                used |= data.draw(usages)
+                line.delay(delays_of(used, DELAYS, of_weights))
+            case "pool":
+                pool = data.draw(st.sampled_from((POOL, POOL.times(2))))
+        shares = Shares(pool, of_weights, held)
+        again = JobQueue()
+        again.delay(dict(line.delays))
+        for one in line:
+            again.put(one)
+        most = data.draw(st.sampled_from((0, 1, 3, 100)))
+        assert list(islice(fair_order(line, shares), most)) == list(islice(fair_order(again, shares), most))

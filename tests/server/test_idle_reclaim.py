@@ -418,3 +418,51 @@ async def test_what_was_kept_for_nothing_does_not_hold_for_one_that_waits(idle: 
     assert (await keep(idle.alloc().id, seconds(100))).keeps == 1, "a shorter time, and one that holds"
     await idle.pass_time(40)
     assert idle.alloc().idle.ends_at == 0 and idle.alloc().desired_status == "run"
+
+
+async def test_an_updated_policy_voids_what_was_measured_by_the_old_one(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.tell(idle.alloc(), 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    before = idle.alloc()
+    assert before.idle.ends_at
+    await idle.run(gpu_job("idle", replace(POLICY, below=1)))
+    after = idle.alloc()
+
+    assert after.id == before.id, "updated in place"
+    assert (after.idle.ends_at, after.idle.idle_for, after.idle.reason) == (0, 0, "")
+    await idle.pass_time(30)
+    assert idle.alloc().desired_status == "run"
+
+
+def withdrawn(idle: Idle) -> dict[str, int]:
+    """How many withdrawals the metric counts, by cause."""
+    counts = idle.bench.server.metrics.counts()
+    return {dict(row.labels)["cause"]: row.value for row in counts if row.name.endswith("idle.withdrawn")}
+
+
+async def test_withdrawals_by_use_and_by_keep_are_counted(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.run(gpu_job("waiting"))
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(8)
+    await idle.tell(idle.alloc(), 0)
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(8)
+    assert idle.alloc().idle.ends_at
+    await idle.bench.server.resources.allocs.keep(idle.alloc().id, seconds(100))
+    known = idle.alloc().idle
+
+    assert (known.spared_by_use, known.spared_by_keep, known.ends_at) == (1, 1, 0)
+    assert withdrawn(idle) == {"use": 1, "keep": 1}
+
+
+async def test_a_withdrawal_because_nobody_waits_is_counted_with_its_cause(idle: Idle) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    await idle.tell(idle.alloc(), 60)
+    await idle.run(gpu_job("waiting"))
+    await idle.pass_time(8)
+    await idle.bench.server.resources.jobs.deregister("default", "waiting")
+    await idle.pass_time(40)
+    assert withdrawn(idle) == {"need": 1}

@@ -88,7 +88,7 @@ def test_what_is_newer_than_the_first_recorded_rules_stands_in_the_tables() -> N
             if version == UNPUBLISHED_RULES:
                 continue
             assert version <= RULES_VERSION
-            is_new_type = len(versions) == 1
+            is_new_type = version == min(versions)
             if issubclass(kind, Command):
                 assert not is_new_type or ADDED_COMMANDS[kind].rules == version
             if not is_new_type:

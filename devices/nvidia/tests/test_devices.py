@@ -133,6 +133,24 @@ async def test_a_programs_own_error_leaves_its_card_healthy(make_bench: MakeBenc
     assert is_healthy(found, gpu(1))
 
 
+async def test_a_link_that_goes_down_makes_its_card_unhealthy_and_one_that_never_was_up_does_not(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench("h100x8")
+    links = fake.layout("h100x8")["gpus"][0]["nvlinks"]
+    unused = [*links[:-1], {**links[-1], "down": True}]
+    change_card(machine, gpu(1), nvlinks=unused)
+    first = await bench.first()
+    assert all(is_healthy(first, gpu(number)) for number in range(8))
+    change_card(machine, gpu(0), nvlinks=[links[0], {**links[1], "down": True}, *links[2:]])
+    found = await bench.wait_for(lambda found: not is_healthy(found, gpu(0)))
+
+    assert reason(found, gpu(0)).startswith("NVLink 1 is down")
+    assert [number for number in range(8) if not is_healthy(found, gpu(number))] == [0]
+    change_card(machine, gpu(0), nvlinks=links)
+    assert await bench.wait_for(lambda found: is_healthy(found, gpu(0)))
+
+
 async def test_why_a_card_was_lost_is_told_until_it_is_back(make_bench: MakeBench, machine: Path) -> None:
     bench = make_bench("l40s-pairs")
     await bench.first()

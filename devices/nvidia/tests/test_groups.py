@@ -108,6 +108,8 @@ RULES = HealthRules(quiet_s=60.0, ignored=frozenset({74}))
         (Condition(remap_pending=True), "reset the card"),
         (Condition(uncorrected_errors=1), "a memory error"),
         (Condition(uncorrected_errors=3), "3 memory errors"),
+        (Condition(links_down=(4,)), "NVLink 4 is down"),
+        (Condition(links_down=(4, 7)), "NVLinks 4, 7 are down"),
     ],
 )
 def test_a_condition_holds_as_long_as_it_is_reported(condition: Condition, word: str) -> None:
@@ -192,6 +194,7 @@ def test_durations_of_the_configuration_are_checked() -> None:
         (Condition(remap_pending=True), None, "degraded"),
         (Condition(uncorrected_errors=1), None, "degraded"),
         (Condition(recovery_action=2), None, "failed"),
+        (Condition(links_down=(0,)), None, "degraded"),
         (Condition(recovery_action=4), None, "degraded"),
         (Condition(), 79, "failed"),
         (Condition(), 74, "degraded"),

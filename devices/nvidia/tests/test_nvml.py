@@ -84,6 +84,22 @@ def test_figures_and_processes_are_read(nvml: MakeNvml, machine: Path) -> None:
     )
 
 
+def test_the_load_of_each_process_is_read_where_the_driver_reports_it(nvml: MakeNvml, machine: Path) -> None:
+    opened = nvml("h200")
+    opened.look()
+
+    def loads(*processes: dict[str, Any]) -> dict[int, tuple[float | None, float | None]]:
+        fake.change(machine, lambda state: state["gpus"][0].update(processes=list(processes)))
+        use = opened.use(gpu(0))
+        assert use is not None
+        return {each.pid: (each.busy_percent, each.memory_percent) for each in use.processes}
+
+    busy, quiet = {"pid": 1, "memory_mib": 10, "sm": 80, "mem": 30}, {"pid": 2, "memory_mib": 20, "sm": 0}
+    assert loads(busy, quiet) == {1: (80.0, 30.0), 2: (0.0, 0.0)}
+    assert loads(quiet) == {2: (0.0, 0.0)}, "no sample is no load"
+    assert loads({"pid": 3, "memory_mib": 10}) == {3: (None, None)}, "this driver does not report it"
+
+
 def test_a_card_that_is_lost_says_so_and_the_others_answer(nvml: MakeNvml, machine: Path) -> None:
     opened = nvml("l40s-pairs")
     opened.look()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from yurt.client.client import Client
 from yurt.client.devices.manager import online_nodes
-from yurt.lifecycle.device_health import DeviceHealthSettings
-from yurt.sdk.device import SLICE, SelfTest
+from yurt.lifecycle.device_health import DeviceHealthSettings, DeviceRecord
+from yurt.sdk.device import SLICE, ClaimedDevices, DeviceClaim, SelfTest
 from yurt.sdk.driver import ExitResult, Mount
-from yurt.sdk.errors import RecoverableError
+from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import Duration, replace
+from yurt.storage.client_db import ClientDatabase
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources, Allocation
 from yurt.structs.node import DeviceMark, Node, NodeDevice
 from yurt.structs.resources import NUMAResource
@@ -125,6 +126,33 @@ async def test_a_device_that_breaks_is_told_to_the_servers_and_to_its_holder_whi
         assert not shown(server)["f0"].healthy, "it is tested once its holder has ended"
         server.put_alloc(replace(alloc, desired_status="stop"))
         await eventually(lambda: shown(server)["f0"].healthy)
+
+
+async def test_a_fault_is_stored_before_the_servers_learn_of_it_and_holds_on_the_node_at_once(
+    run_client: MakeClient, server: FakeServerPort, database: ClientDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, put, may_store = FakeDevices("f0"), database.put_device_health, asyncio.Event()
+    began = asyncio.Event()
+
+    async def slow_put(records: Mapping[str, DeviceRecord]) -> None:
+        began.set()
+        await may_store.wait()
+        await put(records)
+
+    async with run_client(devices={"fake": plugin}) as client:
+        monkeypatch.setattr(database, "put_device_health", slow_put)
+        plugin.change(reasons={"f0": "Xid 79"})
+        await asyncio.wait_for(began.wait(), 10)
+        claim = DeviceClaim(
+            alloc_id="a", task_name="t", devices=(ClaimedDevices(vendor=VENDOR, type=TYPE, name=NAME, ids=("f0",)),)
+        )
+        with pytest.raises(DriverError, match="is unhealthy: Xid 79"):
+            await client.devices.reserve(claim)
+        assert shown(server)["f0"].healthy, "the servers do not know it yet"
+        assert client.node.node_resources.devices[0].instances[0].healthy, "nor would any heartbeat tell them"
+        may_store.set()
+        await eventually(lambda: not shown(server)["f0"].healthy)
+        assert "acme/fpga/A1/f0" in await database.device_health()
 
 
 async def test_a_task_that_ends_is_not_started_again_with_a_bad_device(

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given as cases
 from hypothesis import strategies as st
-from yurt.client.devices.activity import BUCKETS_MAX, CardHistory, card_parts, interval_of
+from yurt.client.devices.activity import BUCKETS_MAX, CardHistory, card_parts, interval_of, together
 from yurt.client.devices.readings import CardPart, Interval, Reading, elapsed, reading_of, with_memory, with_sample
 from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim, DeviceUse, Stat
 from yurt.sdk.driver import ExitResult
@@ -73,6 +73,30 @@ def test_sums_count_a_share_by_its_part() -> None:
 
     assert (total.measured_ms, total.busy_ms, total.idle_ms) == (10_000, 2_500, 5_000)
     assert (total.energy_mj, total.throttled_ms, dict(total.throttle_reasons)) == (100_000, 5_000, {"sw_power": 5_000})
+
+
+def test_a_share_whose_own_load_is_known_counts_that_up_to_its_part() -> None:
+    half = CardPart(device="g0", part=0.5, memory_booked_mb=2048)
+    own = Reading(busy_percent=20.0, is_own=True)
+    total = with_sample(DeviceAccounting(), half, own, Interval(seconds=10.0))
+    assert (total.busy_ms, total.measured_ms, total.unattributed_ms) == (2_000, 5_000, 0)
+    total = with_sample(total, half, Reading(busy_percent=90.0, is_own=True), Interval(seconds=10.0))
+    assert (total.busy_ms, total.busy_percent) == (7_000, 70.0)
+
+
+def test_the_load_of_a_whole_shared_card_is_marked_as_that() -> None:
+    half = CardPart(device="g0", part=0.5, memory_booked_mb=2048)
+    total = with_sample(DeviceAccounting(), half, Reading(busy_percent=100.0), Interval(seconds=10.0))
+    assert (total.measured_ms, total.unattributed_ms) == (5_000, 5_000)
+    whole = with_sample(DeviceAccounting(), CardPart(device="g0"), BUSY, Interval(seconds=10.0))
+    assert whole.unattributed_ms == 0
+
+
+def test_two_tasks_of_one_allocation_add_up_on_a_card() -> None:
+    one = Reading(memory_mb=100.0, busy_percent=70.0, sm_percent=20.0, is_own=True)
+    both = together(one, Reading(memory_mb=50.0, busy_percent=60.0, sm_percent=10.0, is_own=True))
+    assert (both.memory_mb, both.busy_percent, both.sm_percent, both.is_own) == (150.0, 100.0, 30.0, True)
+    assert not together(one, Reading(memory_mb=50.0)).is_own
 
 
 def test_memory_has_its_peak_and_mean() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.client.devices.idleness import CardSample, Idleness, advance, sample_of
 from yurt.sdk.device import DeviceUse, Stat
-from yurt.sdk.value import Duration, UnixNano, replace, seconds
+from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs.policies import IdlePolicy, InteractivePolicy
 
 POLICY = IdlePolicy(window=seconds(60), first=seconds(30), warn=(seconds(20), seconds(40)), below=5)
@@ -75,6 +75,22 @@ def test_a_task_that_starts_again_has_its_first_window_again() -> None:
     assert advance(known, (), {}, policy=POLICY, now_s=101.0, gap_s=GAP_S).reached == 0
 
 
+def test_another_policy_begins_the_count_anew_and_another_source_does_not() -> None:
+    known = None
+    for number in range(100):
+        known = advance(known, (1,), {"a": QUIET}, policy=POLICY, now_s=float(number), gap_s=GAP_S)
+    assert known is not None and known.reached == seconds(60)
+    renamed = replace(POLICY, source='namespace "x"', enforce=True)
+    known = advance(known, (1,), {"a": QUIET}, policy=renamed, now_s=100.0, gap_s=GAP_S)
+    assert known.reached == seconds(60)
+    stricter = replace(POLICY, below=1)
+    known = advance(known, (1,), {"a": QUIET}, policy=stricter, now_s=101.0, gap_s=GAP_S)
+    assert known.reached == 0
+    for number in range(102, 162):
+        known = advance(known, (1,), {"a": QUIET}, policy=stricter, now_s=float(number), gap_s=GAP_S)
+    assert known.reached == seconds(60), "its tasks started long ago"
+
+
 def test_all_cards_must_be_idle_or_any_of_them() -> None:
     busy = CardSample(busy=99.0)
     for gpus, expected in (("all", 0), ("any", 60)):
@@ -113,4 +129,3 @@ def test_figures_of_a_plugin() -> None:
     found = sample_of(use(GPU_utilization=100, SM_utilization=0.4, Memory_utilization=0))
     assert found is not None and found.busy == 0.4
     assert sample_of(use(GPU_utilization=float("nan"))) is None
-    assert Duration(0) == 0

@@ -20,7 +20,7 @@ from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import Attribute, DeviceHealth, DeviceState, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import DeviceTopology, NUMAResource, RequestedDevice, Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
@@ -39,8 +39,9 @@ def _attributes(**values: Any) -> dict[str, Attribute]:
     return made
 
 
-def _card(name: str, *, healthy: bool = True, **attributes: Any) -> NodeDevice:
-    return NodeDevice(id=name, healthy=healthy, attributes=_attributes(**attributes))
+def _card(name: str, *, healthy: bool = True, state: DeviceState = "healthy", **attributes: Any) -> NodeDevice:
+    health = DeviceHealth(state=state if healthy else "failed")
+    return NodeDevice(id=name, healthy=healthy, attributes=_attributes(**attributes), health=health)
 
 
 def _kind(name: str, cards: Sequence[NodeDevice], **attributes: Any) -> NodeDeviceResource:
@@ -149,6 +150,27 @@ def test_a_count_is_met_by_one_model_where_one_has_enough_and_by_several_where_t
     assert {device.name: len(device.device_ids) for device in devices} == {H100: 2, A100: 2}
     pinned = _job(_ask(f"nvidia/gpu/{A100}", count=4))
     assert _given(_attempt(_with(state, c.RegisterJob(job=pinned)), pinned)) == []
+
+
+def test_a_suspect_card_is_given_last_on_its_node_whole_and_shared() -> None:
+    kind = _kind(H100, [_card("a", state="suspect"), _card("b"), _card("c")])
+    state = _state([_node(1, kind)])
+    whole = _job(_ask(), count=3)
+    assert _given(_attempt(_with(state, c.RegisterJob(job=whole)), whole)) == [["b"], ["c"], ["a"]]
+    pair = _job(_ask(count=2))
+    assert _given(_attempt(_with(state, c.RegisterJob(job=pair)), pair)) == [["b", "c"]]
+    half = _job(_ask(share="mps", memory_mb=40_000), count=5)
+    found = [ids[0].split("::")[0] for ids in _given(_attempt(_with(state, c.RegisterJob(job=half)), half))]
+    assert found == ["b", "b", "c", "c", "a"]
+
+
+def test_a_node_that_would_give_a_suspect_card_comes_last() -> None:
+    nodes = [_node(n, _kind(H100, [_card(f"s{n}", state="suspect")])) for n in range(1, 6)]
+    nodes.append(_node(6, _kind(H100, [_card("sound"), _card("s6", state="suspect")])))
+    job = _job(_ask(), count=3)
+    found = _given(_attempt(_state(nodes, job), job, seed=5))
+
+    assert found[0] == ["sound"] and all(ids[0].startswith("s") for ids in found[1:])
 
 
 def test_all_of_a_node_are_its_healthy_ones_and_none_may_be_taken() -> None:

@@ -25,6 +25,7 @@ def _brute(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> tu
         groups = [sum(layout.numa[one] == node for one in left) for node in set(layout.numa)]
         groups += [sum(layout.islands[one] == island for one in left) for island in set(layout.islands)]
         cost = (
+            sum(wish.last >> one & 1 for one in chosen),
             len(apart) if is_linked else 0,
             len(nodes) if wish.numa != IGNORE else 0,
             -sum(layout.links[a][b] for a, b in pairs) if is_linked else 0,
@@ -70,6 +71,7 @@ def test_the_choice_is_the_one_of_brute_force(block: int) -> None:
         allowed = free & (random.randrange(1 << layout.size) if random.random() < 0.3 else -1)
         stances = (PREFER, PREFER, REQUIRE, IGNORE)
         wish = TopologyRequest(random.randint(1, layout.size), random.choice(stances), random.choice(stances))
+        wish = wish._replace(last=random.choice((0, random.randrange(1 << layout.size))))
         found = choose(layout, allowed, free, wish)
         assert (None if found is None else tuple(members(found))) == _brute(layout, allowed, free, wish), number
 

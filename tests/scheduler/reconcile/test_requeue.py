@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.sdk.value import UnixNano, seconds
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Tables
 from yurt.structs import commands as c
-from yurt.structs.alloc import Allocation, TaskEvent, TaskState
+from yurt.structs.alloc import Allocation, IdleState, TaskEvent, TaskState
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import Requeue
 from yurt.structs.queueing.requeue import PREEMPTING
+from yurt.structs.status import EvalStatus
 from yurt.testing import factories
 from yurt.testing.cluster_models.cluster import PlannedCluster
 
@@ -101,3 +104,53 @@ def test_what_is_lost_with_its_node_while_it_ends_is_replaced_with_its_history()
     assert (lost.desired_status, lost.client_status) == ("evict", "lost")
     assert again.previous_allocation == alloc.id and again.node_id != alloc.node_id
     assert again.reschedule_tracker is not None and again.reschedule_tracker.lost >= seconds(100)
+
+
+def _ended_for(waiting_status: EvalStatus) -> tuple[PlannedCluster, Job, Evaluation]:
+    """A batch job whose allocation was ended for being idle, for an evaluation with that status."""
+    cluster, job, alloc = _preempted()
+    waiting = Evaluation(id="waits", job_id="other", type="batch", status=waiting_status)
+    cluster.do(c.UpsertEvaluations(evaluations=(waiting,)))
+    idle = IdleState(action="requeue", waiting_eval="waits")
+    edit = cluster.state.edit(cluster.state.index + 1)
+    edit.put(Tables.allocs, alloc.id, replace(cluster.state.allocs[alloc.id], idle=idle))
+    cluster.state = edit.commit()
+    _ends(cluster, alloc)
+    cluster.evaluate(job)
+    assert cluster.live(job) == []
+    (followup,) = cluster.followups
+    assert seconds(5) < followup.wait_until - cluster.now <= seconds(10)
+    return cluster, job, waiting
+
+
+def _call_followup(cluster: PlannedCluster, job: Job) -> None:
+    followup = max(cluster.followups, key=lambda each: each.wait_until)
+    cluster.now = UnixNano(followup.wait_until)
+    cluster.evaluate(job, "preemption", eval_id=followup.id)
+
+
+def test_one_that_ended_for_being_idle_goes_behind_the_one_it_ended_for_until_that_is_placed() -> None:
+    cluster, job, waiting = _ended_for("blocked")
+    for _ in range(3):
+        _call_followup(cluster, job)
+        assert cluster.live(job) == []
+    cluster.do(c.UpsertEvaluations(evaluations=(replace(waiting, status="complete"),)))
+    _call_followup(cluster, job)
+    assert len(cluster.live(job)) == 1
+
+
+def test_it_goes_behind_for_five_minutes_at_most() -> None:
+    cluster, job, _ = _ended_for("blocked")
+    begun, calls = cluster.now, 0
+    while not cluster.live(job):
+        _call_followup(cluster, job)
+        calls += 1
+        assert calls < 40
+
+    assert seconds(290) < cluster.now - begun <= seconds(310)
+
+
+def test_it_does_not_wait_for_one_that_waits_no_longer() -> None:
+    cluster, job, _ = _ended_for("complete")
+    _call_followup(cluster, job)
+    assert len(cluster.live(job)) == 1

@@ -40,9 +40,10 @@ from yurt.structs.commands import (
     StagePlan,
     UpdateAllocsFromClient,
 )
-from yurt.structs.commands.base import DEVICE_RULES
+from yurt.structs.commands.base import DEVICE_RULES, RECLAIM_RULES
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
+from yurt.structs.queueing.idle import unmeasured
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 
@@ -81,7 +82,9 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
             continue
         alloc = edit.alloc(update.id)
         assert alloc is not None, update.id
-        changed = with_idle_report(with_report(alloc, update, index=edit.index), update, edit.index, command.now)
+        reported = with_report(alloc, update, index=edit.index)
+        counts = command.rules_version >= RECLAIM_RULES
+        changed = with_idle_report(reported, update, edit.index, command.now, counts_withdrawals=counts)
         if changed != alloc:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
             if command.rules_version >= DEVICE_RULES:
@@ -135,7 +138,9 @@ def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Alloca
     )
 
 
-def with_idle_report(alloc: Allocation, update: AllocUpdate, index: int, now: int) -> Allocation:
+def with_idle_report(
+    alloc: Allocation, update: AllocUpdate, index: int, now: int, *, counts_withdrawals: bool
+) -> Allocation:
     """The allocation with its client's report on idle devices; unchanged if the report has the same content."""
     report, idle_state = update.idle, alloc.idle
     if report is None and idle_state is not None and idle_state.idle_for > 0:
@@ -147,9 +152,9 @@ def with_idle_report(alloc: Allocation, update: AllocUpdate, index: int, now: in
     if (report.idle_for, text) == (idle_state.idle_for, idle_state.text):
         return alloc
     if report.idle_for <= 0:
-        # It is used again: the announced end is void; only the count of keep calls remains.
-        kept = IdleState(kept_until=idle_state.kept_until, keeps=idle_state.keeps, kept_free=idle_state.kept_free)
-        return replace(alloc, idle=replace(kept, report_index=index))
+        # It is used again: the announced end is void; only the counts remain.
+        spared = idle_state.spared_by_use + (counts_withdrawals and idle_state.ends_at > 0)
+        return replace(alloc, idle=replace(unmeasured(idle_state, index), spared_by_use=spared))
     since = idle_state.since or UnixNano(max(now - report.idle_for, alloc.create_time, 1))
     idle = replace(idle_state, idle_for=report.idle_for, text=text, since=since, report_index=index)
     return replace(alloc, idle=idle)

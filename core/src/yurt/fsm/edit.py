@@ -187,7 +187,7 @@ class Edit:
         if ended:
             from yurt.fsm.bookkeeping.accounting import record_ends
 
-            record_ends(self.tx, ended, index=self.index)
+            record_ends(self.tx, ended, index=self.index, rules_version=self.rules_version)
 
     def _has_fair_share(self) -> bool:
         """Whether a pool has a fair-share queue, or had one before this command."""

@@ -25,11 +25,13 @@ from yurt.state.host_volumes import host_requests
 from yurt.structs import status
 from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
 from yurt.structs.commands import Rejected
+from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import alloc_index, is_client_terminal, is_ready, is_server_terminal
+from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
@@ -302,7 +304,12 @@ def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:
         "deployment_status": health,
         "metrics": update.metrics or alloc.metrics,
     }
-    edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
+    moved = _served(edit, plan, alloc, changes)
+    is_ruled = edit.rules_version >= RECLAIM_RULES
+    if is_ruled and alloc.idle is not None and not is_same_policy(idle_policy_of(alloc), idle_policy_of(moved)):
+        # What was measured by another policy ends nothing by this one.
+        moved = replace(moved, idle=unmeasured(alloc.idle, edit.index))
+    edit.put_alloc(alloc, moved)
 
 
 def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:

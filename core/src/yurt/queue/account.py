@@ -18,7 +18,7 @@ from yurt.state.namespace_usage import MILLI, counted
 from yurt.state.usage import usage_of
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.accounting.usage_day import UsageDay
-from yurt.structs.alloc import Allocation
+from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.predicates import is_client_terminal
 from yurt.structs.queueing.requeue import ended_at, has_done_its_work, lost_work
@@ -132,7 +132,7 @@ def _mean_price(gpus: Iterable[tuple[str, int]], prices: Mapping[str, float]) ->
 
 def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> UsageDay:
     """The sums including one more allocation."""
-    used, lost = account.used, dict(row.lost_ms)
+    used, lost, idle = account.used, dict(row.lost_ms), alloc.idle or IdleState()
     if account.lost_ms:
         lost[account.lost_reason] = min(lost.get(account.lost_reason, 0) + account.lost_ms, SUM_MAX)
     return _bounded(
@@ -142,6 +142,7 @@ def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> Usa
         preempted=row.preempted + bool(alloc.preempted_by_allocation),
         card_ms=row.card_ms + account.card_ms,
         measured_ms=row.measured_ms + min(used.measured_ms, account.card_ms),
+        unattributed_ms=row.unattributed_ms + min(used.unattributed_ms, account.card_ms),
         busy_ms=row.busy_ms + min(used.busy_ms, account.card_ms),
         idle_ms=row.idle_ms + min(used.idle_ms, account.card_ms),
         throttled_ms=row.throttled_ms + min(used.throttled_ms, account.card_ms),
@@ -154,6 +155,9 @@ def with_account(row: UsageDay, alloc: Allocation, account: AllocAccount) -> Usa
         wait_ms=row.wait_ms + (account.wait_ms or 0),
         wait_max_ms=max(row.wait_max_ms, account.wait_ms or 0),
         priced_ms=row.priced_ms + account.priced_ms,
+        idle_ended=row.idle_ended + bool(idle.action),
+        idle_spared_by_use=row.idle_spared_by_use + idle.spared_by_use,
+        idle_spared_by_keep=row.idle_spared_by_keep + idle.spared_by_keep,
     )
 
 

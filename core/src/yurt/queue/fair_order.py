@@ -14,18 +14,21 @@ So an account gets at least what a private part of the pool would give it, as so
 wait; history decides who borrows; and borrowers pass no job that came `reach` and `usage_delay` before them.
 The usage of a user delays that user's jobs alone, and its account's jobs by the account's sum.
 
-The walk is lazy: taking the first few of 10,000 jobs looks at the heads of the leaves. It is a function of its
-arguments alone.
+The walk is lazy: taking the first few of 10,000 jobs looks at the heads of leaves whose accounts stay within their
+parts, and at the first of the others. Which are which is kept between the walks of a queue (`part_split`). The order
+is a function of the arguments alone.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.job_queue import Band, JobQueue, LeafHead, head_of
+from yurt.queue.part_split import PartBasis, PartSplit
 from yurt.queue.waiting_job import Path, Waiting
 
 DELAY_PARTS: Final = 1 << 20
@@ -74,73 +77,102 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
     return found
 
 
+_splits: WeakKeyDictionary[Band, PartSplit] = WeakKeyDictionary()
+"""What walks keep of each band. It is brought up to date before a walk, so no walk depends on those before it."""
+
+
 def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
     """The jobs in their order, computed lazily; the inputs must not change meanwhile."""
-    parts = _AccountShares(shares, {*line.accounts, *shares.usage})
+    holdings = _Holdings(shares, {*line.accounts, *shares.usage})
     for number in sorted(line.bands, reverse=True):
-        yield from _of_band(line.bands[number], line.delays, parts)
+        band = line.bands[number]
+        split = _splits.get(band)
+        if split is None:
+            split = _splits[band] = PartSplit()
+        split.update(band, holdings.basis, shares.usage)
+        yield from _of_band(band, line.delays, split, holdings)
 
 
-class _AccountShares:
+class _Holdings:
     """The amounts that accounts hold, those given during the walk included, compared with their parts of the pool."""
 
     def __init__(self, shares: Shares, active: set[str]) -> None:
-        self._shares = shares
-        self._charged: dict[str, Amounts] = {}
         weights = shares.weights
-        self._total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
+        total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
+        self.basis = PartBasis(shares.capacity, weights, total)
+        self._usage = shares.usage
+        self._charged: dict[str, Amounts] = {}
+
+    def of(self, account: str) -> Amounts:
+        """What an account holds."""
+        return self._charged.get(account) or self._usage.get(account, NOTHING)
 
     def has_part(self, account: str, asked: Amounts) -> bool:
         """Whether an account stays within its part of the pool with these amounts added."""
-        shares = self._shares
-        usage = self._charged.get(account) or shares.usage.get(account, NOTHING)
-        weight = shares.weight((account,))
-        return all(
-            not more or (own + more) * self._total <= whole * weight
-            for own, more, whole in zip(usage, asked, shares.capacity, strict=True)
-        )
+        return self.basis.has_part(account, self.of(account), asked)
 
     def give(self, account: str, asked: Amounts) -> None:
         """Count a job that the walk has reached as started."""
-        usage = self._charged.get(account) or self._shares.usage.get(account, NOTHING)
-        self._charged[account] = usage.plus(asked)
+        self._charged[account] = self.of(account).plus(asked)
 
 
-def _of_band(band: Band, delays: Mapping[Path, int], parts: _AccountShares) -> Iterator[Waiting]:
+def _of_band(band: Band, delays: Mapping[Path, int], split: PartSplit, holdings: _Holdings) -> Iterator[Waiting]:
     taken: dict[Path, int] = {}
-    borrowers: list[LeafHead] = []
-    moved: list[LeafHead] = []
-    at, heads = 0, band.heads
+
+    def next_job(path: Path) -> Waiting:
+        return band.leaves[path][taken.get(path, 0)]
 
     def following(path: Path) -> LeafHead | None:
         taken[path] = number = taken.get(path, 0) + 1
         leaf = band.leaves[path]
         return head_of(leaf[number], delays) if number < len(leaf) else None
 
-    # Within their parts: leaves that the walk has not moved come from the sorted heads, moved ones from a heap.
-    while at < len(heads) or moved:
-        if moved and (at >= len(heads) or moved[0] < heads[at]):
-            head = heapq.heappop(moved)
-        else:
-            head = heads[at]
-            at += 1
+    # Leaves that the walk has moved come from a heap, the others from the sorted heads.
+    within, borrowers = _Heads(split.within), _Heads(split.beyond)
+    while (head := within.first()) is not None:
         path = head.path
-        job = band.leaves[path][taken.get(path, 0)]
-        if not parts.has_part(path[0], job.asked):
-            heapq.heappush(borrowers, head)
+        job = next_job(path)
+        within.drop_first()
+        if not holdings.has_part(path[0], job.asked):
+            borrowers.add(head)
             continue
-        parts.give(path[0], job.asked)
+        holdings.give(path[0], job.asked)
         yield job
-        after = following(path)
-        if after is not None:
-            heapq.heappush(moved, after)
-    while borrowers:
-        head = borrowers[0]
-        job = band.leaves[head.path][taken.get(head.path, 0)]
-        parts.give(head.path[0], job.asked)
+        within.add(following(path))
+    while (head := borrowers.first()) is not None:
+        job = next_job(head.path)
+        borrowers.drop_first()
+        holdings.give(head.path[0], job.asked)
         yield job
-        after = following(head.path)
-        if after is None:
-            heapq.heappop(borrowers)
+        borrowers.add(following(head.path))
+
+
+class _Heads:
+    """Heads in their order: sorted ones, and those that a walk adds."""
+
+    def __init__(self, ordered: Iterable[LeafHead]) -> None:
+        self._ordered = tuple(ordered)
+        self._at = 0
+        self._added: list[LeafHead] = []
+
+    def _is_added_first(self) -> bool:
+        at, added = self._at, self._added
+        return bool(added) and (at >= len(self._ordered) or added[0] < self._ordered[at])
+
+    def first(self) -> LeafHead | None:
+        """The first one; None when there is none left."""
+        if self._is_added_first():
+            return self._added[0]
+        return self._ordered[self._at] if self._at < len(self._ordered) else None
+
+    def drop_first(self) -> None:
+        """Take the first one out."""
+        if self._is_added_first():
+            heapq.heappop(self._added)
         else:
-            heapq.heapreplace(borrowers, after)
+            self._at += 1
+
+    def add(self, head: LeafHead | None) -> None:
+        """Add one, unless it is None."""
+        if head is not None:
+            heapq.heappush(self._added, head)

@@ -8,7 +8,7 @@ separate leaf (`OWN_LEAF`), so that leaving the name out gains nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey, Path, Waiting
@@ -37,6 +37,8 @@ class Band:
     def __init__(self, delays: Mapping[Path, int]) -> None:
         self.leaves: dict[Path, list[Waiting]] = {}
         self.heads: list[LeafHead] = []
+        self.changed: set[Path] = set()
+        """Leaves that may have another head since a reader of the heads cleared this."""
         self._delays = delays
         self._head_of: dict[Path, LeafHead] = {}
         self._of_account: dict[str, set[Path]] = {}
@@ -60,6 +62,19 @@ class Band:
                 del self._of_account[job.tenant[0]]
         self.refresh(job.tenant)
 
+    @property
+    def accounts(self) -> Iterable[str]:
+        """The accounts with leaves."""
+        return self._of_account
+
+    def leaves_of(self, account: str) -> Iterable[Path]:
+        """The leaves of an account."""
+        return self._of_account.get(account, ())
+
+    def head(self, path: Path) -> LeafHead | None:
+        """The head of a leaf; None for one without jobs."""
+        return self._head_of.get(path)
+
     def delay_changed(self, path: Path) -> None:
         """Sort the leaves of a tenant again after its delay changed: one leaf, or all leaves of an account."""
         for leaf in sorted(self._of_account.get(path[0], ())) if len(path) == 1 else (path,):
@@ -67,6 +82,7 @@ class Band:
 
     def refresh(self, path: Path) -> None:
         """Sort a leaf again among the others."""
+        self.changed.add(path)
         leaf, sorted_head = self.leaves.get(path), self._head_of.get(path)
         now = None if leaf is None else head_of(leaf[0], self._delays)
         if now == sorted_head:

@@ -13,7 +13,7 @@ from yurt.state.store import Snapshot
 from yurt.state.usage import device_key, is_using
 from yurt.structs import status
 from yurt.structs.alloc import AllocatedDeviceResource, Allocation
-from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import Node, NodeDevice, NodeDeviceResource, shown_state
 
 READY: Final = "ready"
 DRAINING: Final = "draining"
@@ -176,6 +176,7 @@ def card_list(state: Snapshot, node: Node, sees: Callable[[str], bool]) -> list[
         found.append({
             "ID": instance.id, "Vendor": kind.vendor, "Type": kind.type, "Name": kind.name,
             "Healthy": instance.healthy, "Problem": instance.health_description,
+            "State": shown_state(instance, node.device_marks.get(key)),
             "Bus": "" if instance.locality is None else instance.locality.pci_bus_id,
             "VRAMMB": size_mb, "VRAMUsedMB": _vram_used(mine, size_mb),
             "ComputeUsed": COMPUTE_MAX if mine.is_whole else mine.compute, "Holders": holders.get(key, []),

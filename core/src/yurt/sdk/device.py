@@ -160,6 +160,10 @@ class DeviceProcess(Value):
     pid: int
     memory_bytes: int
     name: str = ""
+    busy_percent: float | None = None
+    """Percent of the time in which it computed; None where the plugin does not report it by process."""
+    memory_percent: float | None = None
+    """Percent of the time in which it read or wrote device memory."""
 
 
 class DeviceUse(Value):

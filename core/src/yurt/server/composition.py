@@ -57,6 +57,7 @@ from yurt.server.resources.system import System
 from yurt.server.resources.template_queries import TemplateQueries
 from yurt.server.resources.variables import Variables
 from yurt.server.scheduling.scheduling import Scheduling
+from yurt.server.usage_sums import UsageSums
 from yurt.state.watch import Watches
 from yurt.storage.log import CommandLog
 
@@ -79,6 +80,7 @@ class Foundation:
     authority: Authority
     """The authority that decides about callers."""
     read_models: ReadModels
+    usage_sums: UsageSums
 
     @property
     def replica(self) -> Replica:
@@ -119,7 +121,7 @@ def make_foundation(
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
     authority = _authority(config, writer, leader, env)
-    return Foundation(config, metrics, log, leader, peers, authority, ReadModels(log.replica))
+    return Foundation(config, metrics, log, leader, peers, authority, ReadModels(log.replica), UsageSums(log.replica))
 
 
 def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, env: Env) -> Authority:

@@ -97,9 +97,9 @@ class Server:
                 base.replica,
                 base.leader,
                 roles=self.roles,
-                loader=base.log.loader,
+                log=base.log,
                 metrics=base.metrics,
-                snapshotter=base.log.snapshotter,
+                usage_sums=base.usage_sums,
             ),
             metrics=base.metrics,
         )
@@ -228,6 +228,7 @@ class Server:
         self.keys.root_keys.look()
         log.events.break_off(state.index)
         self.read_models.reset()
+        self._base.usage_sums.reset()
         log.watches.wake_all()
         log.replica.waiter.reached(state.index)
 
@@ -245,9 +246,11 @@ class Server:
         if isinstance(command, FinishRestore) and changes:
             self.clients.node_service.start(self.state)
             self.read_models.reset()
+            self._base.usage_sums.reset()
             self.roles.begin_anew()
         else:
             log_lifecycle(changes)
         self.read_models.observe(changes)
+        self._base.usage_sums.observe(changes)
         self.log.events.add(Event(index, changes, command.event_type, size))
         self.log.replica.waiter.reached(index)

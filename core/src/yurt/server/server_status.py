@@ -16,8 +16,8 @@ from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
-from yurt.server.log.snapshots import Snapshotter
-from yurt.server.log.state_loader import StateLoader
+from yurt.server.log.server_log import ServerLog
+from yurt.server.usage_sums import UsageSums, UsageTotal
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class ServerFacts:
     """The status of one server, computed on demand."""
 
-    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_snapshotter", "_started_at")
+    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_snapshotter", "_started_at", "_usage_sums")
 
     def __init__(
         self,
@@ -40,16 +40,17 @@ class ServerFacts:
         leader: CurrentLeader,
         *,
         roles: Roles,
-        loader: StateLoader,
+        log: ServerLog,
         metrics: Metrics,
-        snapshotter: Snapshotter,
+        usage_sums: UsageSums,
     ) -> None:
         self._replica = replica
         self._leader = leader
         self._roles = roles
-        self._loader = loader
+        self._loader = log.loader
         self._metrics = metrics
-        self._snapshotter = snapshotter
+        self._snapshotter = log.snapshotter
+        self._usage_sums = usage_sums
         self._started_at = replica.env.now()
 
     @property
@@ -117,6 +118,11 @@ class ServerFacts:
         ]
         return found if self._roles.term is None else found + term_gauges(self._roles.term)
 
+    async def usage_gauges(self) -> list[Gauge]:
+        """What ended allocations used of GPUs over all days that are kept: by namespace, lost work also by reason."""
+        totals = await self._usage_sums.totals()
+        return [gauge for namespace, total in sorted(totals.items()) for gauge in _usage_gauges(namespace, total)]
+
     def blocked_gauges(self) -> Callable[[], Iterable[Gauge]]:
         """What sums up the evaluations that are blocked now. Call it in a thread: there may be a hundred thousand."""
         term = self._roles.term
@@ -174,6 +180,16 @@ def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:
     for (namespace, job_id), (cpu, memory) in heapq.nlargest(BLOCKED_JOBS_MAX, sums.items(), key=lambda row: row[1]):
         yield _gauge("blocked_evals.job.cpu", cpu, job=job_id, namespace=namespace)
         yield _gauge("blocked_evals.job.memory", memory, job=job_id, namespace=namespace)
+
+
+def _usage_gauges(namespace: str, total: UsageTotal) -> Iterator[Gauge]:
+    yield _gauge("gpu_usage.seconds", total.card_ms / 1000, namespace=namespace)
+    yield _gauge("gpu_usage.busy_seconds", total.busy_ms / 1000, namespace=namespace)
+    yield _gauge("gpu_usage.idle_seconds", total.idle_ms / 1000, namespace=namespace)
+    yield _gauge("gpu_usage.preemptions", total.preempted, namespace=namespace)
+    yield _gauge("gpu_usage.queue_wait_seconds", total.wait_ms / 1000, namespace=namespace)
+    for reason, lost in sorted(total.lost_ms.items()):
+        yield _gauge("gpu_usage.lost_seconds", lost / 1000, namespace=namespace, reason=reason)
 
 
 def _gauge(name: str, value: float, **labels: str) -> Gauge:

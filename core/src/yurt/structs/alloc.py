@@ -186,6 +186,10 @@ class IdleState(Value):
     kept_until: UnixNano = UnixNano(0)
     keeps: int = 0
     """How often its end was put off while others waited."""
+    spared_by_use: int = 0
+    """How often its announced end was withdrawn because its devices were used again."""
+    spared_by_keep: int = 0
+    """How often because it was kept."""
     kept_free: Annotated[bool, INTERNAL] = False
     """Whether it was put off while nobody waited: that holds until somebody does."""
 

@@ -120,6 +120,8 @@ class NodeDeviceLocality(Value):
 
 DeviceState: TypeAlias = Literal["healthy", "suspect", "degraded", "failed", "probation"]
 DEVICE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect", "degraded", "failed", "probation")
+ShownDeviceState: TypeAlias = DeviceState | Literal["disabled"]
+SHOWN_DEVICE_STATES: Final[tuple[ShownDeviceState, ...]] = (*DEVICE_STATES, "disabled")
 PLACEABLE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect")
 """The states of devices that are given to new allocations."""
 
@@ -185,6 +187,17 @@ class NodeDevice(Value):
     locality: NodeDeviceLocality | None = None
     attributes: Annotated[Mapping[str, Attribute], OWN] = no_entries()
     health: Annotated[DeviceHealth | None, OWN] = None
+
+
+def shown_state(device: NodeDevice, mark: DeviceMark | None) -> ShownDeviceState:
+    """A device's state by its client, or by a mark of the servers that its client does not know yet."""
+    if mark is not None and mark.kind == "disabled":
+        return "disabled"
+    if mark is not None and mark.kind == "suspected":
+        return "suspect"
+    if device.health is None:
+        return "healthy" if device.healthy else "failed"
+    return device.health.state
 
 
 class NodeDeviceResource(Value):

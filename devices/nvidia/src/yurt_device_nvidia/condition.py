@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from yurt_device_nvidia.facts import Condition
 
+LINKS_MAX: Final = 18
 RECOVERY_ACTION: Final = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"
 LINK_ERRORS: Final = (
     "NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
@@ -41,6 +42,18 @@ def condition_of(nvml: Any, ask: Ask, handle: Any) -> Condition:
         is_throttled=bool(((ask(clocks, handle) if clocks is not None else 0) or 0) & slowed),
         link_errors=sum(links) if links else None,
     )
+
+
+def active_links(nvml: Any, ask: Ask, handle: Any) -> dict[int, bool]:
+    """For each NVLink of a card whether it is up; empty for a card or a driver that does not report its links."""
+    found = {}
+    for number in range(LINKS_MAX):
+        state = ask(nvml.nvmlDeviceGetNvLinkState, handle, number)
+        if state is not None:
+            found[number] = state == nvml.NVML_FEATURE_ENABLED
+        elif not number:
+            break
+    return found
 
 
 def _number(nvml: Any, name: str) -> int:

@@ -77,7 +77,7 @@ class Condition(Value):
 
     `recovery_action` is what the driver wants done (NVML_GPU_RECOVERY_ACTION, 0: nothing), `is_throttled` whether the
     hardware slows the clocks for heat or power; `corrected_errors` and `link_errors` count up since the driver started
-    (None where the driver does not tell them).
+    (None where the driver does not tell them). `links_down` are the numbers of the NVLinks that were up and are not.
     """
 
     lost: str = ""
@@ -88,13 +88,16 @@ class Condition(Value):
     is_throttled: bool = False
     corrected_errors: int | None = None
     link_errors: int | None = None
+    links_down: tuple[int, ...] = ()
 
 
 class ProcessUse(Value):
-    """A process on a GPU and its memory in bytes."""
+    """A process on a GPU, its memory in bytes, and percent of the time in which it computed and used memory."""
 
     pid: int
     memory_bytes: int
+    busy_percent: float | None = None
+    memory_percent: float | None = None
 
 
 class CardUse(Value):

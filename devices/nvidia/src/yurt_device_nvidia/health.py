@@ -127,6 +127,10 @@ def _of_condition(condition: Condition) -> Iterator[Verdict]:
     if condition.remap_pending:
         reason = "memory rows wait to be remapped; reset the card when it is idle (nvidia-smi --gpu-reset)"
         yield Verdict(severity="degraded", reason=reason)
+    if condition.links_down:
+        numbers = ", ".join(map(str, condition.links_down))
+        what = f"NVLink {numbers} is down" if len(condition.links_down) == 1 else f"NVLinks {numbers} are down"
+        yield Verdict(severity="degraded", reason=f"{what}; reset the cards of the machine when they are idle")
     if condition.uncorrected_errors:
         count = condition.uncorrected_errors
         what = "a memory error was not corrected" if count == 1 else f"{count} memory errors were not corrected"

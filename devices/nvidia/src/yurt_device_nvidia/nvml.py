@@ -13,11 +13,13 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from yurt.sdk.value import replace
 
 from yurt_device_nvidia.activity import ActivityMeter, CardActivity
+from yurt_device_nvidia.condition import active_links, condition_of
 from yurt_device_nvidia.facts import (
     MIB,
     CardFacts,
@@ -32,7 +34,6 @@ from yurt_device_nvidia.facts import (
 
 LIBRARY = "libnvidia-ml.so.1"
 FAKE_PREFIX = "fake:"
-LINKS_MAX = 18
 FABRIC = "fabric"
 """Where a link leads that is up but does not tell: to the switches of the machine, as in newer generations."""
 MEGABYTES_PER_LANE = {1: 250, 2: 500, 3: 985, 4: 1969, 5: 3938, 6: 7563}
@@ -98,6 +99,10 @@ class Nvml:
         self._nvml: Any = None
         self._handles: dict[str, Any] = {}
         self._activity: ActivityMeter | None = None
+        self._loads_at: dict[str, int] = {}
+        """The time of each card's newest utilization by process, in the driver's microseconds."""
+        self._links_up: dict[str, frozenset[int]] = {}
+        """The NVLinks of each card that have been up, also before the library was opened again."""
 
     @property
     def is_open(self) -> bool:
@@ -176,7 +181,7 @@ class Nvml:
             if not uuid:
                 return "", None, Condition()
             self._handles[uuid] = handle
-            return uuid, self._facts(index, uuid, handle), self._condition(handle)
+            return uuid, self._facts(index, uuid, handle), self._condition(uuid, handle)
         except CardLost as lost:
             return uuid, None, Condition(lost=str(lost))
 
@@ -252,8 +257,8 @@ class Nvml:
 
     def _links(self, handle: Any) -> Iterator[NvLink]:
         nvml = self._nvml
-        for number in range(LINKS_MAX):
-            if self._ask(nvml.nvmlDeviceGetNvLinkState, handle, number) != nvml.NVML_FEATURE_ENABLED:
+        for number, is_up in active_links(nvml, self._ask, handle).items():
+            if not is_up:
                 continue
             remote = self._ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
             kind = self._ask(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
@@ -302,14 +307,17 @@ class Nvml:
 
     def conditions(self) -> dict[str, Condition]:
         """The present condition of every known card."""
-        return {uuid: self._condition(handle) for uuid, handle in self._handles.items() if uuid.startswith("GPU-")}
+        return {
+            uuid: self._condition(uuid, handle) for uuid, handle in self._handles.items() if uuid.startswith("GPU-")
+        }
 
-    def _condition(self, handle: Any) -> Condition:
-        from yurt_device_nvidia.condition import condition_of
-
+    def _condition(self, uuid: str, handle: Any) -> Condition:
         try:
             self._memory(handle)
-            return condition_of(self._nvml, self._ask, handle)
+            links = active_links(self._nvml, self._ask, handle)
+            down = sorted(number for number in self._links_up.get(uuid, ()) if links.get(number) is False)
+            self._links_up[uuid] = self._links_up.get(uuid, frozenset()) | {n for n, is_up in links.items() if is_up}
+            return replace(condition_of(self._nvml, self._ask, handle), links_down=tuple(down))
         except CardLost as lost:
             return Condition(lost=str(lost))
         except AttributeError as error:
@@ -355,11 +363,11 @@ class Nvml:
             temperature_c=self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             corrected_errors=corrected,
             uncorrected_errors=uncorrected,
-            processes=tuple(self._processes(handle)),
+            processes=tuple(self._processes(uuid, handle)),
             activity=self._activity.measure(uuid, handle) if self._activity is not None else CardActivity(),
         )
 
-    def _processes(self, handle: Any) -> Iterator[ProcessUse]:
+    def _processes(self, uuid: str, handle: Any) -> Iterator[ProcessUse]:
         """The processes on a device; one that computes and renders counts once, with the larger value.
 
         The newest version of each question is asked that the driver knows.
@@ -372,8 +380,30 @@ class Nvml:
             )
             for each in next((answer for answer in answers if answer is not None), ()):
                 found[each.pid] = max(found.get(each.pid, 0), each.usedGpuMemory or 0)
+        loads = self._loads(uuid, handle) if found else None
         for pid, size in sorted(found.items()):
-            yield ProcessUse(pid=pid, memory_bytes=size)
+            busy, moved = (None, None) if loads is None else loads.get(pid, (0.0, 0.0))
+            yield ProcessUse(pid=pid, memory_bytes=size, busy_percent=busy, memory_percent=moved)
+
+    def _loads(self, uuid: str, handle: Any) -> dict[int, tuple[float, float]] | None:
+        """Percent of the time in which each process computed and used memory since the last question.
+
+        Processes that did neither are missing. None where the driver or the card does not report it by process.
+        """
+        nvml = self._nvml
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(handle, self._loads_at.get(uuid, 0))
+        except nvml.NVMLError as error:
+            # No samples are reported as an error, by some bindings as that of a success.
+            return {} if error.value in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND) else None
+        of_process: dict[int, list[Any]] = {}
+        for sample in samples:
+            of_process.setdefault(sample.pid, []).append(sample)
+            self._loads_at[uuid] = max(self._loads_at.get(uuid, 0), sample.timeStamp)
+        return {
+            pid: (fmean(each.smUtil for each in found), fmean(each.memUtil for each in found))
+            for pid, found in of_process.items()
+        }
 
     # Events.
 

@@ -29,7 +29,15 @@ def device_use(use: CardUse, at: UnixNano) -> DeviceUse:
         at=at,
         summary=memory_stat(use),
         stats=dict(figures(use)),
-        processes=tuple(DeviceProcess(pid=each.pid, memory_bytes=each.memory_bytes) for each in use.processes),
+        processes=tuple(
+            DeviceProcess(
+                pid=each.pid,
+                memory_bytes=each.memory_bytes,
+                busy_percent=each.busy_percent,
+                memory_percent=each.memory_percent,
+            )
+            for each in use.processes
+        ),
     )
 
 

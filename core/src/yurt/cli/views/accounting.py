@@ -50,6 +50,7 @@ def with_live(account: Json, live: Json | None) -> Json:
     wall = live.get("WallMs") or 0
     return account | {
         "MeasuredGPUHours": (live.get("MeasuredMs") or 0) / HOUR_MS,
+        "UnattributedGPUHours": (live.get("UnattributedMs") or 0) / HOUR_MS,
         "UsedGPUHours": (live.get("BusyMs") or 0) / HOUR_MS,
         "IdleGPUHours": (live.get("IdleMs") or 0) / HOUR_MS,
         "ThrottledGPUHours": (live.get("ThrottledMs") or 0) / HOUR_MS,
@@ -72,7 +73,9 @@ def account_facts(account: Json) -> list[tuple[str, object]]:
     facts.append(("GPU Time", gpu_time(held)))
     if measured:
         used, idle = account["UsedGPUHours"], account["IdleGPUHours"]
-        facts.append(("Utilisation", f"{100 * used / measured:.0f}% of {gpu_time(measured)} measured"))
+        whole = account.get("UnattributedGPUHours") or 0
+        note = f", of whole shared cards for {gpu_time(whole)}" if whole else ""
+        facts.append(("Utilisation", f"{100 * used / measured:.0f}% of {gpu_time(measured)} measured{note}"))
         facts.append(("Idle", f"{gpu_time(idle)} ({100 * idle / measured:.0f}%)"))
     if account.get("VRAMPeakMB"):
         facts.append(("VRAM", vram_text(account)))
@@ -88,11 +91,19 @@ def account_facts(account: Json) -> list[tuple[str, object]]:
         facts.append(("Queue Wait", wait_text(account)))
     if account["Preempted"]:
         facts.append(("Preemptions", account["Preempted"]))
+    if words := reclaim_text(account):
+        facts.append(("Idle Reclaim", words))
     lost = account["LostGPUHours"]
     if lost:
         facts.append(("Lost GPU Time", ", ".join(f"{gpu_time(hours)} {reason}" for reason, hours in lost.items())))
     facts.append(("Cost", f"{account['Cost']:.2f}"))
     return facts
+
+
+def reclaim_text(account: Json) -> str:
+    """How many allocations ended for being idle, and how many announced ends did not come; empty for none."""
+    parts = (("IdleEnded", "ended"), ("IdleSparedByUse", "spared by use"), ("IdleSparedByKeep", "spared by keep"))
+    return ", ".join(f"{account[name]} {word}" for name, word in parts if account.get(name))
 
 
 def gpu_time(hours: float) -> str:

@@ -31,7 +31,7 @@ from yurt.client.devices.readings import (
     with_memory,
     with_sample,
 )
-from yurt.client.devices.task_stats import booked_mb, own_uses
+from yurt.client.devices.task_stats import booked_mb, is_attributed, own_uses
 from yurt.client.sample_ring import SampleRing
 from yurt.lifecycle.task import RUNNING, STOPPING
 from yurt.runtime.env import Env
@@ -271,7 +271,7 @@ class DeviceActivity:
         readings = {device: reading_of(use) for device, use in uses.items()}
         totals_mb = {device: each.memory_total_mb for device, each in readings.items() if each.memory_total_mb}
         parts = card_parts((claim for _, claim in running.values()), totals_mb)
-        own = await self._own_memory(running.values(), uses)
+        own = await self._own_readings(running.values(), uses)
         live = {task.alloc.id for task, _ in running.values() if task.machine.phase in (RUNNING, STOPPING)}
         for alloc_id, cards in parts.items():
             if alloc_id not in live:
@@ -289,19 +289,20 @@ class DeviceActivity:
                 self._renew_reported(self._allocs[alloc_id])
             self._on_bucket(live)
 
-    async def _own_memory(
+    async def _own_readings(
         self, running: Iterable[tuple[HoldingTask, DeviceClaim]], uses: Mapping[str, DeviceUse]
-    ) -> dict[tuple[str, str], float]:
-        """Memory in MiB that each allocation's processes use on each card it shares; reads /proc in a thread."""
-        found: dict[tuple[str, str], float] = {}
+    ) -> dict[tuple[str, str], Reading]:
+        """The use of each shared card by each allocation's processes; reads /proc in a thread."""
+        found: dict[tuple[str, str], Reading] = {}
         for task, claim in running:
             booked, handle = booked_mb(claim), task.handle
             if not booked or handle is None:
                 continue
             live = LiveTask(alloc_id=claim.alloc_id, task_name=task.name, task_id=handle.task_id, pid=handle.pid)
             for device, use in (await self._env.in_thread(own_uses, live, booked, uses)).items():
-                key = (claim.alloc_id, device)
-                found[key] = found.get(key, 0.0) + (reading_of(use).memory_mb or 0.0)
+                mine = replace(reading_of(use), is_own=is_attributed(uses[device]))
+                before = found.get((claim.alloc_id, device))
+                found[claim.alloc_id, device] = mine if before is None else together(before, mine)
         return found
 
     def _add(
@@ -331,9 +332,36 @@ class DeviceActivity:
         return elapsed(last.reading, reading, now_s - last.at_s)
 
 
-def own_reading(reading: Reading, memory_mb: float | None) -> Reading:
-    """A reading with the allocation's own memory in place of the card's, where it shares the card."""
-    return reading if memory_mb is None else replace(reading, memory_mb=memory_mb)
+def own_reading(reading: Reading, own: Reading | None) -> Reading:
+    """The reading of a card; of one that the holder shares with its own memory and, where known, its own load."""
+    if own is None:
+        return reading
+    mine = replace(reading, memory_mb=own.memory_mb)
+    if not own.is_own:
+        return mine
+    return replace(
+        mine,
+        busy_percent=own.busy_percent,
+        sm_percent=own.sm_percent,
+        memory_percent=own.memory_percent,
+        is_own=True,
+    )
+
+
+def together(one: Reading, other: Reading) -> Reading:
+    """The own use of a shared card by two tasks of one allocation."""
+    return replace(
+        one,
+        memory_mb=(one.memory_mb or 0.0) + (other.memory_mb or 0.0),
+        busy_percent=_percents(one.busy_percent, other.busy_percent),
+        sm_percent=_percents(one.sm_percent, other.sm_percent),
+        memory_percent=_percents(one.memory_percent, other.memory_percent),
+        is_own=one.is_own and other.is_own,
+    )
+
+
+def _percents(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else min(WHOLE_PERCENT, one + other)
 
 
 def booked_of(card: CardPart, reading: Reading) -> int:

@@ -2,8 +2,12 @@
 
 Records survive a restart of the agent: a device that was out of use is out of use again as soon as its plugin offers
 it, and returns as if the agent had not restarted. A self-test begins when no task holds the device; at most one runs
-for each device. Changes by marks, time and tests are stored before they are published, because the servers delete a
-mark once it is acknowledged. Changes by a plugin's report are published at once.
+for each device.
+
+Changes are stored before they are published: the servers delete a mark once it is acknowledged and move jobs away from
+a failed device, and the next agent must know of both. A store that fails or hangs delays no change for more than
+`SAVE_LIMIT_S`. On this node changes hold at once: no task gets a device that its plugin has just reported as failed.
+The first report of a plugin is published at once, so that the node registers with its devices.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ RECORDS_MAX: Final = 1024
 SAVE_AGAIN_S: Final = 2.0
 SAVE_AGAIN_MAX_S: Final = 60.0
 """The pause after a failed save doubles from `SAVE_AGAIN_S` to this."""
+SAVE_LIMIT_S: Final = 10.0
 NO_TEST: Final = "its plugin has no self-test"
 WORDS: Final[Mapping[DeviceState, str]] = {
     "healthy": "is healthy again",
@@ -128,7 +133,8 @@ class DeviceHealthKeeper:
         self._tests: dict[str, asyncio.Task[None]] = {}
         """The self-tests that have not returned, by device."""
         self._changes: list[HealthChange] = []
-        self._is_unpublished = False
+        self._published: dict[str, DeviceHealth] = {}
+        """What the node may show of devices: the health at the last save."""
         self._save_again_s = 0.0
         """The pause before the next save in seconds; 0 when the last save succeeded."""
         self._save_at_s = 0.0
@@ -144,6 +150,16 @@ class DeviceHealthKeeper:
         """The current health of a device."""
         record = self._records.get(key)
         return record.health if record is not None else DeviceHealth()
+
+    def published(self, key: str) -> DeviceHealth:
+        """A device's health as the node shows it; of one that was never saved the present one."""
+        return self._published.get(key) or self.of(key)
+
+    @property
+    def is_publishable(self) -> bool:
+        """Whether everything that has changed is stored."""
+        unknown = DeviceHealth()
+        return all(self.of(key) == self._published.get(key, unknown) for key in self._offered)
 
     def effective(self, group: DeviceGroup) -> DeviceGroup:
         """The group with each instance's health by its record: healthy where work may be placed on it."""
@@ -191,8 +207,6 @@ class DeviceHealthKeeper:
             self._cancel_test(key)
         if after.health == before.health:
             return
-        # The caller of `report` publishes its changes itself; publishing them once more has no effect.
-        self._is_unpublished = True
         # One step may pass through several states: report every new entry of the history, not only the last.
         last = before.health.history[-1:]
         new = after.health.history[_position(after.health, last[0]) :] if last else after.health.history
@@ -218,9 +232,10 @@ class DeviceHealthKeeper:
         while self._plugins:
             self._wake.clear()
             self._look(group)
+            health = {key: record.health for key, record in self._records.items()}
             await self._save()
-            if self._is_unpublished:
-                self._is_unpublished = False
+            if health != self._published:
+                self._published = health
                 self._on_change()
             if self._save_again_s or not all(is_at_rest(self._records[key]) for key in self._offered):
                 await wait_or_sleep(self._env, self._wake, LOOK_S)
@@ -293,7 +308,7 @@ class DeviceHealthKeeper:
             changed = {key: changed[key] for key in newest}
         if changed == self._stored or (self._save_again_s and self._env.monotonic() < self._save_at_s):
             return
-        stored = await outcome_of(self._store.put_device_health(changed))
+        stored = await outcome_of(self._put(changed))
         if not isinstance(stored, Exception):
             self._stored, self._save_again_s = changed, 0.0
             return
@@ -301,6 +316,10 @@ class DeviceHealthKeeper:
             log.error("storing the health of devices failed and is tried again: error=%s", stored)
         self._save_again_s = min(max(SAVE_AGAIN_S, 2 * self._save_again_s), SAVE_AGAIN_MAX_S)
         self._save_at_s = self._env.monotonic() + self._save_again_s
+
+    async def _put(self, records: Mapping[str, DeviceRecord]) -> None:
+        async with self._env.timeout(SAVE_LIMIT_S):
+            await self._store.put_device_health(records)
 
 
 def _position(health: DeviceHealth, change: object) -> int:

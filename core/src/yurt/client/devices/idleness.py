@@ -15,7 +15,7 @@ from yurt.client.devices.readings import reading_of
 from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS, Duration
 from yurt.structs.policies import IdlePolicy
-from yurt.structs.queueing.idle import ANY
+from yurt.structs.queueing.idle import ANY, is_same_policy
 
 TRAFFIC_MAX: Final = 1_000_000.0
 """Bytes a second between a card and anything else."""
@@ -48,6 +48,8 @@ class Idleness(NamedTuple):
     """The time of the first sample with these start times."""
     last_s: float
     """The time of the last sample."""
+    policy: IdlePolicy
+    """Another policy restarts the count."""
     cards: Mapping[str, CardIdleness]
     """Idle cards."""
     reached: Duration = Duration(0)
@@ -77,7 +79,9 @@ def advance(
     After more than `gap_s` seconds without a sample the count restarts.
     """
     if last is None or last.starts != starts:
-        last = Idleness(starts, now_s, now_s, {})
+        last = Idleness(starts, now_s, now_s, policy, {})
+    elif not is_same_policy(last.policy, policy):
+        last = Idleness(starts, last.began_s, now_s, policy, {})
     is_judged = bool(starts and samples) and now_s - last.began_s >= policy.first / NANOSECONDS
     before = last.cards if now_s - last.last_s <= gap_s else {}
     cards = {

@@ -131,13 +131,14 @@ class DeviceManager:
         self._begin_following(name, RETRY_S if has_lasted else min(max(RETRY_S, 2 * pause_s), RETRY_MAX_S))
 
     def _take(self, name: str, found: DeviceFingerprint) -> None:
-        last = self._found.get(name, DeviceFingerprint())
+        is_first, last = name not in self._found, self._found.get(name, DeviceFingerprint())
         if not found.groups and found.description != last.description:
             log.warning("device plugin offers no devices: plugin=%s reason=%s", name, summary(found)[1])
         self._found[name] = owned = replace(found, groups=tuple(self._own(name, found.groups)))
         self._first[name].set()
         self.health.report(name, owned.groups)
-        self._node.change(self.applied)
+        if is_first or self.health.is_publishable:
+            self._node.change(self.applied)
         if found.fix and (found.description, found.fix) != (last.description, last.fix):
             self._on_plugin(name, f"{found.description}; {found.fix}")
 
@@ -179,7 +180,7 @@ class DeviceManager:
         attributes = {name: value for name, value in node.attributes.items() if not name.startswith(ATTRIBUTE)}
         for name, found in self._found.items():
             attributes |= plugin_attributes(name, self._effective(found))
-        devices = tuple(node_group(group, self.health.of) for group in self.groups)
+        devices = tuple(node_group(group, self.health.published) for group in self.groups)
         return replace(node, attributes=attributes, node_resources=replace(node.node_resources, devices=devices))
 
     def lines(self) -> dict[str, tuple[bool, str]]:

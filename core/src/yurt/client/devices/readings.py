@@ -53,6 +53,8 @@ class Reading(Value):
     pcie: float | None = None
     """Bytes a second, like `nvlink`."""
     nvlink: float | None = None
+    is_own: bool = False
+    """Whether the percentages are those of the holder of a share alone, not of the whole card."""
 
     @property
     def active_percent(self) -> float | None:
@@ -89,7 +91,8 @@ class CardPart(Value):
 class CardMinute(Value):
     """Means of a card over one bucket, by default a minute; None where nothing was reported.
 
-    On a shared card `memory_mb` is the allocation's own; the other figures are the card's.
+    On a shared card `memory_mb` is the allocation's own, and so are the percentages where the plugin reports them by
+    process; the other figures are the card's.
     """
 
     at: UnixNano
@@ -198,11 +201,15 @@ def with_sample(total: DeviceAccounting, card: CardPart, reading: Reading, inter
     spent = interval.seconds * card.part * MS
     active = reading.sm_percent if reading.sm_percent is not None else reading.busy_percent
     reasons = reading.throttling or ()
+    # Of its own processes' time a share may use all that it booked of the card, and no more counts as busy.
+    busy_of = min(spent, interval.seconds * MS * active / 100.0) if reading.is_own and active is not None else None
+    is_of_others = active is not None and card.memory_booked_mb is not None and not reading.is_own
     return replace(
         total,
         card_ms=total.card_ms + round(spent),
         measured_ms=total.measured_ms + (round(spent) if active is not None else 0),
-        busy_ms=total.busy_ms + (round(spent * active / 100.0) if active is not None else 0),
+        unattributed_ms=total.unattributed_ms + (round(spent) if is_of_others else 0),
+        busy_ms=total.busy_ms + round(busy_of if busy_of is not None else spent * (active or 0.0) / 100.0),
         idle_ms=total.idle_ms + (round(spent) if reading.is_idle and active is not None else 0),
         throttled_ms=total.throttled_ms + (round(spent) if reasons else 0),
         throttle_reasons=_with_reasons(total, reasons, round(spent)) if reasons else total.throttle_reasons,

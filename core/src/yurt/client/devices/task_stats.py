@@ -1,24 +1,37 @@
 """Measures the use of one task's devices, in the form of the API.
 
 All figures of a whole device are the task's. Of a shared device, memory and processes are the task's own, relative to
-the memory that it booked; other figures (power, utilization) are the whole card's, because they cannot be divided.
+the memory that it booked, and so is utilization where the plugin reports it by process; else the figure says that it is
+the whole card's. Other figures (power, temperature) are the whole card's, because they cannot be divided.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from yurt.client.devices.claims import claim_of
 from yurt.client.devices.holders import HoldingTask
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.process_owners import LiveTask, ProcessOwners
 from yurt.client.devices.wire import group_stats
-from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse, Stat
+from yurt.sdk.device import (
+    GPU_UTILIZATION,
+    MEMORY_UTILIZATION,
+    MIG,
+    SM_UTILIZATION,
+    WHOLE,
+    DeviceClaim,
+    DeviceProcess,
+    DeviceUse,
+    Stat,
+)
 from yurt.sdk.value import replace
 from yurt.structs.rpc import DeviceGroupStats
 
 MIB = 1024 * 1024
+OWN = "the task's processes"
+WHOLE_CARD = "of the whole card, which others may share"
 OWN_MEMORY = "Memory of the task's processes / memory that it booked"
 
 
@@ -57,5 +70,36 @@ def own_uses(task: LiveTask, booked: Mapping[str, int], uses: Mapping[str, Devic
             own = tuple(each for each in use.processes if owners.task_of(each.pid) is not None)
             taken = sum(each.memory_bytes for each in own) // MIB
             memory = Stat(value=taken, of=booked_of, unit="MiB", description=OWN_MEMORY)
-            found[device] = replace(use, summary=memory, stats={**use.stats, "Task memory": memory}, processes=own)
+            stats = {**use.stats, **dict(_utilization(use, own)), "Task memory": memory}
+            found[device] = replace(use, summary=memory, stats=stats, processes=own)
     return found
+
+
+def is_attributed(use: DeviceUse) -> bool:
+    """Whether a plugin reports the utilization of a card by process."""
+    return bool(use.processes) and all(each.busy_percent is not None for each in use.processes)
+
+
+def _utilization(use: DeviceUse, own: Iterable[DeviceProcess]) -> Iterator[tuple[str, Stat]]:
+    """The utilization of a shared card by these processes, or the card's with a note that it is."""
+    if not is_attributed(use):
+        for name in (GPU_UTILIZATION, SM_UTILIZATION, MEMORY_UTILIZATION):
+            if (stat := use.stats.get(name)) is not None:
+                yield name, replace(stat, description=f"{stat.description}; {WHOLE_CARD}")
+        return
+    mine = tuple(own)
+    busy = sum(each.busy_percent or 0.0 for each in mine)
+    moved = sum(each.memory_percent or 0.0 for each in mine)
+    yield (
+        GPU_UTILIZATION,
+        Stat(value=min(100.0, busy), unit="%", description=f"Percent of time in which {OWN} computed"),
+    )
+    for name, part, whole in (
+        (SM_UTILIZATION, busy, sum(each.busy_percent or 0.0 for each in use.processes)),
+        (MEMORY_UTILIZATION, moved, sum(each.memory_percent or 0.0 for each in use.processes)),
+    ):
+        stat = use.stats.get(name)
+        if stat is not None and not isinstance(stat.value, bool | str):
+            # The card's figure is divided by the times of its processes.
+            value = stat.value * part / whole if whole else 0.0
+            yield name, replace(stat, value=value, description=f"{stat.description}; the part of {OWN}")

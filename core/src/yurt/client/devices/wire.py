@@ -27,6 +27,7 @@ from yurt.structs.rpc import DeviceGroupStats, DeviceStats, StatObject, StatValu
 
 MIB = 1024 * 1024
 PROCESSES = "Memory by process"
+PROCESS_UTILIZATION = "Utilization by process"
 GroupKey = tuple[str, str, str]
 """The vendor, type and name of a device group."""
 
@@ -123,7 +124,13 @@ def device_stats(use: DeviceUse) -> DeviceStats:
         str(each.pid): StatValue(int_numerator_val=each.memory_bytes // MIB, unit="MiB", desc="Memory of the process")
         for each in use.processes
     }
-    nested = {PROCESSES: StatObject(attributes=by_pid)} if by_pid else {}
+    busy = {
+        str(each.pid): StatValue(float_numerator_val=each.busy_percent, unit="%", desc="Time in which it computed")
+        for each in use.processes
+        if each.busy_percent is not None
+    }
+    named = ((PROCESSES, by_pid), (PROCESS_UTILIZATION, busy))
+    nested = {name: StatObject(attributes=values) for name, values in named if values}
     return DeviceStats(
         summary=stat_value(use.summary), stats=StatObject(attributes=figures, nested=nested), timestamp=use.at
     )

@@ -17,6 +17,7 @@ from yurt.state.store import Transaction
 from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import NodePool
+from yurt.structs.commands.base import RECLAIM_RULES, RULES_VERSION
 
 DAY_NS: Final = 24 * 3600 * NANOSECONDS
 DAYS_MAX: Final = 400
@@ -24,13 +25,20 @@ DAYS_MAX: Final = 400
 years can be compared."""
 
 
-def record_ends(tx: Transaction, ended: Iterable[Allocation], *, index: int) -> None:
+def record_ends(
+    tx: Transaction, ended: Iterable[Allocation], *, index: int, rules_version: int = RULES_VERSION
+) -> None:
     """Add the usage of allocations that a command ended to the sums of their namespaces."""
-    for alloc in ended:
+    for alloc in ended if rules_version >= RECLAIM_RULES else map(_without_idle, ended):
         evaluation = tx.get(Tables.evals, alloc.eval_id)
         account = account_of(alloc, evaluation, prices_of(tx, alloc), now=alloc.modify_time)
         if account is not None and alloc.modify_time > 0 and tx.get(Tables.namespaces, alloc.namespace) is not None:
             _add(tx, alloc, account, index=index)
+
+
+def _without_idle(alloc: Allocation) -> Allocation:
+    """The allocation as rules before `RECLAIM_RULES` count it."""
+    return replace(alloc, idle=None) if alloc.idle is not None else alloc
 
 
 def prices_of(tx: Transaction, alloc: Allocation) -> Mapping[str, float]:

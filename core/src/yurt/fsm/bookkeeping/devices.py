@@ -25,6 +25,7 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import Rejected, SetDeviceEligibility
+from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import DeviceHealth, DeviceMark, Node, NodeDevice, NodeEvent, unhealthy_reason
 from yurt.structs.predicates import is_client_terminal
@@ -112,6 +113,8 @@ def _disabled(mark: DeviceMark) -> str:
 def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int, now: int) -> Node | Rejected:
     """The node after an operator disabled or enabled a device, or the reason why that is impossible."""
     devices = dict(devices_of(node))
+    if (changed := _changed_meanwhile(node, command, devices)) is not None:
+        return changed
     found = [key for key, each in devices.items() if command.device in (key, each.id)]
     if not found and command.is_eligible and command.device in node.device_marks:
         return _unmarked(node, command.device, index=index, now=now)
@@ -141,6 +144,21 @@ def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int
     )
     text = f"Device {key} {kind} by an operator" + (f": {new.reason}" if new.reason else "")
     return _marked(node, {key: new}, (text,), index=index, now=now)
+
+
+def _changed_meanwhile(node: Node, command: SetDeviceEligibility, devices: Mapping[str, NodeDevice]) -> Rejected | None:
+    """The refusal of a command whose operator has not seen the device's present mark."""
+    if command.mark_index is None or command.rules_version < RECLAIM_RULES:
+        return None
+    known = [key for key in {**devices, **node.device_marks} if command.device in (key, key.rpartition("/")[2])]
+    mark = node.device_marks.get(known[0], DeviceMark()) if len(known) == 1 else None
+    if mark is None or mark.index == command.mark_index:
+        return None
+    present = f"it is {mark.kind} now" if mark.kind else "its mark is gone"
+    text = (
+        f"device {known[0]} was changed since you looked at it (mark {command.mark_index}, now {mark.index}): {present}"
+    )
+    return conflict(text + (f": {mark.reason}" if mark.reason else "") + "; look at the node and decide again")
 
 
 def _unmarked(node: Node, key: str, *, index: int, now: int) -> Node:

@@ -20,6 +20,7 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.commands import AnnounceIdleEnd, EndIdleAllocs, KeepAlloc, Rejected
+from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.predicates import asks_devices, is_deployment_active, is_terminal
@@ -173,7 +174,8 @@ def _keep(edit: Edit, command: KeepAlloc) -> Rejected | None:
     if until <= idle.kept_until and not is_counted:
         return conflict(f"allocation {alloc.id} is kept longer than that already")
     kept = replace(idle, kept_until=until, keeps=idle.keeps + (1 if is_counted else 0), ends_at=UnixNano(0), reason="")
-    kept = replace(kept, waiting_eval="", kept_free=not is_counted)
+    spared = idle.spared_by_keep + (command.rules_version >= RECLAIM_RULES and idle.ends_at > 0)
+    kept = replace(kept, waiting_eval="", kept_free=not is_counted, spared_by_keep=spared)
     _put(edit, alloc, kept, now=command.now)
     return None
 

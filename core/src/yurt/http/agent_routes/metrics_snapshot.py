@@ -18,8 +18,9 @@ from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.metrics import CLIENT_PREFIX, SERVER_PREFIX, Count, Duration, Gauge, Metrics, full_name
 from yurt.sdk.device import DeviceUse
 from yurt.server.views import View
-from yurt.server.views.cluster import QuotaRows
+from yurt.server.views.cluster import NodeRows, QuotaRows
 from yurt.server.views.jobs import JobRows, JobSummaryRows
+from yurt.structs.node import SHOWN_DEVICE_STATES, Node, shown_state
 from yurt.structs.summary import JobSummary
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class MetricsSource(NamedTuple):
     """The part of the state that may be shown."""
     cluster: Cluster | None = None
     client: Client | None = None
+
+
+DEVICE_KINDS_MAX: Final = 64
+"""Kinds of devices with gauges of their own."""
+OTHER_KINDS: Final = "other"
 
 
 class QuotaSums(NamedTuple):
@@ -97,7 +103,7 @@ class MetricsSnapshot(NamedTuple):
     def _all_gauges(self) -> Iterator[Gauge]:
         yield from self.at_once
         if self.view is not None:
-            yield from _usage_gauges(self.view)
+            yield from device_state_gauges(self.view.of(NodeRows).all())
             yield from _job_gauges(self.view, has_dispatched=self.settings.has_dispatched_summaries)
         yield from self.blocked()
         if self.quotas is not None:
@@ -113,6 +119,7 @@ async def gather(source: MetricsSource) -> MetricsSnapshot:
         gauges += [Gauge("nomad.memberlist.node.instances", states[each], {"node_state": each}) for each in _STATES]
         gauges += [Gauge(full_name(name), value) for name, value in (await source.cluster.gauges()).items()]
         gauges += source.facts.gauges()
+        gauges += await source.facts.usage_gauges()
     if source.client is not None:
         metrics.append(source.client.calls.figures.metrics)
         await source.client.devices.uses()
@@ -175,19 +182,22 @@ def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
         yield Gauge(f"{PREFIX}quota.borrowed", max(0.0, used - guaranteed), labels)
 
 
-def _usage_gauges(view: View) -> Iterator[Gauge]:
-    """What ended allocations used of GPUs, over all days that are kept; by namespace, and what was lost by reason."""
-    from yurt.server.views.accounting import UsageDayRows
-
-    for namespace, total in sorted(view.of(UsageDayRows).sums().items()):
-        labels = {"namespace": namespace}
-        yield Gauge(f"{PREFIX}gpu_usage.seconds", total.card_ms / 1000, labels)
-        yield Gauge(f"{PREFIX}gpu_usage.busy_seconds", total.busy_ms / 1000, labels)
-        yield Gauge(f"{PREFIX}gpu_usage.idle_seconds", total.idle_ms / 1000, labels)
-        yield Gauge(f"{PREFIX}gpu_usage.preemptions", float(total.preempted), labels)
-        yield Gauge(f"{PREFIX}gpu_usage.queue_wait_seconds", total.wait_ms / 1000, labels)
-        for reason, lost in sorted(total.lost_ms.items()):
-            yield Gauge(f"{PREFIX}gpu_usage.lost_seconds", lost / 1000, {**labels, "reason": reason})
+def device_state_gauges(nodes: Iterable[Node]) -> Iterator[Gauge]:
+    """How many devices of each kind are in each state; of the `DEVICE_KINDS_MAX` most frequent kinds by name."""
+    counts: dict[str, Counter[str]] = {}
+    for node in nodes:
+        for group in node.node_resources.devices:
+            kind = f"{group.vendor}/{group.type}/{group.name}"
+            marks = node.device_marks
+            counts.setdefault(kind, Counter()).update(
+                shown_state(each, marks.get(f"{kind}/{each.id}")) for each in group.instances
+            )
+    kinds = sorted(counts, key=lambda kind: (-counts[kind].total(), kind))
+    for kind in kinds[DEVICE_KINDS_MAX:]:
+        counts.setdefault(OTHER_KINDS, Counter()).update(counts[kind])
+    for kind in (*kinds[:DEVICE_KINDS_MAX], *((OTHER_KINDS,) if OTHER_KINDS in counts else ())):
+        for state in SHOWN_DEVICE_STATES:
+            yield Gauge(f"{PREFIX}devices", float(counts[kind][state]), {"device": kind, "state": state})
 
 
 def _job_gauges(view: View, *, has_dispatched: bool) -> Iterator[Gauge]:

@@ -43,11 +43,15 @@ class NodeEligibilityBody(Value):
 
 
 class DeviceEligibilityBody(Value):
-    """PUT /v1/yurt/node/:id/device: `device` is its `vendor/type/name/id`, or its id where that is unique."""
+    """PUT /v1/yurt/node/:id/device: `device` is its `vendor/type/name/id`, or its id where that is unique.
+
+    `mark_index` makes the change only while the device's mark (`DeviceMarks` of the node) has this index; 0: no mark.
+    """
 
     device: str = ""
     eligibility: str = ""
     reason: str = ""
+    mark_index: int | None = None
 
 
 async def list_nodes(call: Call) -> web.Response:
@@ -113,7 +117,11 @@ async def set_device_eligibility(call: Call) -> web.Response:
     if body.eligibility not in ("eligible", "ineligible"):
         raise Refused(400, f'Eligibility must be "eligible" or "ineligible", got "{body.eligibility[:64]}"')
     done = await call.operations.nodes.set_device_eligibility(
-        node_id, body.device, is_eligible=body.eligibility == "eligible", reason=body.reason
+        node_id,
+        body.device,
+        is_eligible=body.eligibility == "eligible",
+        reason=body.reason,
+        mark_index=body.mark_index,
     )
     return _updated(call, done)
 

@@ -2,8 +2,9 @@
 
 A request is met by instances of one kind where one kind has enough, else by several kinds, when its name leaves the
 model open. Kinds are taken in the order of the request's affinities, then whole devices before parts of split ones,
-then by topology (`topology`). A share of a device goes where the least is left beside it: to a device that is shared
-already before a free one. Of alternatives (`first_available`) the first that the node can give is taken.
+then by topology (`topology`). Suspect devices are given when the others do not suffice. A share of a device goes
+where the least is left beside it: to a device that is shared already before a free one. Of alternatives
+(`first_available`) the first that the node can give is taken.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from yurt.scheduler.devices.topology import (
     PLACES,
     PREFER,
     REQUIRE,
+    Cost,
     Layout,
     TopologyRequest,
     choose,
@@ -91,6 +93,7 @@ class Rack:
         )
         self.number_of = {item.key: item.number for item in self.items}
         self.healthy = mask_of(item.number for item in self.items if item.instance.healthy)
+        self.suspect = mask_of(item.number for item in self.items if is_suspect(item.instance))
         self._matching: dict[RequestedDevice, list[DeviceItem]] = {}
         self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
 
@@ -283,6 +286,16 @@ def wish_of(request: RequestedDevice) -> TopologyRequest:
     return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
 
 
+def is_suspect(device: NodeDevice) -> bool:
+    """Whether a device may be used and shows signs of a fault."""
+    return device.healthy and device.health is not None and device.health.state == "suspect"
+
+
+def suspects_of(node: Node) -> frozenset[str]:
+    """The ids of a node's suspect devices."""
+    return frozenset(each.id for kind in node.node_resources.devices for each in kind.instances if is_suspect(each))
+
+
 def _by_kind(items: Iterable[DeviceItem]) -> Iterator[list[DeviceItem]]:
     kinds: dict[int, list[DeviceItem]] = {}
     for item in items:
@@ -291,7 +304,7 @@ def _by_kind(items: Iterable[DeviceItem]) -> Iterator[list[DeviceItem]]:
 
 
 def _whole(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
-    wish, free, layout = wish_of(request), stock.free(), stock.layout
+    wish, free, layout = wish_of(request)._replace(last=stock.rack.suspect), stock.free(), stock.layout
     offers = []
     for kind in stock.rack.kinds(request):
         chosen = choose(layout, kind.mask & free, free, wish)
@@ -300,15 +313,18 @@ def _whole(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> D
     if offers:
         kind, chosen = offers[0]
         if len(offers) > 1:
-            kind, chosen = min(
-                offers, key=lambda o: (-o[0].weight, o[0].is_part, layout.cost(members(o[1]), free, wish), o[0].number)
-            )
+            kind, chosen = min(offers, key=lambda o: _rank(o[0], layout.cost(members(o[1]), free, wish)))
         return _given(stock, chosen, kind.weight, wish)
     if wish.number < 2 or request.name.count("/") > 1:
         return None
     mixed = mask_of(item.number for item in found if not item.is_part) & free
     chosen_of_all = choose(layout, mixed, free, wish)
     return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
+
+
+def _rank(kind: KindChoice, cost: Cost) -> tuple[float, int, bool, Cost, int]:
+    """The order of kinds for whole devices: affinities, fewest suspect devices, whole cards, topology."""
+    return (-kind.weight, cost[0], kind.is_part, cost, kind.number)
 
 
 def _all(stock: Stock, found: list[DeviceItem]) -> DeviceOffer | None:
@@ -332,7 +348,15 @@ def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> De
     for item in stock.items:
         if item.is_part and stock.is_free(item) and item not in found and _parent(item) in free_of:
             free_of[_parent(item)] += 1
-    usable.sort(key=lambda i: (capacity_mb(i.kind, i.instance), free_of[_parent(i)], _parent(i), i.number))
+    usable.sort(
+        key=lambda i: (
+            capacity_mb(i.kind, i.instance),
+            is_suspect(i.instance),
+            free_of[_parent(i)],
+            _parent(i),
+            i.number,
+        )
+    )
     for items in _by_kind(usable):
         if len(items) >= request.count:
             chosen = mask_of(item.number for item in items[: request.count])
@@ -381,7 +405,8 @@ def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> 
             continue
         weight = matched_weight(items[0].kind, request)
         fresh = sum(stock.is_free(item) for item in chosen)
-        candidate = ((-weight, fresh, items[0].kind_number), chosen, weight)
+        suspects = sum(is_suspect(item.instance) for item in chosen)
+        candidate = ((-weight, suspects, fresh, items[0].kind_number), chosen, weight)
         best = candidate if best is None or candidate[0] < best[0] else best
     if best is None:
         return None
@@ -401,22 +426,28 @@ def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> 
 
 
 def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) -> list[DeviceItem] | None:
-    """Cards with capacity for one share each: shared ones with the least remaining capacity first, then free ones."""
+    """Cards with capacity for one share each: shared ones with the least remaining capacity first, then free ones.
+
+    Suspect cards come after both.
+    """
     fitting = []
     for item in items:
         room = capacity_for_share(stock, request, item)
         if room is not None and room[0] >= request.memory_mb and room[1] >= request.compute:
             fitting.append((room[0], item))
-    used = sorted((pair for pair in fitting if not stock.is_free(pair[1])), key=lambda pair: (pair[0], pair[1].number))
-    chosen = [item for _, item in used[: request.count]]
-    missing = request.count - len(chosen)
-    if missing > 0:
-        fresh = mask_of(item.number for _, item in fitting if stock.is_free(item))
-        found = choose(stock.layout, fresh, stock.free(), TopologyRequest(missing, IGNORE, IGNORE))
-        if found is None:
-            return None
-        chosen += [stock.items[number] for number in members(found)]
-    return chosen
+    chosen: list[DeviceItem] = []
+    for is_last in (False, True):
+        of_kind = [pair for pair in fitting if is_suspect(pair[1].instance) == is_last]
+        used = sorted(
+            (pair for pair in of_kind if not stock.is_free(pair[1])), key=lambda pair: (pair[0], pair[1].number)
+        )
+        chosen += [item for _, item in used[: request.count - len(chosen)]]
+        fresh = mask_of(item.number for _, item in of_kind if stock.is_free(item))
+        missing = min(request.count - len(chosen), fresh.bit_count())
+        if missing > 0:
+            found = choose(stock.layout, fresh, stock.free(), TopologyRequest(missing, IGNORE, IGNORE))
+            chosen += [stock.items[number] for number in members(found or 0)]
+    return chosen if len(chosen) == request.count else None
 
 
 def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:

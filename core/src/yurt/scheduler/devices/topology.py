@@ -3,7 +3,7 @@
 A node's devices, their NVLink connections, NUMA nodes and distances are a `Layout`. `choose` finds the set that is best
 for the task and then leaves most behind: fewest pairs that NVLink does not join, fewest NUMA nodes, most links,
 shortest ways over PCIe, and then the largest groups that remain free for others, so that single devices are taken from
-groups that are broken already. Sets are bit masks over the layout's devices.
+groups that are broken already. Suspect devices come last of all. Sets are bit masks over the layout's devices.
 
 Devices that nothing tells apart are counted, not enumerated: with NVSwitch, eight of them are one or two classes. Only
 machines with very many different devices are searched greedily (`SETS_MAX`).
@@ -28,17 +28,18 @@ UNKNOWN_NODE = -1
 PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
 """Attributes that give the location of an instance."""
 
-Cost = tuple[int, int, int, int, int]
+Cost = tuple[int, int, int, int, int, int]
 Candidate = tuple[Cost, tuple[int, ...]]
 Matrix = tuple[tuple[int, ...], ...]
 
 
 class TopologyRequest(NamedTuple):
-    """The number of devices, and their required or preferred adjacency."""
+    """The number of devices, their required or preferred adjacency, and the mask of devices that come last."""
 
     number: int
     nvlink: str = PREFER
     numa: str = PREFER
+    last: int = 0
 
 
 class Layout:
@@ -67,7 +68,8 @@ class Layout:
         if wish.nvlink == IGNORE or not self.has_links:
             apart = joined = 0
         nodes = len({self.numa[one] for one in chosen}) if wish.numa != IGNORE else 0
-        return (apart, nodes, -joined, ways, -self.wholeness(free & ~mask_of(chosen)))
+        taken = mask_of(chosen)
+        return ((taken & wish.last).bit_count(), apart, nodes, -joined, ways, -self.wholeness(free & ~taken))
 
     def wholeness(self, free: int) -> int:
         """The fragmentation measure of free devices: the sum of squared sizes, by NUMA node and by NVLink island."""
@@ -91,7 +93,7 @@ class Layout:
         parts = []
         pairs = len(chosen) * (len(chosen) - 1) // 2
         if pairs and wish.nvlink != IGNORE:
-            parts.append(1 - self.cost(chosen, 0, wish)[0] / pairs if self.has_links else 0.0)
+            parts.append(1 - self.cost(chosen, 0, wish)[1] / pairs if self.has_links else 0.0)
         if chosen and wish.numa != IGNORE:
             parts.append(1 / len({self.numa[one] for one in chosen}))
         return sum(parts) / len(parts) if parts else 0.0
@@ -123,7 +125,7 @@ def members(mask: int) -> list[int]:
 def _search(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
     if allowed.bit_count() < wish.number:
         return None
-    classes = [within for group in layout.classes if (within := [one for one in group if allowed >> one & 1])]
+    classes = [within for group in layout.classes if (within := _in_order(group, allowed, wish.last))]
     number = math.comb(allowed.bit_count(), wish.number)
     if number > SETS_MAX and _vectors(classes, wish.number) > SETS_MAX:
         return _greedy(layout, allowed, free, wish)
@@ -136,6 +138,11 @@ def _search(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
         if best is None or candidate < best:
             best = candidate
     return None if best is None else mask_of(best[1])
+
+
+def _in_order(group: Sequence[int], allowed: int, last: int) -> list[int]:
+    """The allowed devices of a class, of which the first are used."""
+    return sorted((one for one in group if allowed >> one & 1), key=lambda one: last >> one & 1)
 
 
 def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:

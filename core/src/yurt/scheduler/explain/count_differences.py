@@ -17,7 +17,7 @@ from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGen
 from yurt.scheduler.explain.freed_capacity import is_live
 from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
-from yurt.scheduler.reconcile.replacements import split
+from yurt.scheduler.reconcile.replacements import ReplacementBasis, split
 from yurt.scheduler.reconcile.reschedule_policy import due, policy_of
 from yurt.scheduler.reconcile.results import NOT_NEEDED, NOT_NEEDED_RECONNECT
 from yurt.scheduler.reconcile.update_kind import is_destructive
@@ -180,8 +180,9 @@ class _GroupDifferences:
             is_batch=attempt.context.evaluation.type == JOB_BATCH,
             eval_id=attempt.context.evaluation.id,
             now=attempt.context.now,
-            deployment=attempt.draft.deployment,
-            nodes=attempt.context.nodes_of_allocs,
+            basis=ReplacementBasis(
+                attempt.draft.deployment, attempt.context.nodes_of_allocs, attempt.context.waiting_evals
+            ),
         ).present
         dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
         gone = dropped | self._replaced | self._canaries

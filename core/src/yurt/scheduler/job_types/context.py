@@ -14,6 +14,8 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.queueing.requeue import waited_for
+from yurt.structs.status import EVAL_BLOCKED, EVAL_PENDING
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.guarantees import Guarantees
@@ -40,6 +42,13 @@ class AttemptContext(NamedTuple):
     def nodes_of_allocs(self) -> dict[str, Node | None]:
         """The nodes of the job's allocations; None where one was deleted."""
         return {alloc.node_id: self.snapshot.nodes.get(alloc.node_id) for alloc in self.allocs}
+
+    @property
+    def waiting_evals(self) -> frozenset[str]:
+        """Evaluations that wait of those for which idle allocations of the job ended."""
+        named = {waited_for(alloc) for alloc in self.allocs} - {""}
+        found = (self.snapshot.evals.get(eval_id) for eval_id in named)
+        return frozenset(each.id for each in found if each is not None and each.status in (EVAL_BLOCKED, EVAL_PENDING))
 
     @classmethod
     def of(

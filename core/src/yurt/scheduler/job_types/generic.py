@@ -97,6 +97,7 @@ class GenericAttempt:
             evaluation=context.evaluation,
             allocs=context.allocs,
             nodes=context.nodes_of_allocs,
+            waiting_evals=context.waiting_evals,
             deployment=latest,
             now=context.now,
             ids=context.ids,

@@ -10,7 +10,7 @@ from yurt.scheduler.reconcile.disconnects import Disconnects
 from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.group_results import GroupResults
 from yurt.scheduler.reconcile.group_rollout import GroupRollout
-from yurt.scheduler.reconcile.replacements import Replacements, split
+from yurt.scheduler.reconcile.replacements import ReplacementBasis, Replacements, split
 from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, Results, StopRequest
 from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.scheduler.reconcile.update_kind import is_destructive, is_older
@@ -131,14 +131,12 @@ class GroupReconciler:
         return kept
 
     def _split(self, untainted: list[Allocation]) -> Replacements:
-        deployment = self.context.deployment
         return split(
             untainted,
             is_batch=self.is_batch,
             eval_id=self.context.evaluation.id,
             now=self.context.now,
-            deployment=deployment,
-            nodes=self.context.nodes,
+            basis=ReplacementBasis(self.context.deployment, self.context.nodes, self.context.waiting_evals),
         )
 
     def _reschedule_later(self, later: list[tuple[Allocation, int]], kept: list[Allocation]) -> None:

@@ -22,6 +22,8 @@ class GroupContext(NamedTuple):
     evaluation: Evaluation
     deployment: Deployment | None
     nodes: Mapping[str, Node | None]
+    waiting_evals: frozenset[str]
+    """Evaluations that wait of those for which idle allocations of the job ended."""
     now: UnixNano
     ids: SeededIds
     fits_in_place: Callable[[Allocation], bool]

@@ -41,6 +41,7 @@ class Situation(NamedTuple):
     evaluation: Evaluation
     allocs: tuple[Allocation, ...]
     nodes: Mapping[str, Node | None]
+    waiting_evals: frozenset[str]
     deployment: Deployment | None
     now: UnixNano
     ids: SeededIds
@@ -78,6 +79,7 @@ def reconcile(situation: Situation) -> Results:
             evaluation=situation.evaluation,
             deployment=deployment,
             nodes=situation.nodes,
+            waiting_evals=situation.waiting_evals,
             now=situation.now,
             ids=situation.ids,
             fits_in_place=situation.fits_in_place,

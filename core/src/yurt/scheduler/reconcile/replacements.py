@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from yurt.scheduler.reconcile.classify import is_out_of_reach, is_unplaced
@@ -10,7 +10,15 @@ from yurt.scheduler.reconcile.reschedule_policy import SOON, due
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.node import Node
-from yurt.structs.queueing.requeue import due_at, has_attempts, has_done_its_work, requeue_policy
+from yurt.structs.queueing.requeue import (
+    IDLE_DELAY,
+    behind_until,
+    due_at,
+    has_attempts,
+    has_done_its_work,
+    requeue_policy,
+    waited_for,
+)
 from yurt.structs.status import (
     CLIENT_COMPLETE,
     CLIENT_FAILED,
@@ -35,14 +43,22 @@ class Replacements(NamedTuple):
     """Live allocations of a batch group whose work another one has completed meanwhile; they no longer count."""
 
 
+class ReplacementBasis(NamedTuple):
+    """What decides about a replacement besides the allocation itself."""
+
+    deployment: Deployment | None
+    nodes: Mapping[str, Node | None]
+    waiting_evals: Collection[str]
+    """Evaluations that still wait of those for which idle allocations ended."""
+
+
 def split(
     allocs: Iterable[Allocation],
     *,
     is_batch: bool,
     eval_id: str,
     now: int,
-    deployment: Deployment | None,
-    nodes: Mapping[str, Node | None],
+    basis: ReplacementBasis,
 ) -> Replacements:
     """Split untainted allocations; one with a later replacement is present until then."""
     found = Replacements([], [], [], [])
@@ -51,7 +67,8 @@ def split(
         if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
             continue
         if requeue_policy(alloc) is not None:
-            _requeue(found, alloc, eval_id=eval_id, now=now, node=nodes.get(alloc.node_id))
+            at = behind_until(alloc) if waited_for(alloc) in basis.waiting_evals else 0
+            _requeue(found, alloc, eval_id=eval_id, now=now, node=basis.nodes.get(alloc.node_id), behind=at)
             continue
         verdict = _batch(alloc) if is_batch else _service(alloc)
         if verdict is None:
@@ -59,7 +76,7 @@ def split(
         if not verdict:
             found.present.append(alloc)
             continue
-        _sort(found, alloc, eval_id=eval_id, now=now, deployment=deployment)
+        _sort(found, alloc, eval_id=eval_id, now=now, deployment=basis.deployment)
     assert len(found.later) <= len(found.present), "what is replaced later keeps its place until then"
     return _once_each(found) if is_batch else found
 
@@ -118,11 +135,11 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
         found.later.append((alloc, when.at))
 
 
-def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, node: Node | None) -> None:
+def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, node: Node | None, behind: int) -> None:
     """Sort a preempted allocation that is placed again: once it has ended and its back-off is over.
 
     One whose node is out of reach never tells its end. One that has done its work, or has no attempts left, keeps its
-    place for good.
+    place for good. Until the time `behind` it lets those go first for which it ended, and is looked at in between.
     """
     policy = requeue_policy(alloc)
     assert policy is not None, alloc.id
@@ -133,12 +150,13 @@ def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, 
         (found.now if is_out_of_reach(node) else found.present).append(alloc)
     else:
         at = due_at(alloc, policy)
-        if alloc.followup_eval_id == eval_id or at - now <= SOON:
+        is_called = alloc.followup_eval_id == eval_id
+        if (is_called or at - now <= SOON) and now >= behind:
             found.now.append(alloc)
             return
         found.present.append(alloc)
-        if not alloc.followup_eval_id:
-            found.later.append((alloc, at))
+        if not alloc.followup_eval_id or is_called:
+            found.later.append((alloc, max(at, min(now + IDLE_DELAY, behind))))
 
 
 def _batch(alloc: Allocation) -> bool | None:

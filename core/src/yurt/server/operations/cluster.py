@@ -106,11 +106,16 @@ class NodeOperations:
         return await self._nodes.set_eligibility(node_id, eligibility, check=self._check(node_id))
 
     async def set_device_eligibility(
-        self, node_id: str, device: str, *, is_eligible: bool, reason: str = ""
+        self, node_id: str, device: str, *, is_eligible: bool, reason: str = "", mark_index: int | None = None
     ) -> NodeUpdated:
-        """Take a device of a node out, or put it back."""
+        """Take a device of a node out, or put it back; with `mark_index` only while its mark has that index."""
         return await self._nodes.set_device_eligibility(
-            node_id, device, is_eligible=is_eligible, reason=reason, check=self._check(node_id)
+            node_id,
+            device,
+            is_eligible=is_eligible,
+            reason=reason,
+            mark_index=mark_index,
+            check=self._check(node_id),
         )
 
     async def evaluate(self, node_id: str) -> NodeUpdated:

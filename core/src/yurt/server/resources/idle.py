@@ -13,7 +13,7 @@ from yurt.server.log.state_waits import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
-from yurt.structs.queueing.idle import is_idle
+from yurt.structs.queueing.idle import idle_policy_of, is_idle
 
 ROWS_A_SLICE: Final = 2_000
 
@@ -41,6 +41,7 @@ class IdleReclaimer:
             if change.table != "allocs":
                 continue
             after: Allocation | None = change.after
+            self._count_withdrawal(change.before, after)
             if after is not None and after.idle is not None and is_idle(after):
                 if after.id not in self._idle or _has_news(change.before, after):
                     self._changed.set()
@@ -48,6 +49,22 @@ class IdleReclaimer:
             elif change.before is not None and change.before.id in self._idle:
                 # The next look withdraws what was announced of it, or of its gang.
                 self._changed.set()
+
+    def _count_withdrawal(self, before: Allocation | None, after: Allocation | None) -> None:
+        """Count an announced end that is void: by use, by `alloc keep`, or because nothing asks for it any more."""
+        was, now = before.idle if before is not None else None, after.idle if after is not None else None
+        if before is None or was is None or now is None or not was.ends_at or now.ends_at:
+            return
+        cause = "need"
+        if now.spared_by_use > was.spared_by_use:
+            cause = "use"
+        elif now.spared_by_keep > was.spared_by_keep:
+            cause = "keep"
+        elif not now.idle_for:
+            cause = "policy"
+        policy = idle_policy_of(before)
+        labels = () if policy is None else (("action", policy.action), ("reason", policy.when))
+        self._metrics.count("idle.withdrawn", labels=(*labels, ("cause", cause)))
 
     async def _find(self) -> None:
         """Find what was idle when the term began, in slices; what became so meanwhile was observed."""

@@ -112,7 +112,6 @@ class IdleSteps:
             reports = {alloc.id: alloc.idle.report_index for alloc in allocs if alloc.idle is not None}
             if await self._propose(AnnounceIdleEnd(reports=reports, now=self._env.now())):
                 ids, job_id = ",".join(reports), allocs[0].job_id
-                self._metrics.count("idle.withdrawn", len(allocs), labels=_labels(allocs[0]))
                 log.info("announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s", ids, job_id)
 
     async def _step(self, found: EndingTogether, waiting: Evaluation | None) -> float:

@@ -62,9 +62,20 @@ class Nodes:
         return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def set_device_eligibility(
-        self, node_id: str, device: str, *, is_eligible: bool, reason: str = "", check: Check = _anybody
+        self,
+        node_id: str,
+        device: str,
+        *,
+        is_eligible: bool,
+        reason: str = "",
+        mark_index: int | None = None,
+        check: Check = _anybody,
     ) -> NodeUpdated:
-        """Take a device out or put it back; raises NotFound for one that the node has not, Conflict for no change."""
+        """Take a device out or put it back.
+
+        Raises NotFound for one that the node has not, Conflict for no change and where the device's mark has another
+        index than `mark_index`.
+        """
         seed = self._replica.mint().seed()
 
         async def decision(state: Snapshot) -> SetDeviceEligibility:
@@ -74,6 +85,7 @@ class Nodes:
                 device=device,
                 is_eligible=is_eligible,
                 reason=reason,
+                mark_index=mark_index,
                 seed=seed,
                 based_on=_basis(state, node_id),
             )

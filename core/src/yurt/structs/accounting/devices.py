@@ -19,6 +19,9 @@ class DeviceAccounting(Value):
     """Card time that was looked at; `wall_ms` times the number of cards."""
     measured_ms: int = 0
     """Card time with figures."""
+    unattributed_ms: int = 0
+    """The part of `measured_ms` whose utilisation is that of a whole card shared with others: its plugin does not
+    report it by process."""
     busy_ms: int = 0
     """Card time times the share in which the card worked: of its multiprocessors, else of any program."""
     idle_ms: int = 0

@@ -26,6 +26,8 @@ class UsageDay(Value):
     card_ms: int = 0
     """Cards held, from the start of the first task to the end; a share counts by its booked part."""
     measured_ms: int = 0
+    unattributed_ms: int = 0
+    """The part of `measured_ms` whose utilisation is that of whole cards that were shared."""
     busy_ms: int = 0
     idle_ms: int = 0
     throttled_ms: int = 0
@@ -43,5 +45,11 @@ class UsageDay(Value):
     wait_max_ms: int = 0
     priced_ms: int = 0
     """Card time times the price of its model (`prices` of the pool's queue, else 1)."""
+    idle_ended: int = 0
+    """Allocations that were ended for not using their devices."""
+    idle_spared_by_use: int = 0
+    """Announced ends that were withdrawn because the devices were used again."""
+    idle_spared_by_keep: int = 0
+    """Announced ends that were withdrawn by `alloc keep`."""
     create_index: int = 0
     modify_index: int = 0

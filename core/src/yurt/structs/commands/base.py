@@ -30,7 +30,10 @@ ACCOUNTING_RULES: Final = 4
 """From here on `apply` adds what allocations used to the sums of their namespaces as they end."""
 DEVICE_RULES: Final = 5
 """From here on `apply` counts failed jobs for devices, and moves allocations from failed devices."""
-RULES_VERSION: Final = DEVICE_RULES
+RECLAIM_RULES: Final = 6
+"""From here on `apply` counts withdrawn ends of idle allocations, voids the idle time that was measured by another
+policy, and refuses to change a device whose mark the operator has not seen."""
+RULES_VERSION: Final = RECLAIM_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""
 
 

@@ -55,7 +55,10 @@ class SetNodeEligibility(Command, tag=True):
 
 
 class SetDeviceEligibility(Command, tag=True):
-    """Take a device out, or put it back; `device` is its `vendor/type/name/id`, or its id where that is unique."""
+    """Take a device out, or put it back; `device` is its `vendor/type/name/id`, or its id where that is unique.
+
+    `mark_index` is the index of the device's mark that the operator saw (0: none); None makes no condition.
+    """
 
     event_type = EventType("NodeStreamEvent")
 
@@ -63,6 +66,7 @@ class SetDeviceEligibility(Command, tag=True):
     device: str
     is_eligible: bool
     reason: str = ""
+    mark_index: int | None = None
     seed: EvalSeed | None = None
 
 

@@ -18,10 +18,12 @@ import msgspec
 
 from yurt.sdk.errors import Conflict, Reason
 from yurt.sdk.value import Value, replace
-from yurt.structs.alloc import Allocation
+from yurt.structs.accounting.devices import DeviceAccounting
+from yurt.structs.accounting.usage_day import UsageDay
+from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, KeepAlloc
-from yurt.structs.commands.base import ACCOUNTING_RULES, DEVICE_RULES, RULES_VERSION, Command
+from yurt.structs.commands.base import ACCOUNTING_RULES, DEVICE_RULES, RECLAIM_RULES, RULES_VERSION, Command
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand
 from yurt.structs.node import Node, NodeDevice
@@ -62,10 +64,19 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     Namespace: {"idle": Addition(DEVICE_RULES, '"idle" of a namespace')},
     Node: {"device_marks": Addition(DEVICE_RULES, "")},
     NodeDevice: {"health": Addition(DEVICE_RULES, "")},
+    DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
+    IdleState: {"spared_by_use": Addition(RECLAIM_RULES, ""), "spared_by_keep": Addition(RECLAIM_RULES, "")},
     NodePool: {"idle": Addition(DEVICE_RULES, '"idle" of a node pool')},
     RequestedDevice: {
         "idle": Addition(DEVICE_RULES, '"idle" of a device'),
         "on_failure": Addition(DEVICE_RULES, '"on_failure" of a device'),
+    },
+    SetDeviceEligibility: {"mark_index": Addition(RECLAIM_RULES, "a condition on the mark of a device")},
+    UsageDay: {
+        "unattributed_ms": Addition(RECLAIM_RULES, ""),
+        "idle_ended": Addition(RECLAIM_RULES, ""),
+        "idle_spared_by_use": Addition(RECLAIM_RULES, ""),
+        "idle_spared_by_keep": Addition(RECLAIM_RULES, ""),
     },
 }
 

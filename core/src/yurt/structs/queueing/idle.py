@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.job import TaskGroup
 from yurt.structs.policies import IdlePolicy
@@ -37,6 +38,25 @@ def idle_policy(group: TaskGroup | None) -> IdlePolicy | None:
 def idle_policy_of(alloc: Allocation) -> IdlePolicy | None:
     """The policy of an allocation, by the version of the job that it runs."""
     return idle_policy(alloc.job.group(alloc.task_group)) if alloc.job is not None else None
+
+
+def is_same_policy(one: IdlePolicy | None, other: IdlePolicy | None) -> bool:
+    """Whether two policies ask for the same, whoever says so."""
+    if one is None or other is None:
+        return one is other
+    return replace(one, source="", enforce=False) == replace(other, source="", enforce=False)
+
+
+def unmeasured(idle: IdleState, index: int) -> IdleState:
+    """The state of an allocation of which nothing is known: an announced end is void, what was counted stays."""
+    kept = IdleState(
+        kept_until=idle.kept_until,
+        keeps=idle.keeps,
+        kept_free=idle.kept_free,
+        spared_by_use=idle.spared_by_use,
+        spared_by_keep=idle.spared_by_keep,
+    )
+    return replace(kept, report_index=index)
 
 
 def is_kept(idle: IdleState, policy: IdlePolicy, now: int) -> bool:

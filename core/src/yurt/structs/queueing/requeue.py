@@ -22,6 +22,8 @@ EXPONENT_MAX: Final = 40
 
 
 IDLE_DELAY: Final = seconds(10)
+IDLE_BEHIND: Final = seconds(300)
+"""How long an allocation that ended for being idle lets the evaluation go first for which it ended."""
 IDLE_DELAY_MAX: Final = seconds(3600)
 _FINAL: Final = Requeue(attempts=0)
 """That of an allocation which was ended for good."""
@@ -66,6 +68,16 @@ def after_idleness(policy: Requeue) -> Requeue:
     delay = max(policy.delay, IDLE_DELAY)
     longest = max(policy.max_delay, delay) if policy.max_delay > 0 else IDLE_DELAY_MAX
     return replace(policy, delay=delay, max_delay=longest)
+
+
+def waited_for(alloc: Allocation) -> str:
+    """The evaluation for which an allocation ended because it was idle; "" for none."""
+    return alloc.idle.waiting_eval if alloc.idle is not None and alloc.idle.action else ""
+
+
+def behind_until(alloc: Allocation) -> int:
+    """The time until which an ended allocation lets that evaluation go first, while it waits."""
+    return ended_at(alloc) + IDLE_BEHIND
 
 
 def requeues_of(alloc: Allocation) -> int:

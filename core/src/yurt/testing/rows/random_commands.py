@@ -350,7 +350,8 @@ class CommandMaker:
         return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=requested, seed=self._seed())
 
     def _device(self, state: Snapshot) -> c.AnyCommand:
-        return c.SetDeviceEligibility(node_id=self._any(state, "nodes"), device=DEVICE_ID, is_eligible=self._maybe())
+        node_id, seen = self._any(state, "nodes"), self._pick((None, None, 0, 1))
+        return c.SetDeviceEligibility(node_id=node_id, device=DEVICE_ID, is_eligible=self._maybe(), mark_index=seen)
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
         strategy = DrainStrategy(started_at=self._now) if self._maybe() else None

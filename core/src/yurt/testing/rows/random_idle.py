@@ -36,7 +36,11 @@ def idle_command(state: Snapshot, random: Random, now: UnixNano) -> c.AnyCommand
     idle = alloc.idle
     if idle is None or idle.idle_for <= 0:
         return _report(alloc, random, now)
-    reports = {alloc.id: idle.report_index + (random.randrange(8) == 0)}
+    reports = {
+        each.id: each.idle.report_index + (random.randrange(8) == 0)
+        for each in _named(live, alloc, random)
+        if each.idle is not None
+    }
     if random.randrange(6) == 0:
         return c.KeepAlloc(alloc_id=alloc.id, duration=seconds(random.choice((0, 1, 30))), now=now)
     if not idle.ends_at:
@@ -51,6 +55,15 @@ def idle_command(state: Snapshot, random: Random, now: UnixNano) -> c.AnyCommand
         seed=EvalSeed(seed=f"idle-{now}", now=now),
         now=now,
     )
+
+
+def _named(live: list[Allocation], alloc: Allocation, random: Random) -> list[Allocation]:
+    """One allocation, with those of its group, or rarely with any others, which the command may not name together."""
+    if random.randrange(8) == 0:
+        return random.sample(live, random.randint(1, len(live)))
+    key = (alloc.namespace, alloc.job_id, alloc.task_group)
+    of_group = [each for each in live if (each.namespace, each.job_id, each.task_group) == key]
+    return random.choice(([alloc], of_group))
 
 
 def _report(alloc: Allocation, random: Random, now: UnixNano) -> c.UpdateAllocsFromClient:

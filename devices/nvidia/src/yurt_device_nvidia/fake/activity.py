@@ -2,7 +2,7 @@
 
 A card's `gpm` has percent (`sm`, `dram`) and MiB a second (`pcie_tx`, `pcie_rx`, `nvlink_tx`, `nvlink_rx`); what it
 lacks follows `utilization`, or is zero. Cards before Hopper have no GPM. Energy is the integral of `power_w` since the
-first question. `throttle` are names of `activity.REASONS`.
+first question. A process may have its load, `sm` and `mem` in percent. `throttle` are names of `activity.REASONS`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,25 @@ def grown(counters: dict[str, tuple[float, float]], uuid: str, rate: float) -> f
 def energy(lib: FakeLibrary, handle: int, out: int) -> None:
     card = lib.card(handle)
     put(out, c_uint64, int(grown(gpm_of(lib).energy, card["uuid"], lib.number(card["power_w"])) * 1000))
+
+
+@nvml("nvmlDeviceGetProcessUtilization", Handle, Pointer, Pointer, c_ulonglong)
+def process_utilization(lib: FakeLibrary, handle: int, out: int | None, size: int, last_seen: int) -> None:
+    """A sample for each process that has `sm`; a machine whose processes have none does not report it."""
+    known = [each for each in lib.part(handle)["processes"] if "sm" in each]
+    busy = [each for each in known if lib.number(each["sm"]) or lib.number(each.get("mem", 0))]
+    if not known:
+        raise FakeFailure("NOT_SUPPORTED")
+    if not busy:
+        raise FakeFailure("NOT_FOUND")
+    room = ctypes.cast(size, POINTER(c_uint))[0]
+    put(size, c_uint, len(busy))
+    if out is None or room < len(busy):
+        raise FakeFailure("INSUFFICIENT_SIZE")
+    array = ctypes.cast(out, POINTER(pynvml.c_nvmlProcessUtilizationSample_t))
+    for index, each in enumerate(busy):
+        array[index].pid, array[index].timeStamp = each["pid"], time.monotonic_ns() // 1000
+        array[index].smUtil, array[index].memUtil = int(lib.number(each["sm"])), int(lib.number(each.get("mem", 0)))
 
 
 @nvml("nvmlDeviceGetCurrentClocksEventReasons", Handle, Pointer)

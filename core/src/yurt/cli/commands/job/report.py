@@ -36,6 +36,7 @@ def show_report(call: Invocation) -> int:
     call.screen.table(header, rows)
     limit = call.flags.number("jobs")
     jobs = report["Jobs"][:limit] if limit > 0 else []
+    _show_reclaims(call, report["Namespaces"])
     if jobs:
         call.screen.title("Jobs")
         header = "Namespace|Job|Allocs|Held|Used|Idle|Lost|Unknown|Mean Wait|Longest Wait|Energy|Cost"
@@ -46,6 +47,15 @@ def show_report(call: Invocation) -> int:
         if left:
             call.screen.line(f"{left} more jobs: -jobs={len(jobs) + left} shows them")
     return 0
+
+
+def _show_reclaims(call: Invocation, namespaces: list[Json]) -> None:
+    """Print what idle reclaim did, where it did something."""
+    names = ("IdleEnded", "IdleSparedByUse", "IdleSparedByKeep")
+    rows = [[row["Namespace"], *(row.get(name) or 0 for name in names)] for row in namespaces]
+    if any(any(row[1:]) for row in rows):
+        call.screen.title("Idle Reclaim")
+        call.screen.table("Namespace|Ended|Spared by Use|Spared by Keep", [row for row in rows if any(row[1:])])
 
 
 def hour_cells(row: Json) -> list[str]:

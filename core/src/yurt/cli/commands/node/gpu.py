@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
+from yurt.cli.api.variables import check_index
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
@@ -22,6 +23,8 @@ def show_or_set(call: Invocation) -> int:
         raise UsageError("Only one of -enable and -disable can be given")
     if call.flags.text("reason") and not disable:
         raise UsageError("-reason goes with -disable")
+    if call.flags.text("check-index") and not (enable or disable):
+        raise UsageError("-check-index goes with -enable and -disable")
     wants_data(call)  # refuses -json with -t before a node is asked for
     node = chosen_node(call)
     if enable or disable:
@@ -36,12 +39,20 @@ def _set(call: Invocation, node: Json, wanted: str, eligibility: str) -> int:
         named = ", ".join(each["ID"] for each in found or rows) or "none"
         problem = "names several devices" if found else "names no device"
         raise CliError(f'"{wanted}" {problem} of node {call.short(node["ID"])}: {named}')
-    body = {"Device": found[0]["Key"], "Eligibility": eligibility, "Reason": call.flags.text("reason")}
+    seen = check_index(call)
+    body = {
+        "Device": found[0]["Key"],
+        "Eligibility": eligibility,
+        "Reason": call.flags.text("reason"),
+        "MarkIndex": found[0]["MarkIndex"] if seen is None else seen,
+    }
     call.api.put(api_path("yurt", "node", node["ID"], "device"), body)
     done = (
         "enabled: its agent tests it if it had a fault" if eligibility == "eligible" else "disabled for new allocations"
     )
     call.screen.line(f"Device {found[0]['ID']} {done}")
+    if eligibility == "eligible" and found[0]["State"] in ("disabled", "gone"):
+        call.screen.line(f"It was {found[0]['Reason']}")
     return 0
 
 
@@ -108,6 +119,7 @@ def health_rows(node: Json, allocs_by_device: dict[str, list[str]]) -> list[Json
                     "Placeable": is_placeable,
                     "Reason": each.get("HealthDescription") or health.get("Reason") or "",
                     "Since": health["Since"] if health.get("History") else "",
+                    "MarkIndex": mark.get("Index") or 0,
                     "FailedJobs": len(mark.get("FailedJobs") or ()),
                     "Allocations": allocs_by_device.get(each["ID"], []),
                     "History": health.get("History") or [],
@@ -129,6 +141,7 @@ def _gone_row(key: str, mark: Json) -> Json:
         "Placeable": False,
         "Reason": reason + (f": {mark['Reason']}" if mark.get("Reason") else ""),
         "Since": "",
+        "MarkIndex": mark.get("Index") or 0,
         "FailedJobs": len(mark.get("FailedJobs") or ()),
         "Allocations": [],
         "History": [],
@@ -153,6 +166,7 @@ COMMANDS = (
             switch("self", "The node of the agent that is asked."),
             text("disable", "Place nothing new on the device with this id, or this beginning of one."),
             text("enable", "Put the device with this id back: it is tested first if it had a fault."),
+            text("check-index", "With -enable and -disable: only while the device's MarkIndex (-json) is this one."),
             text("reason", "With -disable: why, for those who look at the node."),
             VERBOSE,
             *JSON_FLAGS,

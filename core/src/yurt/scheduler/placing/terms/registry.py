@@ -14,6 +14,7 @@ from yurt.scheduler.placing.terms.device_affinity import DEVICE_AFFINITY
 from yurt.scheduler.placing.terms.job_anti_affinity import JOB_ANTI_AFFINITY
 from yurt.scheduler.placing.terms.node_affinity import NODE_AFFINITY
 from yurt.scheduler.placing.terms.reschedule_penalty import RESCHEDULE_PENALTY
+from yurt.scheduler.placing.terms.suspect_devices import SUSPECT_DEVICES
 from yurt.scheduler.placing.terms.term import ScoreTerm, TermContext, TermKind
 
 KINDS: Final[tuple[TermKind, ...]] = (
@@ -24,6 +25,7 @@ KINDS: Final[tuple[TermKind, ...]] = (
     DEVICE_AFFINITY,
     ALLOCATION_SPREAD,
     PREEMPTION,
+    SUSPECT_DEVICES,
 )
 ALWAYS_SHOWN: Final = {kind.name: 0.0 for kind in KINDS if kind.is_always_shown}
 """The zeros that every score table begins with; copied, never changed."""

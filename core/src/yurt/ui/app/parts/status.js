@@ -7,6 +7,8 @@ const KINDS = {
   bad: ["failed", "failing", "lost", "down", "unhealthy", "critical", "cancelled", "left", "failure", "expired"],
   warn: [
     "degraded",
+    "suspect",
+    "probation",
     "recovering",
     "pending",
     "deploying",

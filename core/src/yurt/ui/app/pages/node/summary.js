@@ -119,7 +119,7 @@ function Drivers({ node }) {
 function Card({ card }) {
   return html`
     <div class="card">
-      <strong>${plain(card.Name)}</strong> <${Status} status=${card.Healthy ? "healthy" : "unhealthy"} note=${card.Problem} />
+      <strong>${plain(card.Name)}</strong> <${Status} status=${card.State} note=${card.Problem} />
       ${card.Problem && html`<p class="bad">${plain(card.Problem)}</p>`}
       ${card.VRAMMB > 0
         && html`<${Meter} label="Memory booked" used=${card.VRAMUsedMB} total=${card.VRAMMB}

@@ -84,7 +84,8 @@ function Card({ place, name, island }) {
   const { card } = place;
   return html`
     <div class="card">
-      <strong>${name}</strong> ${plain(card.Name)} <${Status} status=${card.Healthy ? "healthy" : "unhealthy"} note=${card.Problem} />
+      <strong>${name}</strong> ${plain(card.Name)}
+      <${Status} status=${card.State ?? (card.Healthy ? "healthy" : "unhealthy")} note=${card.Problem} />
       ${card.Problem && html`<p class="bad">${plain(card.Problem)}</p>`}
       ${card.VRAMMB > 0 && html`<${Meter} label="Memory booked" used=${card.VRAMUsedMB} total=${card.VRAMMB}
         text=${`${mebibytes(card.VRAMUsedMB)} of ${mebibytes(card.VRAMMB)}`} />`}
