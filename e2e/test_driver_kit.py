@@ -185,7 +185,7 @@ def test_code_that_fails_leaves_the_old_one(agent: Agent, site: Path) -> None:
         "this is no python": "SyntaxError",
         good.replace("    async def stop_task(", "    async def no_longer("): "it lacks stop_task",
         good.replace('NAME = "kit"', 'NAME = "other"'): "no longer has the driver kit",
-        good.replace("health=HEALTHY, description=", 'health="unhealthy", fix="x", description='): "does not work here",
+        good.replace("health=HEALTHY, description=", 'health="unhealthy", fix="x", description='): "is unhealthy (",
         good.replace("        if handle.is_intent:", '        raise NotFound("no idea")\n        if False:'): "no idea",
     }
     for text, reason in broken.items():

@@ -11,7 +11,7 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import contained
 
 GIVE_UP_LIMIT_S: Final = 10.0
-"""How long the end of cancelled work is awaited: code of a package may swallow its cancellation."""
+"""The longest wait for the end of cancelled work: a package's code may suppress its cancellation."""
 
 log = logging.getLogger(__name__)
 

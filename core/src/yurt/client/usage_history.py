@@ -49,7 +49,7 @@ class UsageSamples:
     def __init__(self) -> None:
         self.ring = SampleRing(2)
         self.devices: dict[str, tuple[str, SampleRing]] = {}
-        """By device id: its name, and a ring of memory in MiB and busy percent."""
+        """The devices by id: the name, and a ring of memory in MiB and busy percent."""
 
     def add(self, at: int, *, cpu_mhz: float, memory_bytes: int, devices: Iterable[DeviceGroupStats]) -> None:
         """Add one sample."""

@@ -113,7 +113,7 @@ class OutputPump:
             await _pause(FULL_POLL_S)
 
     def _opened_for_reader(self) -> int:
-        """The pipe, opened for writing; -1 while nobody has opened it for reading."""
+        """The pipe, opened for writing; -1 while no reader has opened it."""
         try:
             return os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:

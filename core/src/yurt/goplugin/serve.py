@@ -224,7 +224,7 @@ async def refuse(context: Any, error: Exception) -> None:
 
 
 def host_problem(environment: Mapping[str, str]) -> str:
-    """Why the plugin cannot be served; empty when a plugin host started this process."""
+    """The reason why the plugin cannot be served; empty when a plugin host started this process."""
     if environment.get(COOKIE_NAME) != COOKIE:
         return NO_HOST
     versions = environment.get(VERSIONS, str(PROTOCOL_VERSION)).split(",")

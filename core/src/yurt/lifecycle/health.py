@@ -72,7 +72,7 @@ def advance(
 
 
 def _broken(role: Role, state: TaskState) -> str:
-    """Why the task cannot become healthy any more; empty when it can."""
+    """The reason why the task can no longer become healthy; empty when it can."""
     if state.state != TASK_DEAD:
         return ""
     may_end = (role.hook in (PRESTART, POSTSTART) and not role.is_sidecar) or role.hook == POSTSTOP

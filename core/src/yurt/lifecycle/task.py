@@ -449,7 +449,7 @@ def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
 
 
 def _ended(machine: TaskMachine, outcome: RestartOutcome, clock: Clock) -> TaskStep:
-    """Process the end of a run that nobody requested."""
+    """Process the end of a run without a request to end it."""
     choice = decide(
         machine.window,
         machine.policy.restart,

@@ -260,7 +260,7 @@ async def _output_of(program: str, *words: str) -> AsyncGenerator[bytes]:
             program, *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=asyncio.subprocess.STDOUT
         )
     except FileNotFoundError:
-        raise Invalid(f"{program} is not on this machine: there is no systemd whose journal could be read") from None
+        raise Invalid(f"{program} is not on this machine, so there is no journal of systemd to read") from None
     assert process.stdout is not None
     try:
         while (piece := await _piece_of(process.stdout)) is not None:

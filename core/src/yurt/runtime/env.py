@@ -22,7 +22,7 @@ class Timer(Protocol):
     """A scheduled call of a function."""
 
     def cancel(self) -> object:
-        """Prevent the call; no effect after it."""
+        """Prevent the call; does nothing after the call."""
         ...
 
 

@@ -41,7 +41,7 @@ ENERGY = "Energy"
 POWER = "Power usage"
 """Watts."""
 THROTTLING = "Throttling"
-"""Why the clock is reduced at present: words separated by commas, empty for a full clock."""
+"""The reasons of a reduced clock: words separated by commas, empty for a full clock."""
 PCIE_TRAFFIC = "PCIe traffic"
 """Bytes a second in both directions."""
 NVLINK_TRAFFIC = "NVLink traffic"
@@ -132,7 +132,7 @@ class DeviceClaim(Value):
 
 
 class Reservation(Value):
-    """What a driver must provide so that a task can use its devices.
+    """The variables, mounts and devices that a driver must provide so that a task can use its devices.
 
     A driver without isolation gives `env` alone. An engine takes the first of `cdi_devices`, `engine_devices` and
     `nodes` that it can give; other drivers give `nodes`. `mounts` come with any of them.

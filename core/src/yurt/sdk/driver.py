@@ -174,7 +174,7 @@ class TaskRequest(Value):
 
 
 class TaskHandle(Value):
-    """What the client stores to find a task again; `state` is opaque and belongs to the driver.
+    """The data that the client stores to recover a task; `state` is opaque and belongs to the driver.
 
     `address` is the task's own, where the driver has put it into a network of its own. Version 0 is an intent: the task
     was about to be started, and only its id is known.
@@ -343,7 +343,7 @@ class AgentPaths(Value):
 
 
 class PluginContext(Value):
-    """What the agent provides to a plugin: `agent -dev`, its config block, client options, folders, a clock.
+    """The agent's data for a plugin: `agent -dev`, its config block, client options, folders, a clock.
 
     `chroot_env`: what of the host an isolating driver shows its tasks, by its path there; empty for the usual.
     """

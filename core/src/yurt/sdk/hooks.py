@@ -93,7 +93,7 @@ class AllocFacts(Value):
 
 
 class Additions(Value):
-    """What a hook adds to a run.
+    """The additions of a hook to a run.
 
     `env` overrides what the job says; no hook, template or job overrides `fixed_env`. The mounts of a hook are made
     after those of the hooks behind it, so that no volume of a job hides them.
@@ -293,7 +293,7 @@ AllocHook = AllocHookOf[HookedAlloc]
 
 
 class OrderedHook(Protocol):
-    """What determines a hook's position in the order."""
+    """The names that determine a hook's position in the order."""
 
     @property
     def name(self) -> str:

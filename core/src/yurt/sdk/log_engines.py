@@ -27,7 +27,7 @@ OWN_ENGINES: Final = ("boltdb", "wal", "sqlite", "etcd", "memory")
 
 
 class LogContent(Value):
-    """What a log holds: its last index, its first retained index (0: none), its newest snapshot's index (0: none).
+    """The extent of a log: its last index, its first retained index (0: none), its newest snapshot's index (0: none).
 
     `last_index` is at least `snapshot_index`.
     """

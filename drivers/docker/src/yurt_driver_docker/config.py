@@ -54,7 +54,7 @@ class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class VolumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a volume is created."""
+    """The options for the creation of a volume."""
 
     no_copy: bool = False
     labels: list[dict[str, str]] = []

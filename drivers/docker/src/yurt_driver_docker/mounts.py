@@ -101,7 +101,7 @@ def mount(
 
 
 def volume_options(given: VolumeOptions, plugin: PluginConfig) -> dict[str, Any]:
-    """How a volume is created; a volume driver can mount anything, so it needs the same permission as a host path."""
+    """The options for creating a volume; a volume driver can mount anything, so it needs the right to host paths."""
     made: dict[str, Any] = {"NoCopy": given.no_copy, "Labels": merged(given.labels)}
     driver = given.driver_config
     if driver and (driver.name or driver.options):

@@ -50,10 +50,10 @@ class MockExecSession:
         """Discard the input."""
 
     async def close_input(self) -> None:
-        """No effect."""
+        """Does nothing: a simulated command has neither input nor terminal."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """No effect."""
+        """Does nothing: a simulated command has neither input nor terminal."""
 
     async def wait(self) -> int:
         """Wait for its end."""

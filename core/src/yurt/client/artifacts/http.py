@@ -162,7 +162,7 @@ def download(fetch: Fetch, path: str) -> None:
 
 
 def _missing_credentials(fetch: Fetch) -> str:
-    """Why a source that refused was asked without the operator's credentials; "" where it was asked with them."""
+    """The reason why a refused request had no credentials of the operator; "" when it had them."""
     source = fetch.source
     is_s3 = source.s3 is not None and not source.s3.key_id
     if fetch.is_insecure and (is_s3 or source.google is not None):

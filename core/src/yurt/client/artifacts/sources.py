@@ -260,7 +260,7 @@ def _archive(asked: str, file_name: str) -> str:
         if asked.lower() in NO_ARCHIVE:
             return ""
         if asked not in ARCHIVES:
-            raise Invalid(f'unknown kind of archive "{asked}"; known are false, {", ".join(ARCHIVES)}')
+            raise Invalid(f'unknown kind of archive "{asked}"; use false, {", ".join(ARCHIVES)}')
         kind = ARCHIVES[asked]
     else:
         endings = [ending for ending in ARCHIVES if file_name.endswith(f".{ending}")]

@@ -42,7 +42,7 @@ from yurt.structs.node import Node, unhealthy_reason
 from yurt.structs.rpc import DeviceGroupStats
 
 FIRST_FINGERPRINT_S = 10.0
-"""How long the start of a client waits for the plugins' first answers: a GPU driver may take seconds to initialize."""
+"""The longest wait of a client's start for the plugins' first answers: a GPU driver may take seconds to initialize."""
 ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
 RETRY_MAX_S = 600.0

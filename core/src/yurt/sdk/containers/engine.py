@@ -60,7 +60,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class EngineAddress:
-    """Where an engine listens: a Unix socket, or TCP with or without TLS."""
+    """The address of an engine: a Unix socket, or TCP with or without TLS."""
 
     def __init__(self, endpoint: str, tls: Tls | None = None) -> None:
         scheme, separator, rest = endpoint.partition("://")

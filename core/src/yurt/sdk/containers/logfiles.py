@@ -25,7 +25,7 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Position(msgspec.Struct):
-    """How far the output was read and written; a file is identified by its number and its length."""
+    """The position up to which output was read and written; a file is identified by its number and its length."""
 
     reached: dict[str, tuple[int, int]] = {}
     files: dict[str, tuple[int, int]] = {}

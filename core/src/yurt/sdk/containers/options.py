@@ -43,7 +43,7 @@ class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def dangling_rules(gc: Gc) -> DanglingRules:
-    """When a dangling container is removed; raises Invalid that names an invalid duration."""
+    """The rules for the removal of dangling containers; raises Invalid that names an invalid duration."""
     given = gc.dangling_containers
     return DanglingRules(
         enabled=given.enabled,

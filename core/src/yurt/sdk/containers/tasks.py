@@ -31,7 +31,7 @@ ALIVE = ("running", "paused", "restarting", "stopping", "removing")
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handle stores of a container so that a later agent finds it."""
+    """The data of a container in a task's handle, by which a later agent finds it."""
 
     container_id: str
     image_id: str
