@@ -241,6 +241,7 @@ def usage(folders: tuple[str, ...]) -> CgroupUse:
     files: dict[str, str] = {}
     for folder in folders:
         for name in ("cpu.stat", "memory.stat", "memory.swap.current", "cgroup.procs"):
+            # Of several hierarchies (hybrid hosts) the first one that counts something has the figure.
             files.setdefault(name, read_text(f"{folder}/{name}"))
             files[name] = files[name] or read_text(f"{folder}/{name}")
     cpu, memory = numbers(files.get("cpu.stat", "")), numbers(files.get("memory.stat", ""))

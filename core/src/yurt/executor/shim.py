@@ -289,8 +289,10 @@ class Shim:
         poller.register(self.wake_fd, select.POLLIN)
         self.reap()
         while self.has_children and time.monotonic() < deadline:
+            # The process group first: most processes of a task are in it, and one signal reaches all of them at once.
             if self.main:
                 quietly(os.kill, -self.main, signal.SIGKILL)
+            # Then the direct children, round after round: each round's orphans are reparented to this shim (subreaper).
             for pid in children_of(os.getpid()) or ([self.main] if self.main else []):
                 quietly(os.kill, pid, signal.SIGKILL)
             if poller.poll(KILL_POLL_MS):

@@ -24,6 +24,7 @@ class UseMeter:
 
     def read(self, stats: Message, *, now: UnixNano) -> TaskStats:
         """The plugin's next statistics in our form."""
+        # Bounded, so that a plugin that was away for hours does not add hours of CPU time at its last percentage.
         at = unix_nano(stats.timestamp) or now
         usage = stats.agg_resource_usage
         span = min(max(at - self._at, 0), GAP_MAX_NS) if self._at else 0

@@ -386,6 +386,7 @@ def card_parts(
                 before = shares.get((claim.alloc_id, device))
                 shares[claim.alloc_id, device] = mine if before is None else before.plus(mine)
     parts = {key: share.part((totals_mb or {}).get(key[1])) for key, share in shares.items()}
+    # Overbooked shares add up to more than the card; energy is a sum over the card, so it is divided by that total.
     of_card: dict[str, float] = {}
     for (_, device), part in parts.items():
         of_card[device] = of_card.get(device, 0.0) + part

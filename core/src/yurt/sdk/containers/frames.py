@@ -55,6 +55,8 @@ class StreamFrames:
 
     def _frames(self) -> Iterator[Piece]:
         """Complete frames; this loop runs once for each line that a task writes."""
+        # Local names instead of attributes, and one slice of the rest at the end instead of one for each frame: a loop
+        # that copies the rest each time takes quadratic time for a large read.
         rest, at, length, has_stamps = self.rest, 0, len(self.rest), self.has_stamps
         unpack, find = HEADER.unpack_from, rest.find
         while length - at >= HEADER_BYTES:
