@@ -229,7 +229,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     ),
     LineMistake(
         "var put secret/x a",
-        '"a" is no item',
+        '"a" is not a valid item',
         "give items as key=value",
     ),
     LineMistake(
@@ -239,7 +239,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     ),
     LineMistake(
         "operator snapshot inspect shop.nomad.hcl",
-        ("shop.nomad.hcl: the file is no snapshot of Yurt: Error -3 while decompressing data: incorrect header check"),
+        "shop.nomad.hcl: the file is not a snapshot of Yurt: Error -3 while decompressing data: incorrect header check",
         "Save one with: yurt operator snapshot save FILE",
     ),
     LineMistake(

@@ -1,4 +1,4 @@
-"""Other people's job files, beside the checkout: each is read as expected or refused at the right place."""
+"""Third-party job files, next to the checkout: each is read as expected or refused at the right place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt_jobspec import JobspecError, format_source, parse_job, with_unset_fiel
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "jobspecs"
 POSITION = re.compile(r":(\d+),(\d+)(?:-(?:\d+,)?\d+)?: ")
 
-pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus of job files in ../shared beside the checkout")
+pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus of job files in ../shared next to the checkout")
 
 
 def cases() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Other people's expressions and templates, beside the checkout: each has the value, the type or the errors it should.
+"""Third-party expressions and templates, next to the checkout: each has the value, the type or the errors it should.
 
 A third kind of answer is not run: cases with a variable whose value is unknown. A job file is read when everything it
 refers to is known, or is text that the client fills in, so the evaluator has no unknown values; those cases ask what
@@ -24,7 +24,7 @@ from yurt_jobspec.values import ListValue, MapValue, Null, equal, make_set, type
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "hcl-expressions" / "cases.jsonl"
 
-pytestmark = pytest.mark.skipif(not CASES.exists(), reason="no corpus of expressions in ../shared beside the checkout")
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason="no corpus of expressions in ../shared next to the checkout")
 
 ALL = [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
 

@@ -1,4 +1,4 @@
-"""Warnings reach whoever asks for them, and the values of sensitive variables reach nobody."""
+"""Warnings reach callers that ask for them, and the values of sensitive variables reach no caller."""
 
 from __future__ import annotations
 

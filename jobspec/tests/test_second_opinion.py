@@ -97,7 +97,7 @@ def test_what_python_hcl2_writes_reads_as_the_same_job() -> None:
     assert parse_job(hcl2.dumps(hcl2.loads(SOURCE)), filename="second.hcl") == parse_job(SOURCE, filename="second.hcl")
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus of job files in ../shared beside the checkout")
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus of job files in ../shared next to the checkout")
 def test_both_read_the_same_from_jobs_of_the_corpus() -> None:
     golds = sorted(CORPUS.glob("*/*.canon.json"))[::20]
     for gold in golds:

@@ -1,4 +1,4 @@
-"""What is written reads back as the same job."""
+"""A written job reads back as the same job."""
 
 from __future__ import annotations
 

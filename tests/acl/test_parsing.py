@@ -111,9 +111,9 @@ def test_an_empty_text_is_an_empty_policy_and_a_text_without_rules_is_none() -> 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('namespace "d" { policy = "raed" }', 'rules:1:26: Invalid namespace policy: "raed" is no level; '
+        ('namespace "d" { policy = "raed" }', 'rules:1:26: Invalid namespace policy: "raed" is not a valid level; '
          'write "deny" or "read" or "write" or "scale". Did you mean "read"?'),
-        ('namespace "d" { capabilities = ["read-jb"] }', 'rules:1:33: Invalid namespace capability: "read-jb" is no '
+        ('namespace "d" { capabilities = ["read-jb"] }', 'rules:1:33: Invalid namespace capability: "read-jb" is not a '
          'capability of this block. Did you mean "read-job"?'),
         ('namespace "d" { capabilities = ["write"] }', '"write" is a level: policy = "write".'),
         ('namespace "d" { capabilities = "read-job" }', "Invalid namespace capability: write a list"),
@@ -140,7 +140,7 @@ def test_an_empty_text_is_an_empty_policy_and_a_text_without_rules_is_none() -> 
         ('plugin { policy = "scale" }', "Invalid plugin policy"),
         ('operator { capabilities = ["license"] }', "Invalid operator capability"),
         ('node { policy = "read" }\nnode { policy = "write" }', 'rules:2:1: Invalid or duplicate policy keys: "node"'),
-        ('nod { policy = "read" }', 'Invalid or duplicate policy keys: "nod" is no block of a policy. '
+        ('nod { policy = "read" }', 'Invalid or duplicate policy keys: "nod" is not a block of a policy. '
          'Did you mean "node"?'),
         ('node "x" { policy = "read" }', 'rules:1:6: Invalid node policy: it takes no label: write node { policy ='),
         ('node = "read"', 'Invalid policy: "node" is a block'),

@@ -475,7 +475,7 @@ async def test_everybody_may_explain_the_own_token_and_management_every_one(ops:
     ("action", "told"),
     [
         (("submit-jobs",), '"submit-jobs" is not a right; did you mean "submit-job"?'),
-        (("PUT", "/v1/none"), '"/v1/none" is no path of the API'),
+        (("PUT", "/v1/none"), '"/v1/none" is not a path of the API'),
         (("PATCH", "/v1/jobs"), "Invalid method"),
         (("GET", "/v1/job/"), "Missing job ID"),
     ],
@@ -590,4 +590,4 @@ async def test_what_no_policy_can_grant_is_told(
 def test_a_file_that_is_no_audit_log_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
     (tmp_path / "log").write_text(f"\n{text}\n")
     assert main(["acl", "policy", "suggest", f"-from-audit={tmp_path / 'log'}"]) == 1
-    assert "line 2: it is no line of an audit log" in capsys.readouterr().err
+    assert "line 2: it is not a line of an audit log" in capsys.readouterr().err

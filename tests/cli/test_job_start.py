@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.views import start
+from yurt.cli.views import task_start
 
 EVAL_ID, ALLOC_ID = "aaaaaaaa-0000-0000-0000-000000000000", "bbbbbbbb-0000-0000-0000-000000000000"
 DEPLOYMENT_ID = "dddddddd-0000-0000-0000-000000000000"
@@ -37,7 +37,7 @@ def frame(text: str) -> bytes:
 @pytest.fixture
 def register(api: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     """Run a job whose allocation goes through the given states."""
-    monkeypatch.setattr(start, "SETTLE_S", 0.0)
+    monkeypatch.setattr(task_start, "SETTLE_S", 0.0)
     path = tmp_path / "web.json"
     path.write_text('{"Job": {"ID": "web"}}')
 

@@ -175,6 +175,6 @@ def test_a_damaged_commit_index_alone_gives_up_nothing_that_is_known(run: Any, d
     (data_dir / "server" / "commit-index").write_bytes(b"x" * 8192)
     code, out, _ = run("operator", "raft", "recover", "-accept-loss", str(data_dir))
     assert code == 0
-    assert "given up:       what was acknowledged after index 4, if anything" in out
+    assert "given up:       commands acknowledged after index 4, if any" in out
     _, out, _ = run("operator", "raft", "state", str(data_dir))
     assert names(out) == {"default", "late", "shop"}

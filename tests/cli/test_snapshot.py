@@ -31,8 +31,8 @@ def test_a_missing_file_is_told(run: Any, tmp_path: Path) -> None:
 
 
 def test_what_the_agent_refuses_is_told(api: Any, run: Any, tmp_path: Path) -> None:
-    api.answers["/v1/operator/snapshot"] = (400, "the file is no snapshot of Yurt")
-    assert "no snapshot of Yurt" in run("operator", "snapshot", "save", str(tmp_path / "x"))[2]
+    api.answers["/v1/operator/snapshot"] = (400, "the file is not a snapshot of Yurt")
+    assert "not a snapshot of Yurt" in run("operator", "snapshot", "save", str(tmp_path / "x"))[2]
 
 
 def test_a_restore_names_what_it_changed_in_access_control(api: Any, run: Any, tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_rows_of_a_snapshot_are_chosen_by_filters(run: Any, archive: Path) -> No
 
 def test_a_file_that_is_no_snapshot_has_no_state(run: Any, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nothing")
-    for path, text in ((tmp_path / "x", "is no snapshot of Yurt"), (tmp_path / "y", "cannot be read: No such file")):
+    for path, text in ((tmp_path / "x", "is not a snapshot of Yurt"), (tmp_path / "y", "cannot be read: No such file")):
         code, out, err = run("operator", "snapshot", "state", str(path))
         assert (code, out) == (1, "") and text in err

@@ -58,7 +58,7 @@ def test_sizes_have_units(given: object, size: int) -> None:
         ('type = "tape"', 'unknown volume type "tape"'),
         ('type = "host"\nnam = "x"', 'unknown key "nam".*name'),
         ('type = "host"\ncapability {\n  acces_mode = "x"\n}', 'unknown key "acces_mode".*access_mode'),
-        ('type = "host"\ncapacity_min = "much"', '"much" is no size'),
+        ('type = "host"\ncapacity_min = "much"', '"much" is not a valid size'),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, error: str) -> None:

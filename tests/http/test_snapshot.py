@@ -123,7 +123,7 @@ async def test_a_snapshot_is_inspected_without_an_agent(
     assert ["jobs", "1"] in [line.split() for line in lines]
     file.write_bytes(b"nonsense")
     assert main(["operator", "snapshot", "inspect", str(file)]) == 1
-    assert "is no snapshot of Yurt" in capsys.readouterr().err
+    assert "is not a snapshot of Yurt" in capsys.readouterr().err
 
 
 async def test_a_restore_survives_a_restart(tmp_path: Path, api: Api) -> None:

@@ -53,7 +53,7 @@ def _warn_of_presence(decoder: Decoder, operator: str, block: BlockNode) -> None
     """Warn of `is_set = true`: the format drops it, so that the constraint compares with `value`."""
     found = next((each for each in block.body.attributes if each.name == operator), None)
     start, end = (found.start, found.end) if found is not None else (block.start, block.name_end)
-    detail = f"{operator} is no short form: the constraint compares the attribute with `value`, or with nothing."
+    detail = f"{operator} is not a short form: the constraint compares the attribute with `value`, or with nothing."
     decoder.findings.add(
         decoder.source,
         OffsetDiagnostic(f"{operator} has no effect", detail, start, end, f'operator = "{operator}"'),

@@ -2,7 +2,7 @@
 
 Policies and similar files have no expressions. A block is a member whose value is an object, each label of the block an
 object around its content, so that `namespace "a" { policy = "read" }` and `{"namespace": {"a": {"policy": "read"}}}`
-are the same tree. Names may repeat, as blocks do; whoever reads the tree decides what that means.
+are the same tree. Names may repeat, as blocks do; the reader of the tree decides about their meaning.
 """
 
 from __future__ import annotations

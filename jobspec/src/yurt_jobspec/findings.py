@@ -1,8 +1,8 @@
 """Collects the findings of all parts that read one file.
 
 A hostile file can be wrong in a hundred thousand places. Each finding costs something to spell out (its line and
-column, names that look alike), so only MAX_FINDINGS are, and the others are counted. What is found twice at the same
-place is told once.
+column, names that look alike), so only MAX_FINDINGS are, and the others are counted. A finding that occurs twice at
+the same place is reported once.
 
 The values of sensitive variables never stand in a finding: `hide` names them, and they are taken out of every text
 before anybody sees it.
@@ -17,7 +17,7 @@ from dataclasses import replace
 from .diagnostics import Diagnostic, JobspecError, OffsetDiagnostic, Severity, SourceText
 
 MAX_FINDINGS = 50
-"""So many errors of one reading are told."""
+"""The maximum number of errors reported for one reading."""
 
 CERTAIN = frozenset(
     ("Unsupported argument", "Unsupported block type", "Unsuitable value type", "Call to unknown function")

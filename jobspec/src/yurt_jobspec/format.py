@@ -3,7 +3,7 @@
 The formatter works on tokens, never on the tree, so it cannot lose anything: comments, blank lines and the text of
 strings and heredocs stay as they are. It decides three things only: indentation (two spaces for each bracket that was
 open at the start of the line), the spaces between two tokens of a line, and the column of the equals signs and of
-trailing comments in runs of lines. Formatting what is already formatted changes nothing. A file with syntax errors is
+trailing comments in runs of lines. Formatting a formatted file changes nothing. A file with syntax errors is
 refused.
 """
 

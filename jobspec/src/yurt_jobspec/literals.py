@@ -71,7 +71,7 @@ def scalar(value: Any) -> str:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return repr(value).replace("e+", "e")
-    raise Inexpressible(f"{value!r} is no value of the language")
+    raise Inexpressible(f"{value!r} is not a value of the language")
 
 
 def duration(nanoseconds: int) -> str:

@@ -2,8 +2,8 @@
 
 Every field goes back to the argument or block that it comes from, in the order of the tables, and the layout is
 that of `yurt fmt`. What the reader fills in by itself (zero values, the defaults of templates) is left out. A job
-can hold what no file can say, such as the status that a server keeps beside it; those fields are left out as well and
-told, except for the bookkeeping that no author of a file would miss.
+can have fields that no file can express, such as the status that a server stores with it; those fields are left out as
+well and reported, except for bookkeeping fields that are irrelevant in a file.
 """
 
 from __future__ import annotations

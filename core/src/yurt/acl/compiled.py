@@ -82,7 +82,7 @@ def _united(granted: Iterable[Granted]) -> Granted:
         for capability, rule in each.items():
             by.setdefault(capability, rule)
     united = {DENY: by[DENY]} if DENY in by else by
-    assert DENY not in united or len(united) == 1, "what is denied grants nothing beside"
+    assert DENY not in united or len(united) == 1, "a denied label has no other capability"
     return united
 
 

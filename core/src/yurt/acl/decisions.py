@@ -1,6 +1,6 @@
 """Decisions with their reasons: which policy, which rule.
 
-What is decided is `Rights.allows`; a reason is only worded when somebody asks for it.
+`Rights.allows` decides; the text of a reason is only made when a caller requests it.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _labels(policy: Policy) -> Iterator[_Label]:
 
 
 def _denied(words: Iterable[Written]) -> Iterator[LintFinding]:
-    """Words beside a denial: a label that is denied anywhere is denied."""
+    """Find capabilities next to a denial: a label that is denied anywhere is denied."""
     denials = {(each.kind, each.label): each.rule for each in reversed(list(words)) if each.word == DENY}
     for each in words:
         denial = denials.get((each.kind, each.label))

@@ -74,7 +74,7 @@ def parse_policy(
 
 
 class _PolicyParser:
-    """Reads one policy; what is wrong goes into the findings, and the reading goes on."""
+    """Reads one policy; mistakes are added to the findings, and reading continues."""
 
     def __init__(
         self, name: str, source: SourceText, findings: Findings, is_strict: bool, words: list[Written] | None
@@ -110,7 +110,7 @@ class _PolicyParser:
     def _find_unknown(self, root: JsonObject) -> None:
         for name, _ in root.members:
             if name.text not in BLOCKS:
-                detail = f'"{name.text}" is no block of a policy.'
+                detail = f'"{name.text}" is not a block of a policy.'
                 self._add("Invalid or duplicate policy keys", detail, name, Near(name.text, BLOCKS))
         if not any(name.text in BLOCKS for name, _ in root.members):
             detail = f"it has no rules: write a block such as {NAMESPACE}, {NODE_POOL}, node or agent."
@@ -250,7 +250,7 @@ class _PolicyParser:
             shown = f'"{level[:64]}"' if isinstance(level, str) else "this"
             near = Near(level, known) if isinstance(level, str) else None
             title = _TITLES.get(kind, kind)
-            self._add(f"Invalid {title} policy", f"{shown} is no level; write {_choice(known)}.", value, near)
+            self._add(f"Invalid {title} policy", f"{shown} is not a valid level; write {_choice(known)}.", value, near)
             return "", _NOWHERE
         rule = self._rule(name, f'{head} {{ policy = "{level}" }}')
         self._keep(kind, level, rule, is_level=True)
@@ -277,7 +277,7 @@ class _PolicyParser:
                 is_level = isinstance(text, str) and text in LEVELS.get(kind, {})
                 otherwise = f'"{text}" is a level: policy = "{text}".' if is_level else None
                 near = Near(text, known, otherwise) if isinstance(text, str) else None
-                self._add(f"Invalid {title} capability", f"{shown} is no capability of this block.", item, near)
+                self._add(f"Invalid {title} capability", f"{shown} is not a capability of this block.", item, near)
                 continue
             rule = self._rule(item, f'{head} {{ capabilities = ["{text}"] }}')
             self._keep(kind, text, rule, is_level=False)

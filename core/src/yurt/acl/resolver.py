@@ -78,7 +78,7 @@ class Resolver:
     def __init__(self) -> None:
         self._parsed: LruCache[tuple[str, str], Policy] = LruCache(PARSED_MAX)
         self._compiled: LruCache[Texts, CompiledPolicies | str] = LruCache(COMPILED_MAX)
-        """By their texts, because after a restore an index may stand for another text; a str says what is wrong."""
+        """By their texts, because after a restore an index may stand for another text; a str names the error."""
         self._callers: LruCache[Caller, _CachedRights] = LruCache(CALLERS_MAX)
         self._state: Snapshot | None = None
         self._of_state: dict[Caller, Resolved] = {}

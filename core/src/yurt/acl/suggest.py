@@ -104,7 +104,7 @@ def _chosen(asked: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Wa
         for each in missing:
             if not rights_of(chosen).allows(*each):
                 chosen |= min(ways[each], key=lambda way: (len(way - chosen), sum(map(_power, way)), sorted(way)))
-    assert all(rights_of(chosen).allows(*each) for each in asked), "what was chosen is enough"
+    assert all(rights_of(chosen).allows(*each) for each in asked), "the chosen policy allows every request"
     return chosen
 
 
@@ -121,7 +121,7 @@ def _pruned(chosen: set[Right], asked: Sequence[Requirement]) -> set[Right]:
 
 
 def _power(right: Right) -> int:
-    """How much a word allows beside itself."""
+    """The strength of a right: the rank of its level, or the number of other capabilities that it implies."""
     if right.word in RANKS:
         return RANKS[right.word]
     return len(INCLUDED.get(right.kind, {}).get(right.word, ())) + len(PASSES.get(right.word, ()))

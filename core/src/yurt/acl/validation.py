@@ -185,7 +185,7 @@ def url_problem(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port  # Raises for what is not a port.
+        _ = parts.port  # Raises ValueError for an invalid port.
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > URL_MAX:

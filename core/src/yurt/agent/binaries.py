@@ -1,6 +1,6 @@
-"""Binaries of `plugin_dir` beside the plugins that are Python packages: one table of drivers, one list of statuses.
+"""Joins binaries of `plugin_dir` and plugins that are Python packages in one table of drivers and one list of statuses.
 
-Whoever puts a binary into that folder means it: where a package offers a driver of the same name, the binary has it.
+An operator puts a binary into that folder on purpose: it takes precedence over a package's driver of the same name.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _check_package_engine(name: str, data: AgentDataDir) -> None:
 
 
 def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoint: str, env: Env) -> CommandLog:
-    """The log, not opened yet. `own_endpoint` is the address of an etcd member beside the server."""
+    """The log, not opened yet. `own_endpoint` is the address of this agent's etcd member."""
     if engine == MEMORY:
         from yurt.storage.memory import MemoryLog
 

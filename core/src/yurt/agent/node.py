@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HTTP_CLOSE_LIMIT_S = 0.5
-Beside = Callable[[], Coroutine[Any, Any, None]]
+BackgroundTask = Callable[[], Coroutine[Any, Any, None]]
 AUDIT_CLOSE_LIMIT_S = 5.0
 
 
@@ -120,15 +120,15 @@ class Parts:
         links: Links,
         http: HttpEdge,
         plugins: AgentPlugins,
-        beside: Mapping[str, Beside] = {},
+        background: Mapping[str, BackgroundTask] = {},
     ) -> None:
-        """`beside`: what else runs as long as the agent; its failure leaves the agent running."""
+        """`background`: further tasks that run as long as the agent; their failure leaves the agent running."""
         self.server = server
         self.client = client
         self.links = links
         self.http = http
         self.plugins = plugins
-        self._beside = beside
+        self._background = background
         self._server_ready = asyncio.Event()
         self._client_ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,7 +174,7 @@ class Parts:
             self._tasks.append(group.create_task(self.links.servers.run(), name="connection to the servers"))
         if self.client is not None:
             self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
-        self._tasks += [supervised(group, name, run()) for name, run in self._beside.items()]
+        self._tasks += [supervised(group, name, run()) for name, run in self._background.items()]
 
     async def _serve_http(self, sockets: Sequence[socket.socket]) -> None:
         await self.http.runner.setup()
@@ -357,11 +357,11 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         links=links,
         http=HttpEdge(runner, http_context(tls), http_limits(config), task_sockets, trail),
         plugins=AgentPlugins(plugins, binaries, [each for each in loaded.statuses if each.state == FAILED]),
-        beside={**_metric_tasks(config, app), **_trace_tasks(config, app)},
+        background={**_metric_tasks(config, app), **_trace_tasks(config, app)},
     )
 
 
-def _metric_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+def _metric_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, BackgroundTask]:
     """The tasks that push the agent's metrics, if a sink is configured."""
     settings = sink_settings(config)
     if not settings.is_used:
@@ -378,7 +378,7 @@ def _metric_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Bes
     return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
 
 
-def _trace_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+def _trace_tasks(config: AgentConfig, app: web.Application) -> Mapping[str, BackgroundTask]:
     """The task that exports traces, if a collector is configured."""
     settings, context = trace_settings(config), app[CONTEXT]
     if settings is None or context.server is None:

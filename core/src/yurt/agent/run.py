@@ -290,7 +290,7 @@ class _Agent:
         if not self.stop_asked.is_set():
             self.stopping_since = now
         elif now - self.stopping_since > SAME_SIGNAL_S and self.task is not None:
-            say("==> Caught another signal: leaving without waiting for what is still stopping")
+            say("==> Caught another signal: leaving without waiting for parts that are still stopping")
             self.task.cancel()
         self.stop_signal = self.stop_signal or number
         self.stop_asked.set()
@@ -361,7 +361,7 @@ def _signal_word(number: int) -> str:
 
 
 class BufferedLines:
-    """A stream that buffers what is written until it is released."""
+    """A stream that buffers its output until it is released."""
 
     def __init__(self) -> None:
         self._lines: list[str] | None = []
@@ -374,7 +374,7 @@ class BufferedLines:
         return len(text)
 
     def flush(self) -> None:
-        """Print what is in the buffer of standard output."""
+        """Flush the buffer of standard output."""
         if self._lines is None:
             sys.stdout.flush()
 

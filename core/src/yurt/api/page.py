@@ -109,7 +109,7 @@ class Pager(Generic[R, W]):
 
     First the rows are gathered in sorted runs, of which a page without a filter keeps no more than it can show: no
     list is ever sorted as a whole. Then the runs are merged as far as rows are rendered. Runs are dicts of numbers and
-    rows, which Python's collector does not look at: a list, or a key beside each row, it would, a million at once.
+    rows, which Python's collector does not look at: a list, or a key next to each row, it would, a million at once.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Pager(Generic[R, W]):
         return found
 
     def forget(self) -> bool:
-        """Release some of what was gathered; False when nothing is left. Releasing a million rows at once is slow."""
+        """Release some of the gathered rows; False when none is left. Releasing a million rows at once is slow."""
         self._ordered = iter(())
         del self._runs[-FORGOTTEN:]
         return bool(self._runs)

@@ -18,7 +18,7 @@ from yurt.api.encode import encode_builtins
 TEXTS_BYTES_MAX: Final = 16 * 1024 * 1024
 """Cached bytes of row texts; with the rows that they keep alive, it is two to three times as much."""
 ENTRY_BYTES: Final = 400
-"""What an entry costs beside its text."""
+"""The memory of an entry in addition to its text, bytes."""
 TEXT_BYTES_MAX: Final = 512 * 1024
 """Longer texts of single rows are not cached."""
 IDLE_S: Final = 60.0
@@ -26,7 +26,7 @@ IDLE_S: Final = 60.0
 
 
 class RowForm:
-    """One way to write rows: a function of the row, and of further rows beside it, and of flags alone.
+    """One way to write rows: a function of the row, and of further related rows, and of flags alone.
 
     It must not look at anything else: what it gives is kept, and shown to every caller who may see the row.
     """
@@ -80,7 +80,7 @@ class RowTexts:
         return self._again(key) or self._put(key, row, form.text(row))
 
     def text_beside(self, form: RowForm, rows: tuple[Any, ...]) -> bytes:
-        """The JSON of a row in a form that also needs the rows beside it, of which some may be None."""
+        """The JSON of a row in a form that also needs related rows, of which some may be None."""
         key = (id(form), *map(id, rows))
         found = self._entries.get(key)
         if found is not None:

@@ -77,7 +77,7 @@ class AuditFile:
     def write(self, lines: bytes, now_ns: int) -> None:
         """Append lines, each with its line break; raises OSError, and then none of them is written."""
         if self._is_gone():
-            self.open(now_ns)  # Somebody has removed the file: what is written to it would be gone with it.
+            self.open(now_ns)  # The file was removed: further lines in it would be lost.
         if self._is_due(len(lines), now_ns):
             self._rotate(now_ns)
         if self._is_torn:

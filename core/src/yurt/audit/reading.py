@@ -58,7 +58,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[AuditedLine]:
             if payload["stage"] == COMPLETE:
                 yield _line(payload)
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError, Invalid) as error:
-            why = str(error) if isinstance(error, Invalid) else "it is no line of an audit log"
+            why = str(error) if isinstance(error, Invalid) else "it is not a line of an audit log"
             raise Invalid(f"line {number}: {why}") from None
 
 

@@ -39,7 +39,7 @@ class FilterSettings(Value):
 
 
 class AuditSettings(Value):
-    """What is recorded, and where."""
+    """The recorded events and the place of the files."""
 
     sinks: tuple[AuditSinkSettings, ...]
     filters: tuple[FilterSettings, ...] = ()

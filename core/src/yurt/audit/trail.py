@@ -141,7 +141,7 @@ class AuditSink:
         self._news.set()
 
     async def run(self) -> None:
-        """Write what waits, until it is stopped."""
+        """Write waiting lines until it is stopped."""
         while not self._stops or self._waiting:
             await self._news.wait()
             self._news.clear()
@@ -179,7 +179,7 @@ class AuditSink:
             try:
                 self._file.open(now_ns)
             except OSError as error:
-                log.error("audit log cannot be opened anew: path=%s error=%s", self.settings.path, error)
+                log.error("audit log cannot be opened again: path=%s error=%s", self.settings.path, error)
         try:
             if data:
                 self._file.write(data, now_ns)

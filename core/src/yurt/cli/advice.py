@@ -39,7 +39,7 @@ _FIXES = (
     (r"^Identifier must contain at least two", "Give more characters of the id, or all of it."),
     (r"No path to region|unknown region|no path to region", "`yurt server members` shows the regions."),
     *UNKNOWN_PLACES,
-    (r"is no snapshot of Yurt", "Save one with: yurt operator snapshot save FILE"),
+    (r"is not a snapshot of Yurt", "Save one with: yurt operator snapshot save FILE"),
     (
         r"not a period(ic)? job|not periodic|non-periodic",
         "Give the job a periodic block, or run it with: yurt job run FILE",

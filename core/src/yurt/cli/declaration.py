@@ -19,7 +19,7 @@ CLIENT_FLAGS: tuple[Flag, ...] = (
     text("region", "The region to ask; NOMAD_REGION."),
     text("namespace", "The namespace to work in; NOMAD_NAMESPACE, else default."),
     switch("no-color", "Print without colours; NOMAD_CLI_NO_COLOR."),
-    switch("force-color", "Print colours also when standard output is no terminal; NOMAD_CLI_FORCE_COLOR."),
+    switch("force-color", "Print colours also when standard output is not a terminal; NOMAD_CLI_FORCE_COLOR."),
     text("ca-cert", "A PEM file with the authority to trust; NOMAD_CACERT."),
     text("ca-path", "A folder of PEM files with authorities to trust; NOMAD_CAPATH."),
     text("client-cert", "A PEM file with the client's certificate; NOMAD_CLIENT_CERT."),
@@ -35,7 +35,7 @@ JSON_FLAGS: tuple[Flag, ...] = (
     text("t", "Format the answer with a Go template."),
 )
 VERBOSE: Flag = switch("verbose", "Print whole ids and more columns.")
-UI: Flag = switch("ui", "Open the web page of what is shown in a browser.")
+UI: Flag = switch("ui", "Open the web page of the shown object in a browser.")
 DETACH: Flag = switch("detach", "Print the evaluation's id and return, instead of following it.")
 
 

@@ -41,7 +41,7 @@ class JobFileError(CliError):
 
 
 class ApiError(YurtError):
-    """The agent answered with an error; `status` is the HTTP status, and all that a Nomad agent reports."""
+    """The agent answered with an error; `status` is the HTTP status, the only field that a Nomad agent reports."""
 
     def __init__(self, status: int, text: str, reason: str = "") -> None:
         """`reason`: the code that the answer's header names."""

@@ -1,6 +1,6 @@
 """The first words of packages' commands, from the metadata of what is installed.
 
-They are read from the `entry_points.txt` files beside the packages: to import `importlib.metadata` alone takes longer
+They are read from the `entry_points.txt` files next to the packages: to import `importlib.metadata` alone takes longer
 than all else that `yurt -help` does.
 """
 

@@ -27,7 +27,7 @@ class Each(tuple[Any, ...]):
 
 
 def find(row: Row, steps: tuple[str, ...]) -> Any:
-    """The value that a selector leads to, or MISSING; raises Invalid when its first step is no field of the row."""
+    """The value that a selector leads to, or MISSING; raises Invalid when its first step is not a field of the row."""
     if steps[0] not in row:
         where = "/".join(steps)
         raise Invalid(

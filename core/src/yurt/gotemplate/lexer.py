@@ -1,6 +1,6 @@
 """A template's text as tokens.
 
-Outside the delimiters all is text; `{{- ` and ` -}}` trim the white space beside them. Inside, white space only
+Outside the delimiters all is text; `{{- ` and ` -}}` trim the adjacent white space. Inside, white space only
 separates: a token remembers whether some stood before it, because `.A .B` are two operands and `.A.B` is one.
 """
 

@@ -87,7 +87,8 @@ class Parser:
         return token
 
     def _body(self) -> tuple[Token | None, list[Node]]:
-        """Nodes up to `end`, `else` or a `define` (returned, with what is before it taken), or to the text's end."""
+        """Nodes up to `end`, `else` or a `define` (returned, with the tokens before it consumed), or to the text's
+        end."""
         nodes: list[Node] = []
         while True:
             token = self._peek()

@@ -1,10 +1,10 @@
 """Cached list answers, valid as long as the tables that they show are unchanged.
 
-A list that is asked for again while its tables have not changed is sent as it was encoded. The key says what the answer
-follows from beside the tables: the path and the query, and which rows the caller sees (`Access.visibility`). Callers
+A list that is requested again while its tables have not changed is sent as it was encoded. The key contains the other
+inputs of the answer: the path and the query, and the rows that the caller sees (`Access.visibility`). Callers
 share an answer only where the authority gives the same rights to them, or where the namespace of a row alone decides
 who sees it, and they see the same namespaces. What a caller may do is decided before an answer is looked up, for each
-request anew.
+request again.
 
 An answer refers weakly to its tables, so it keeps no old state alive.
 """
@@ -20,14 +20,14 @@ ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """Longer answers are not cached."""
 ENTRY_BYTES: Final = 1_000
-"""What an entry costs beside its text and the text of its key."""
+"""The memory of an entry in addition to its text and the text of its key, bytes."""
 
 Tables = tuple[object, ...]
 """Identifies the content of each table (`Rows.content`): a new object after each change."""
 
 
 class AnswerKey(NamedTuple):
-    """What an answer follows from beside its tables."""
+    """The inputs of an answer in addition to its tables."""
 
     target: str
     """Path and query without the parameters of waiting, as one text; the cache counts its length."""
@@ -106,7 +106,7 @@ class AnswerSlot(NamedTuple):
     def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> Sequence[bytes]:
         """Cache the answer for the next request; returns its pieces as cached, or unchanged.
 
-        Where the rights of its caller have changed meanwhile, it is no answer for others with the former ones.
+        Where the rights of its caller have changed meanwhile, it is not an answer for others with the former ones.
         """
         if not self.is_still(self.key.visibility):
             return pieces

@@ -33,7 +33,7 @@ NAMESPACES_MAX: Final = 256
 async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[[View], int]) -> tuple[View, int]:
     """The view to answer from, and its index: at once, or for a blocking query when the index passed the given one.
 
-    What the caller may do can change during the wait, so it is decided anew; raises PermissionDenied where nothing
+    The caller's rights can change during the wait, so they are checked again; raises PermissionDenied where nothing
     is left.
     """
     access = call.access
@@ -62,7 +62,7 @@ class FormBeside(NamedTuple):
 
     form: RowForm
     rows: Callable[[View], Callable[[Any], tuple[Any, ...]]]
-    """The row and those beside it, in the order in which the form takes them."""
+    """The row and its related rows, in the order in which the form takes them."""
 
 
 Form = RowForm | FormBeside

@@ -14,7 +14,7 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class ApiRequest(Value):
-    """A request as it was received: its path with the query, undecoded; the body travels beside it.
+    """A request as it was received: its path with the query, undecoded; the body is sent separately.
 
     With `is_socket` it asks for a websocket, and the body is what its caller sends there, as frames.
     """

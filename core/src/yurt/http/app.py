@@ -125,7 +125,7 @@ def authority_of(server: HttpBackend | None, agent: AgentInfo) -> Authority:
     """The authority that decides about requests: tokens and policies with access control.
 
     An agent without a server has neither. With access control on it allows nobody anything: what a server can answer
-    is passed on to one, which decides, and what is about this agent alone is refused.
+    is passed on to one, which decides; requests about this agent alone are refused.
     """
     if server is None:
         return ALLOW_NOBODY if agent.acl_enabled else ALLOW_ALL

@@ -1,4 +1,4 @@
-"""The audit log's view of a request: what is recorded, and when.
+"""The audit log's view of a request: the recorded fields, and the time of recording.
 
 The middleware makes a record for each request; the dispatcher tells it the route, the caller and the decisions; what
 comes of the request ends it. A line says what an agent has decided, so an agent that passes a request on writes none.
@@ -122,7 +122,7 @@ class AuditRecord:
 
     async def complete(self, response: web.StreamResponse) -> web.StreamResponse:
         """Write the last line, and answer; where it has to be written and cannot be, an answer that has not begun is
-        replaced, unless the first line already says what was done.
+        replaced, unless the first line already describes the change.
         """
         if self._actor is None and response.status in REFUSED:
             self._actor = await _whoever_asks(self._request)

@@ -23,7 +23,7 @@ from yurt.http.forwarding_headers import ORIGIN
 from yurt.sdk.value import replace
 from yurt.structs.acl import SECRET, hash_of_secret
 
-NO_TOKEN: Final = "the token is no secret of an ACL token"
+NO_TOKEN: Final = "the token is not the secret of an ACL token"
 
 _SEAL: Final = secrets.token_urlsafe(32)
 _encode = msgspec.json.Encoder().encode

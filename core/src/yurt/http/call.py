@@ -88,7 +88,7 @@ class RightsSource(Protocol):
     async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
         """Give the authority the rights of the actor with this token; raises Unavailable.
 
-        `is_refused`: what is known would refuse the actor, so it must not be old.
+        `is_refused`: the present state would refuse the actor, so it must not be old.
         """
         ...
 

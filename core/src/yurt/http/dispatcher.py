@@ -211,11 +211,11 @@ async def find_need(request: web.Request, method: str, url: str) -> tuple[Route,
         asked = _Asked(method, URL(url, encoded=True))
         match = await request.app.router.resolve(cast(web.Request, asked))
     except ValueError:
-        raise Refused(400, f'"{url[:256]}" is no path of the API') from None
+        raise Refused(400, f'"{url[:256]}" is not a path of the API') from None
     resource = match.route.resource
     endpoint = None if resource is None else request.app[ENDPOINTS].get(resource)
     if endpoint is None:
-        raise Refused(404, f'"{url[:256]}" is no path of the API')
+        raise Refused(404, f'"{url[:256]}" is not a path of the API')
     route, parts = endpoint.find(method, dict(match))
     query = asked.rel_url.query
     scope = _scope(route, parts, read_options(query, index_error=route.index_error).namespace)
@@ -365,7 +365,7 @@ def _is_decided_by_server(route: Route, context: Context) -> bool:
 async def _need_newest_rights(route: Route, access: Access, scope: Scope, request: web.Request) -> None:
     """Refuse on an agent without a server only by rights that are not old; raises NoServer where a server can answer.
 
-    So a right that was just granted counts at once, while what was granted before is taken from the cache.
+    So a new right takes effect at once, while earlier rights are taken from the cache.
     """
     if access.allows(scope):
         return

@@ -2,7 +2,7 @@
 
 What a handler finds wrong itself keeps its own code (`Refused`). What the servers refuse while they carry out a
 write is a failed call, which Nomad answers with 500 and the text (`failed_call`); so is a lookup by something
-that is no UUID. All other errors are answered with the status of their reason (`yurt.sdk.errors`).
+that is not a UUID. All other errors are answered with the status of their reason (`yurt.sdk.errors`).
 
 Every answer of an error names its reason in a header, so that no client has to read the text.
 """

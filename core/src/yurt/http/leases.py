@@ -2,7 +2,7 @@
 
 A request is decided about once, before its handler begins. One that stays open, such as a log that is followed, a
 command in a task or the event stream, may outlive the token, the policy or the role that it was let in with. So its
-rights are decided anew each `CHECK_S`, from the same values: what the route needs where the request is, and what the
+rights are checked again each `CHECK_S`, from the same values: the route's need in the request's scope, and what the
 handler has added (`also_needs`), such as the namespace of the allocation that it found. Once they do not suffice, or
 nobody can tell whether they do, the lease ends, and the request with it:
 
@@ -13,7 +13,7 @@ nobody can tell whether they do, the lease ends, and the request with it:
 
 Three kinds of requests have no lease to lose. One that waits for nothing, as most reads, ends before anything can
 change. One that changes something ends with `apply`'s answer, because to cancel it would leave its caller without the
-outcome. A blocking query shows nothing while it waits, and decides anew when it wakes
+outcome. A blocking query shows nothing while it waits, and is checked again when it wakes
 (`yurt.http.answers.changed_view`).
 """
 

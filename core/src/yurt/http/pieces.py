@@ -15,7 +15,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 ZIPPED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Cached bytes in gzip format."""
 ZIPPED_ENTRY_BYTES: Final = 400
-"""What an entry costs beside its bytes."""
+"""The memory of an entry in addition to its content, bytes."""
 ZIPPED_AT_ONCE: Final = 16 * 1024
 """Bytes that are compressed on the event loop: a millisecond at most."""
 

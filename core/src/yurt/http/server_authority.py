@@ -85,7 +85,7 @@ class ServerAuthority:
     async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
         """Query the rights of the actor with this token, unless known; raises Unavailable.
 
-        `is_refused`: what is known would refuse the actor, so it must not be old.
+        `is_refused`: the present state would refuse the actor, so it must not be old.
         """
         caller = actor.caller
         if isinstance(caller, InvalidToken):

@@ -1,7 +1,7 @@
 """Authenticates tasks' requests over their sockets before they are processed further.
 
 A token is demanded even while access control is off (any text will do then), and the policy `anonymous` never applies:
-what runs in a task may be less trusted than whoever reaches the agent's port. Secrets and identities
+the code of a task may be less trusted than clients of the agent's port. Secrets and identities
 of nodes are refused: a task acts as itself. An agent without a server asks one who the caller is.
 """
 

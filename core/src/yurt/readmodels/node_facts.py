@@ -134,7 +134,7 @@ def node_facts(state: Snapshot, node: Node) -> NodeFacts:
 
 
 def _seconds(text: str) -> int:
-    """A time of an attribute in seconds since 1970; 0 for none, and for what is no time."""
+    """A time of an attribute in seconds since 1970; 0 for a missing or invalid time."""
     try:
         return int(datetime.fromisoformat(text).timestamp()) if text else 0
     except ValueError:

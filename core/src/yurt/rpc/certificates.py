@@ -138,7 +138,7 @@ def authority_of(certificate: bytes, bundle: bytes) -> CertificateFacts:
     try:
         found = x509.load_pem_x509_certificates(bundle)
     except ValueError:
-        raise Invalid("this is no certificate in PEM form") from None
+        raise Invalid("this is not a certificate in PEM form") from None
     issued = _certificate(certificate)
     found.sort(key=lambda each: (not _has_issued(each, issued), each.not_valid_after_utc))
     return facts_of(found[0].public_bytes(serialization.Encoding.PEM))
@@ -220,14 +220,14 @@ def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
     except ValueError:
-        raise Invalid("this is no certificate in PEM form") from None
+        raise Invalid("this is not a certificate in PEM form") from None
 
 
 def _key(pem: bytes) -> PrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError):
-        raise Invalid("this is no private key in PEM form, or it needs a password") from None
+        raise Invalid("this is not a private key in PEM form, or it needs a password") from None
     if not isinstance(key, PrivateKey):
         raise Invalid("the key is neither RSA's nor one on an elliptic curve; make one with `yurt tls cert create`")
     return key

@@ -29,7 +29,7 @@ class NoTls(Unavailable):
 
 
 class Security(NamedTuple):
-    """The TLS settings for dialling: credentials, read anew for each connection, and the server's expected name.
+    """The TLS settings for dialling: credentials, read again for each connection, and the server's expected name.
 
     With `allows_plain` one that does not speak TLS is dialled without.
     """

@@ -1,6 +1,6 @@
 """The frames on a connection: messages of one or more frames, in msgpack.
 
-A call has an id of its caller: the end that dialled counts odd numbers, the other one even ones. Whoever receives the
+A call has an id of its caller: the end that dialled counts odd numbers, the other one even ones. The receiver of the
 items of a stream grants them in advance, so a slow reader stops the sender of its own stream and nobody else's.
 """
 
@@ -22,7 +22,7 @@ GREETING_BYTES_MAX = 64 * 1024
 GATHER_BYTES = 256 * 1024
 """Frames that wait are sent together, up to this."""
 FRAME_BYTES = 32
-"""The overhead that a frame counts when frames are batched, beside its content."""
+"""The overhead of a frame in addition to its content when frames are batched, bytes."""
 FRAMES_MAX = GATHER_BYTES // FRAME_BYTES + 1
 """Frames in a message."""
 WINDOW = 16

@@ -1,6 +1,6 @@
 """The dialling end: one connection to one of several servers, reconnected whenever it ends.
 
-Whoever needs the connection waits a moment for it, so that a server's end is a short delay for its clients and no
+A caller that needs the connection waits a moment for it, so that a server's end is a short delay for its clients and no
 error. Servers are tried in turn, the next one at once, all of them again after a growing pause. Each link has an order
 of its own, so that the clients of a server that ends spread over the others.
 
@@ -64,7 +64,7 @@ class Link:
         self._open = asyncio.Event()
         self._problem = "no connection has been tried yet"
         self._reported_problems: dict[str, str] = {}
-        """What was last said of each address; said again when it is another."""
+        """The last logged state of each address; a change is logged again."""
 
     @property
     def addresses(self) -> tuple[str, ...]:

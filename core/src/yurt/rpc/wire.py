@@ -63,7 +63,7 @@ class Wire(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection after sending what was written."""
+        """Close the connection after sending buffered data."""
         ...
 
 

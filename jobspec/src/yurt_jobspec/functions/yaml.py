@@ -185,7 +185,7 @@ class _YamlReader:
             return text
         value = self.finite(resolve(text))
         if _kind(text, value) != ("float" if kind == "int" else kind):
-            self.fail(f'"{text}" is no value for the tag {_shown(tag)}')
+            self.fail(f'"{text}" is not a value for the tag {_shown(tag)}')
         return value if event.style in _PLAIN_STYLES else text
 
     def finite(self, value: Any) -> Any:

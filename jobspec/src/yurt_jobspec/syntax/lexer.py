@@ -25,9 +25,9 @@ MAX_NESTING = 100
 """Brackets, strings and sequences inside one another; far above any real file, far below Python's own limit."""
 
 MENDED_MAX = 20
-"""So many lines of one file are mended."""
+"""The maximum number of lines of one file that are repaired."""
 MENDED_REACH = 10_000
-"""So many characters at most are read again."""
+"""The maximum number of characters that are read again."""
 
 IDENT, NUMBER, STRING, NEWLINE, END = "identifier", "number", "string", "newline", "end of file"
 OPEN_QUOTE, CLOSE_QUOTE, TEXT = "open quote", "close quote", "text"
@@ -131,7 +131,7 @@ class _Lexer:
         self.contained: set[OffsetDiagnostic] = set()
         self.modes: list[_Mode] = [_FILE]
         self.outermost = 0
-        """So many modes are open where the next line end is the last token to read; none for a whole file."""
+        """The number of open modes at which the next line end is the last token to read; none for a whole file."""
         self.done = False
 
     def run(self) -> Tokens:

@@ -90,7 +90,7 @@ def _without_loopback_port(uri: str) -> tuple[str, ...] | None:
     """The parts of an address of the loopback interface, without its port; None for any other."""
     try:
         parts = urlsplit(uri)
-        _ = parts.port  # Raises for what is not a port.
+        _ = parts.port  # Raises ValueError for an invalid port.
     except ValueError:
         return None
     if parts.hostname not in _LOOPBACK or parts.username is not None or parts.password is not None:

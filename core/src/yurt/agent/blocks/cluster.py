@@ -150,7 +150,7 @@ def _engine(expect: int, standing: StandingEtcd, log_engine: str, *, is_dev: boo
 
 
 def _etcd_port(ports: Mapping[str, int]) -> int:
-    """Beside the serf port, so that servers of one address which differ in `ports { serf }` differ here too."""
+    """The port after the serf port, so that servers of one address with different `ports { serf }` also differ here."""
     return ports.get("etcd", (ports.get("serf") or SERF_PORT) + 1)
 
 

@@ -42,7 +42,7 @@ def removable_servers(
 
 
 class DeadServerCleanup:
-    """Looks after the cluster while the server beside leads."""
+    """Removes failed servers from the cluster while this agent's server leads."""
 
     def __init__(
         self,

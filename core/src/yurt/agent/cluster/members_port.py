@@ -31,7 +31,7 @@ class MembersPort(Protocol):
         """Exchange records in both directions."""
         ...
 
-    # A server of another region is refused by the call itself, which says what is wrong with its configuration.
+    # A server of another region is refused by the call itself, which names the mistake in its configuration.
     @allowed(CallerKind.SERVER, CallerKind.REGION)
     async def admit(self, member: Member) -> AdmissionAnswer:
         """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""

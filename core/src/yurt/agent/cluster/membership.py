@@ -94,7 +94,7 @@ class Membership:
         self._take(self._records.with_own(**changes))
 
     def publish(self) -> None:
-        """Publish at once what is not in the records: the founding."""
+        """Publish at once the start of a cluster, which is not part of the records."""
         self.version += 1
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()

@@ -6,7 +6,7 @@ an operator may say of a server that is gone that it has left. Only a server its
 start, when something about it changes, and when it hears of its own leaving that it knows nothing of. So merging is
 commutative, associative and idempotent, and all servers that exchange what they know come to the same records.
 
-`failed` is no part of a record. It is what one server sees: it has not heard from another one for a while. Who hears
+`failed` is not part of a record. It is the view of one server: it has not heard from another one for a while. Who hears
 from a server says so to nobody; every server asks all the others itself.
 
 A record that is forgotten leaves its incarnation behind, so that those who have not forgotten yet do not bring it

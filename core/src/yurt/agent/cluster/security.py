@@ -57,7 +57,7 @@ class ServerSecurity:
         """The region of the server at an address, by its certificate, which the authority must have signed.
 
         Without TLS nothing depends on it. Raises Unavailable when nobody answers there, PermissionDenied for a
-        certificate that is no server's.
+        certificate that is not a server's.
         """
         if not self._tls.rpc:
             return usual
@@ -65,7 +65,7 @@ class ServerSecurity:
             names = await _names_at(address, self._tls)
         except Unavailable:
             if self._tls.upgrade:
-                return usual  # it may not speak TLS yet; whoever is not there is told when it is dialled
+                return usual  # it may not speak TLS yet; an absent server learns of it when it is dialled
             raise
         regions = [name.split(".")[1] for name in names if _is_server_name(name)]
         if not regions:

@@ -1,6 +1,6 @@
 """Frames of files and logs: a sequence of JSON objects, each with base64 data and its position in the file.
 
-What is read has a place: the file, and the offset in it of the first byte that has not been shown. A task's log goes
+A reader has a position: the file, and the offset in it of the first byte that has not been shown. A task's log goes
 on in the next of its files, and the oldest of them is removed in time; so its API counts from the beginning of the
 oldest file that there is, and a place becomes an offset only with a listing of the files.
 """
@@ -54,7 +54,7 @@ class FrameSource(Protocol):
         ...
 
     def before_end(self, api: ApiClient, count: int) -> FilePosition:
-        """The position `count` bytes before the present end, at least the beginning."""
+        """The position `count` bytes before the present end, or the beginning of a shorter file."""
         ...
 
     def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:

@@ -11,7 +11,7 @@ from yurt.cli.suggest import nearest
 from yurt.sdk.errors import YurtError
 
 JOBS_MAX = 1000
-"""Jobs among which a near miss is looked for."""
+"""Number of jobs that are compared for a near miss."""
 KINDS = {
     "jobs": ("a job", "yurt job status"),
     "allocs": ("an allocation", "yurt alloc status"),

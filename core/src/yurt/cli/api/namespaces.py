@@ -1,4 +1,4 @@
-"""Tells an empty list from one of a namespace that does not exist: servers answer both alike."""
+"""Distinguishes an empty list from a namespace that does not exist: servers answer both alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_namespace(call: Invocation) -> None:
 
 
 def warn_of_namespace(call: Invocation) -> None:
-    """Say on standard error if the namespace of an empty list does not exist; the list itself is no failure."""
+    """Say on standard error if the namespace of an empty list does not exist; the list itself is not a failure."""
     from yurt.cli.advice import advice
 
     if problem := _problem(call):

@@ -1,6 +1,6 @@
 """The client end of a websocket on a non-blocking socket, with the standard library only.
 
-Whoever uses it waits for the socket (`fileno`, `has_more`) together with its other sources, so that input and output
+The caller waits for the socket (`fileno`, `has_more`) together with its other sources, so that input and output
 cannot hold each other up.
 """
 
@@ -133,5 +133,5 @@ def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str])
             rest, left = rest + piece, left - len(piece)
         return status, rest.decode(errors="replace").strip(), b"", named.get(ERROR_HEADER.lower(), "")
     if named.get("sec-websocket-accept") != accept_of(key):
-        raise ConnectionResetError("the peer is no websocket server")
+        raise ConnectionResetError("the peer is not a websocket server")
     return status, "", rest, ""

@@ -1,1 +1,1 @@
-"""The commands, by noun: what `yurt <noun> ...` does is in the module or the package of that name."""
+"""The commands, by noun: `yurt <noun> ...` is declared in the module or the package of that name."""

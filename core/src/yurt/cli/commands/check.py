@@ -73,8 +73,8 @@ COMMANDS = (
         NOUNS["check"],
         run,
         (
-            number("min-peers", "A server needs so many other servers of its region that are alive."),
-            number("min-servers", "A client needs to know so many servers.", default=1),
+            number("min-peers", "Number of other live servers of its region that a server needs."),
+            number("min-servers", "Number of servers that a client must know.", default=1),
         ),
         details="""
 The line is made for monitors and scripts.

@@ -14,7 +14,7 @@ from yurt.cli.terminal.text import SECOND, parse_duration
 
 def fail_deployment(call: Invocation) -> int:
     """End it as failed."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     deployment = find_deployment(call, call.args[0])
     answer: Json = call.api.put(api_path("deployment", "fail", deployment["ID"]), {}) or {}
@@ -58,7 +58,7 @@ def promote_deployment(call: Invocation) -> int:
 
 def promote(call: Invocation, deployment: Json) -> int:
     """Promote the canaries of all groups, or of those that -group names, and follow the evaluation."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     groups = call.flags.texts("group")
     body: Json = {"DeploymentID": deployment["ID"], "All": not groups}
@@ -71,7 +71,7 @@ def promote(call: Invocation, deployment: Json) -> int:
 
 def resume_deployment(call: Invocation) -> int:
     """Go on with it."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     deployment = find_deployment(call, call.args[0])
     body = {"DeploymentID": deployment["ID"], "Pause": False}

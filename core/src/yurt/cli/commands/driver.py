@@ -44,7 +44,7 @@ PLACES = {
     "test_config.py.txt": "tests/test_@module@_config.py",
     "test_driver.py.txt": "tests/test_@module@.py",
 }
-"""Which file of the template becomes which of the package."""
+"""The files of the template, and their paths in the package."""
 SHORT = "short.py.txt"
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
@@ -300,7 +300,7 @@ def show(call: Invocation, line: Json) -> None:
 
 
 def show_sum(call: Invocation, results: list[Json], took_s: float) -> None:
-    """How many went how, and what that means."""
+    """Print the numbers of passed, failed and skipped tests, and the conclusion."""
     counts = {outcome: sum(line["outcome"] == outcome for line in results) for outcome in MARKS}
     parts = [f"{count} {outcome}" for outcome, count in counts.items() if count]
     call.screen.line(f"\n{', '.join(parts) or 'no tests'} in {took_s:.1f} s")
@@ -347,7 +347,7 @@ def simulate(call: Invocation) -> int:
 
 
 def show_run(call: Invocation, run: Json) -> None:
-    """One run: a line, and for one that failed what it violated, its last lines and how it is repeated."""
+    """Print one run: a line, and for a failed one the violation, its last lines and the command that repeats it."""
     head = f"seed {run['seed']}: {run['starts']} starts, {run['faults']} faults, {run['virtual_s']:.0f} virtual seconds"
     if not run["problem"]:
         call.screen.line(f"ok    {head}")
@@ -387,7 +387,7 @@ driver runs a command as a process that outlives the agent; with -short the same
             text("state-dir", "Where the driver keeps its state; default is /var/lib/yurt/served/NAME as root."),
             text(
                 "log-level",
-                "TRACE, DEBUG, INFO, WARN, ERROR or OFF: the least level of what is logged; default is INFO.",
+                "TRACE, DEBUG, INFO, WARN, ERROR or OFF: the lowest level of log lines; default is INFO.",
                 default="INFO",
             ),
         ),

@@ -151,8 +151,8 @@ def show_eval(call: Invocation) -> int:
 
 
 def _show_whole(call: Invocation, evaluation: Json) -> None:
-    from yurt.cli.views.metrics import failure_lines
-    from yurt.cli.views.reasons import explained, is_of_every_node, nowhere_text, show_near_misses
+    from yurt.cli.views.explanations import explained, is_of_every_node, nowhere_text, show_near_misses
+    from yurt.cli.views.placement_metrics import failure_lines
 
     call.screen.pairs(_facts(call, evaluation))
     _show_related(call, evaluation)
@@ -256,7 +256,7 @@ def _show_placed(call: Invocation, evaluation: Json) -> None:
 
 def _show_ruled_out(call: Invocation, placed: list[Json]) -> None:
     """Show the nodes that were ruled out for the last placement of each group, where most were filtered."""
-    from yurt.cli.views.metrics import ruled_out_lines
+    from yurt.cli.views.placement_metrics import ruled_out_lines
 
     by_group: dict[str, list[Json]] = {}
     for alloc in sorted(placed, key=lambda each: (len(each["Name"]), each["Name"])):

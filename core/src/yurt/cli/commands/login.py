@@ -35,7 +35,7 @@ def run(call: Invocation) -> int:
 
 def _log_in(call: Invocation) -> int:
     is_data = wants_data(call)
-    # A token that has expired is no reason not to log in.
+    # An expired token must not prevent a login.
     call.api.connection = call.api.connection._replace(token="", timeout_s=LOGIN_S)
     method = _method(call)
     if call.flags.text("type"):

@@ -139,7 +139,7 @@ def _show_quota(call: Invocation, name: str) -> None:
     try:
         spec: Json = call.api.get(api_path("quota", name))
     except ApiError as error:
-        # The namespace is what was asked for: who may read it need not be allowed to read quotas.
+        # A caller who may read the namespace need not be allowed to read quotas.
         if error.status not in (HTTP_FORBIDDEN, HTTP_NOT_FOUND):
             raise
         return

@@ -39,7 +39,7 @@ def list_plugins(call: Invocation) -> int:
 
 
 def reload_plugin(call: Invocation) -> int:
-    """Reload the code of a plugin and report what was kept."""
+    """Reload the code of a plugin and report the adopted tasks."""
     is_data = wants_data(call)
     found: Json = call.api.put(api_path("yurt", "plugin", call.args[0], "reload"))
     if is_data:

@@ -16,7 +16,7 @@ PASSTHROUGH = "passthrough"
 
 
 def list_queues(call: Invocation) -> int:
-    """The queues of all node pools, with what waits at their heads."""
+    """The queues of all node pools, with the jobs at their heads."""
     is_data = wants_data(call)
     found: dict[str, Json] = {}
     for pool in call.api.get("/v1/node/pools") or []:
@@ -169,7 +169,7 @@ POOL = text("node-pool", "The node pool; needed.")
 COMMANDS = (
     CliCommand(
         "queue list",
-        "List the node pools with a queue and what waits at its head",
+        "List the node pools with a queue and the job at its head",
         list_queues,
         JSON_FLAGS,
     ),
@@ -185,7 +185,7 @@ COMMANDS = (
         "Show what the tenants of a queue have used",
         show_tenants,
         (POOL, *JSON_FLAGS),
-        details="Of a fair_share queue decayed usage in hours, of a dynamic_priority queue what is allocated now.",
+        details="Of a fair_share queue decayed usage in hours, of a dynamic_priority queue the present allocations.",
     ),
     CliCommand(
         "queue tenants",

@@ -24,9 +24,9 @@ EXAMPLE_HCL = """\
 name        = "default-quota"
 description = "Limit the shared default namespace"
 
-# Quotas form trees; what is used under this one counts under its parent too.
+# Quotas form trees; the use of this one also counts for its parent.
 # parent     = "company"
-# weight     = 3     # its part of what is lent, beside quotas of the same parent; 1 without
+# weight     = 3     # its share of lent capacity, relative to quotas of the same parent; default 1
 # protection = "10m" # what it borrows runs so long before it is reclaimed
 
 # Limits of a region hold for all namespaces together that name the quota. 0 is no limit, -1 allows nothing.
@@ -110,7 +110,7 @@ def apply_quota(call: Invocation) -> int:
 
 
 def plan_quota(call: Invocation) -> int:
-    """What the quota of a file would change, for whom; nothing is changed."""
+    """Show the effects of the quota of a file on jobs; nothing is changed."""
     from yurt.cli.commands import whatif
     from yurt.cli.files.source import read_text
     from yurt.cli.terminal.text import now_ns
@@ -283,7 +283,7 @@ def _tree_pairs(spec: Json) -> list[tuple[str, object]]:
 
 
 def _guarantees(region: str, limit: Json, usage: Json | None) -> list[list[str]]:
-    """The rows of what is guaranteed: the amount, what is used, and what of it is lent or borrowed."""
+    """The rows of guarantees: the amount, its use, and the lent or borrowed part."""
     guaranteed, used = limit.get("Guaranteed") or {}, _used_guarantee(limit, usage)
     pools = {pool["NodePool"]: pool for pool in (used or {}).get("NodePools") or ()}
     rows = _guaranteed_rows(region, guaranteed, used)
@@ -453,7 +453,7 @@ The exit code is 0 when nothing gets worse, and 2 when a job would be preempted 
     ),
     CliCommand(
         "quota status",
-        "Show a quota, its limits and what is used of them",
+        "Show a quota, its limits and their use",
         show_quota,
         JSON_FLAGS,
         (1, 1),

@@ -66,7 +66,7 @@ def show(call: Invocation, *, is_authority: bool) -> int:
     except YurtError as error:
         raise CliError(f"{path}: {error}") from None
     if is_authority and not facts.is_authority:
-        raise CliError(f"{path} is no certificate of an authority; see `yurt tls cert info`")
+        raise CliError(f"{path} is not a certificate of an authority; see `yurt tls cert info`")
     rows = {
         "Serial Number": facts.serial,
         "Issuer": facts.issuer,

@@ -1,4 +1,4 @@
-"""`yurt top`: what allocations, jobs and nodes use, live."""
+"""`yurt top`: the resource usage of allocations, jobs and nodes, live."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERVAL_MIN_S: Final = 0.5
 
 
 def run(call: Invocation) -> int:
-    """Show what is used until a key ends it; once without a terminal."""
+    """Show the usage until a key ends it; once without a terminal."""
     from yurt.cli.views.top.collect import UsageSampler
     from yurt.cli.views.top.frame import VIEWS, Choice, table_lines, totals
     from yurt.cli.views.top.usage_rows import SORTS

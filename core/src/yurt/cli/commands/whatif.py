@@ -1,4 +1,4 @@
-"""`yurt whatif`: what would run, wait or be preempted if nodes, quotas or jobs were others."""
+"""`yurt whatif`: the jobs that would run, wait or be preempted with other nodes, quotas or jobs."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ COMMANDS = (
         (
             text("snapshot", "A snapshot file instead of the cluster's state."),
             texts("lose", "A node that would be down, by its ID's beginning or its name; may be repeated."),
-            texts("add", "COUNT:NODE: so many nodes more that are like that one; may be repeated."),
+            texts("add", "COUNT:NODE: add this number of nodes like that one; may be repeated."),
             texts("job", "A job file that would be submitted; may be repeated."),
             texts("quota", "A file with a quota specification that would be applied; may be repeated."),
             *(flag for flag in JOBFILE_FLAGS if flag.name != "json"),

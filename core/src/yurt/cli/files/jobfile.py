@@ -42,7 +42,7 @@ VAULT_NAMESPACE = without_effect("vault-namespace", kind=TEXT)
 
 
 class JobFile(NamedTuple):
-    """A parsed job, with what is needed to submit it and to point at its parts."""
+    """A parsed job with its source and the positions of its parts."""
 
     job: Json
     source: str
@@ -66,7 +66,7 @@ class JobFile(NamedTuple):
 def read_job(call: Invocation, path: str, *, asks_agent: bool = True) -> JobFile:
     """The job at a command's path; raises CliError with all findings, and prints warnings to standard error.
 
-    `asks_agent`: beside errors of the file also what the servers find in the rest of the job.
+    `asks_agent`: in addition to errors of the file, report the servers' findings in the rest of the job.
     """
     try:
         file = load_job(call, path)

@@ -1,4 +1,4 @@
-"""Namespaces in HCL: the API's form of a file, and all that is wrong with it at its place in the file.
+"""Namespaces in HCL: the API's form of a file, and its errors with their positions.
 
 A name that nobody knows is refused everywhere: a misspelled `enabled_task_drivers` would leave the namespace open.
 """

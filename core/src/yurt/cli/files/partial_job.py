@@ -1,4 +1,4 @@
-"""What a server finds in a job of whose file some lines could not be read, so that all mistakes are told at once.
+"""A server's findings in a job file with unreadable lines, so that all mistakes are reported at once.
 
 The server gets the job without those parts, which it fills with defaults. What it then finds may follow from a part
 that is missing, and such findings are left out: those of an object that is damaged itself, those that compare a damaged
@@ -38,13 +38,13 @@ _OF_JOB = re.compile(r"jobs?\b.*\b(may|should|can|does) |[Jj]ob type|can only be
 
 
 def with_server_findings(call: Invocation, error: JobFileError) -> JobFileError:
-    """The error with what the server finds in the rest of the job."""
+    """The error, extended by the server's findings in the rest of the job."""
     told = server_errors(call, error)
     return JobFileError([*error.diagnostics, *told], error.sources) if told else error
 
 
 def server_errors(call: Invocation, error: JobFileError) -> list[Diagnostic]:
-    """What the server finds in the readable part of the job; nothing without an agent or a token for it."""
+    """The server's findings in the readable part of the job; none without an agent or a token for it."""
     from yurt.cli.api.client import ApiClient
 
     partial = error.partial

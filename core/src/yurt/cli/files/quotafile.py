@@ -1,4 +1,4 @@
-"""Quota specifications in HCL: the API's form of a file, and all that is wrong with it at its place in the file."""
+"""Quota specifications in HCL: the API's form of a file, and its errors with their positions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _QuotaReader:
         return read
 
     def _check_guarantee(self, limit: Json, at: Label) -> None:
-        """Report what is wrong with a guarantee beside its limit at the guarantee."""
+        """Report mistakes of a guarantee relative to its limit, at the guarantee."""
         from yurt.api.decode import decode_value
         from yurt.rules.validation.quota import guarantee_problems
         from yurt.structs.quota import QuotaLimit

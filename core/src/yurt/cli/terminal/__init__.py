@@ -1,1 +1,1 @@
-"""What a command prints and asks: tables, colours, figures as text, templates, sessions with a task."""
+"""Input and output of commands: tables, colours, figures as text, templates, sessions with a task."""

@@ -140,7 +140,7 @@ class _Session:
         self.is_left = self._escapes.is_over
 
     def _on_socket(self) -> bool:
-        """Print what has arrived; False when the stream has ended."""
+        """Print the received output; False when the stream has ended."""
         texts = self._socket.receive()
         for text in texts or ():
             frame = json.loads(text)

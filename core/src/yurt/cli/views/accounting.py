@@ -1,4 +1,4 @@
-"""What allocations and jobs used of GPUs, in words."""
+"""The GPU usage of allocations and jobs as text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def with_live(account: Json, live: Json | None) -> Json:
 
 
 def account_facts(account: Json) -> list[tuple[str, object]]:
-    """The facts of an account; what was not measured is left out, not shown as zero."""
+    """The facts of an account; missing measurements are left out, not shown as zero."""
     held, measured = account["GPUHours"], account["MeasuredGPUHours"]
     facts: list[tuple[str, object]] = []
     if "GPUs" in account:

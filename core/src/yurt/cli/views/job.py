@@ -11,9 +11,9 @@ from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs, show_idle
 from yurt.cli.views.deployments import summary_text
-from yurt.cli.views.failures import show_last_failures
-from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import hint_of
+from yurt.cli.views.explanations import hint_of
+from yurt.cli.views.placement_metrics import failure_lines
+from yurt.cli.views.task_failures import show_last_failures
 
 SUMMARY = ("Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown")
 
@@ -76,7 +76,7 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
 
 
 def _show_gpus(call: Invocation, job: Json, evaluations: list[Json], allocs: list[Json]) -> None:
-    """What was preempted and waits, and what groups with devices used of them."""
+    """Show preempted allocations that wait, and the device usage of groups."""
     groups = job.get("TaskGroups") or ()
     if any(group.get("Requeue") for group in groups):
         from yurt.cli.views.requeues import show_requeues

@@ -16,10 +16,10 @@ from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
-from yurt.cli.views.failures import last_failures
-from yurt.cli.views.metrics import failure_lines
-from yurt.cli.views.reasons import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
-from yurt.cli.views.start import StartWatch, outcome_lines
+from yurt.cli.views.explanations import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
+from yurt.cli.views.placement_metrics import failure_lines
+from yurt.cli.views.task_failures import last_failures
+from yurt.cli.views.task_start import StartWatch, outcome_lines
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import IndexedAnswer

@@ -30,7 +30,7 @@ def show_requeues(call: Invocation, job: Json, evaluations: Iterable[Json], allo
 
 
 def is_waiting(alloc: Json) -> bool:
-    """Whether an allocation was put back and nothing has taken its place."""
+    """Whether an allocation was requeued and has no successor yet."""
     return alloc.get("DesiredStatus") == EVICT and not alloc.get("NextAllocation")
 
 

@@ -216,7 +216,7 @@ async def join(call: Call) -> web.Response:
 async def force_leave(call: Call) -> web.Response:
     """PUT /v1/agent/force-leave: force a failed server into the state "left"; `prune` also removes its record.
 
-    Nobody has to leave where nobody has the name: as in Nomad that is no error, so the request can be sent again.
+    An unknown name is not an error, as in Nomad, so that the request can be repeated.
     """
     if not call.has_server:
         raise Refused(501, "Invalid method")

@@ -51,9 +51,9 @@ class OwnSockets:
 class Connections:
     """The connections by address, over all addresses at which the agent listens.
 
-    A connection that is too many takes the place of one of the same address on which nothing is done: first one whose
-    request is not there yet, the oldest of them, then an idle one. So whoever sends half a request, or none, holds no
-    place that another one behind the same address needs. Where all are at work, the further one is refused.
+    A connection beyond the limit replaces an inactive one of the same address: first the oldest one whose request has
+    not arrived yet, then an idle one. So a client that sends half a request, or none, takes no connection from another
+    client of the same address. When all connections are active, the new one is refused.
     """
 
     def __init__(

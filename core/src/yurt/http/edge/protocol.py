@@ -5,8 +5,8 @@ there within `head_s`, and its body must keep up `body_bytes_per_s` on average a
 which this end does not read. Otherwise it is answered with 408, or closed where there is nobody to answer. A connection
 on which nothing came yet counts as one that has begun.
 
-What is not HTTP is answered with 400 and closed. Neither leaves a traceback: that a stranger sends nonsense is no
-defect (`yurt.http.edge.client_errors`).
+Bytes that are not HTTP are answered with 400, and the connection is closed. Neither logs a traceback: invalid bytes
+of a peer are not a defect (`yurt.http.edge.client_errors`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class ApiProtocol(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is established, the TLS handshake included."""
         super().connection_made(transport)
-        if self._connections.enter(self, cast(asyncio.Transport, transport)):  # uvloop's are no subclass of it
+        if self._connections.enter(
+            self, cast(asyncio.Transport, transport)
+        ):  # uvloop's transports are not a subclass of it
             self._await_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -1,6 +1,6 @@
 """Decides whether this server or the leader answers a request.
 
-A route declares who answers it (`routes.AnsweredBy`). What is about this agent, or about a client's node, is answered
+A route declares who answers it (`routes.AnsweredBy`). A request about this agent, or about a client's node, is answered
 where it arrives, and so is a read that may be stale.
 Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
 the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request

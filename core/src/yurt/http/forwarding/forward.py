@@ -61,7 +61,7 @@ class OwnApi:
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         """Put the request to the agent's own HTTP address."""
         if not request.path.startswith("/"):
-            raise Invalid(f"{request.path[:64]!r} is no path of the API")
+            raise Invalid(f"{request.path[:64]!r} is not a path of the API")
         headers = {FORWARDED: BY_CLIENT} | _passed(request.headers) | {ORIGIN: sealed_origin(request.origin)}
         if request.is_socket:
             from yurt.http.forwarding.forwarded_sockets import ask_socket

@@ -126,7 +126,7 @@ def sum_document(row: UsageDay) -> Json:
 
 
 def _own(account: AllocAccount) -> Json:
-    """What is known of one allocation alone."""
+    """The account of a single allocation."""
     used = account.used
     return {
         "GPUs": account.cards / MILLI,

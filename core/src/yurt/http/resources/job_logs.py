@@ -71,7 +71,7 @@ async def logs(call: Call) -> web.StreamResponse:
     head = {"Sources": [source.wire() for source in sources], "Omitted": len(found) - len(sources)}
     await response.write(_line(head))
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING_MAX)
-    # A reader that has gone is no error: its logs are read no further.
+    # A disconnected reader is not an error: its logs are read no further.
     try:
         async with asyncio.TaskGroup() as group:
             for index, source in enumerate(sources):

@@ -143,7 +143,7 @@ def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
 
 
 def _fits(context: str) -> Callable[[str, str, str], bool]:
-    """How a fuzzy search looks at a context: ids that are UUIDs count by their beginning, and not beside a name."""
+    """The match of a fuzzy search in a context: objects with UUIDs match in the name, else by the prefix of the id."""
     if context not in WITH_UUIDS:
         return _has_in_name_or_id
     return _has_in_name if context in SHOWN_BY_NAME else _begins_with

@@ -2,7 +2,7 @@
 
 A line comes when something changed in a view, not more often than the read models allow (`yurt.server.read_models`),
 and at least each `BEAT_S`. A row that a view shows no more is `Gone`; a view of which changes were lost is in `Resync`.
-What the reader may see is decided anew each second, and the stream ends with the reason once a view is forbidden.
+The reader's rights are checked again each second, and the stream ends with the reason once a view is forbidden.
 """
 
 from __future__ import annotations

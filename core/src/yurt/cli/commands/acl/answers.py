@@ -1,4 +1,4 @@
-"""What the commands on access control share: refusals explained, objects found by id, times as Go prints them."""
+"""Common code of the commands on access control: explanations of refusals, look-ups by id, times as Go prints them."""
 
 from __future__ import annotations
 

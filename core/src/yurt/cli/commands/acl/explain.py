@@ -77,7 +77,7 @@ COMMANDS = (
             "The token is an accessor id, or a beginning of one, or self for the caller. The action is a request, such "
             "as PUT /v1/job/web/scale?namespace=prod, or a right in the words of the HTTP API's reference: submit-job, "
             "variables:write, node:read, operator:keyring-rotate, management. Nothing is carried out.\n\n"
-            "Whoever has a management token may ask about every token, others about their own. "
+            "A management token may query every token, others only themselves. "
             "The exit code is 0 where it is allowed, 2 where it is not, and 1 for errors."
         ),
     ),

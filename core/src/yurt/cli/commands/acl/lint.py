@@ -85,7 +85,7 @@ def _host_volumes(call: Invocation, node_id: str) -> list[str]:
 COMMANDS = (
     CliCommand(
         "acl lint",
-        "Say what is wrong with a policy, besides its language",
+        "Find probable mistakes in a valid policy",
         run,
         (switch("offline", "Ask no server which names there are."), switch("json", "Print the findings as JSON.")),
         (1, 1),

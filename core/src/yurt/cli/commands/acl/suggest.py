@@ -1,4 +1,4 @@
-"""`yurt acl policy suggest`: the smallest policy for what a token did, from the audit log."""
+"""`yurt acl policy suggest`: the smallest policy for the requests of a token, from the audit log."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ COMMANDS = (
             text(
                 "accessor", "The accessor id of the token, or a beginning of it; needed where several are in the log."
             ),
-            switch("refused", "Also allow what was refused."),
+            switch("refused", "Also allow the refused requests."),
             switch("json", "Print the policy and what it does not cover as JSON."),
         ),
         usage="-from-audit=<file>",

@@ -42,7 +42,7 @@ def signal_tasks(call: Invocation) -> int:
 
 def stop_alloc(call: Invocation) -> int:
     """Stop it and follow the evaluation that replaces it."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     alloc = find_alloc(call, call.args[0])
     query = {"no_shutdown_delay": call.flags.is_on("no-shutdown-delay")}

@@ -1,10 +1,10 @@
 """Print a file or a log. With -f, resume at another server when the sending agent fails or falls silent.
 
-What was shown last has a place (`yurt.cli.api.frames`). When the answer breaks off, the rest is asked for from there:
-of the same agent and of the other servers, in turn, within a bound. The servers are asked for while all is well, for
-one that is dead cannot name the others. The first frames of the new answer say where they stand; what they repeat is
-left out, and an answer that begins too late (the oldest file was removed while the place was turned into an offset) is
-thrown away and asked for once more. What was removed in the meantime is lost, and said to be.
+The last shown byte has a position (`yurt.cli.api.frames`). When the answer breaks off, the rest is requested from
+there, from the same agent and the other servers in turn, within a time limit. The list of servers is read before any
+failure, because a dead server cannot name the others. The first frames of the new answer say where they stand; what
+they repeat is left out, and an answer that begins too late (the oldest file was removed while the place was turned
+into an offset) is thrown away and asked for once more. Data removed in the meantime are lost, which is reported.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Follower:
             return self._source.shown(self._api, self._place, frame)
         except Gap:
             if self._source.is_removed(self._api, self._place) or self._gaps >= REOPEN_MAX:
-                _say("Some of what was written meanwhile may be missing: the file that was read has been removed.")
+                _say("Some of the output written meanwhile may be missing: the file was removed.")
                 return 0
             raise
 

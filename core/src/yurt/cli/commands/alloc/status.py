@@ -160,7 +160,7 @@ def _show_short(call: Invocation, alloc: Json) -> None:
 
 
 def _show(call: Invocation, alloc: Json) -> None:
-    from yurt.cli.views.metrics import ruled_out_lines, score_table
+    from yurt.cli.views.placement_metrics import ruled_out_lines, score_table
 
     call.screen.pairs(_facts(call, alloc))
     _show_addresses(call, alloc)

@@ -21,8 +21,8 @@ def explain_placement(call: Invocation) -> int:
 
 
 def _show(call: Invocation, found: Json) -> None:
-    from yurt.cli.views.metrics import ruled_out_lines
-    from yurt.cli.views.reasons import score_lines
+    from yurt.cli.views.explanations import score_lines
+    from yurt.cli.views.placement_metrics import ruled_out_lines
 
     screen = call.screen
     placed_at = parse_time(found.get("PlacedAt"))
@@ -50,7 +50,7 @@ def _show(call: Invocation, found: Json) -> None:
 
 
 def _show_now(call: Invocation, now: Json) -> None:
-    from yurt.cli.views.reasons import blocker_lines, near_miss_lines, note_lines, score_lines
+    from yurt.cli.views.explanations import blocker_lines, near_miss_lines, note_lines, score_lines
 
     screen = call.screen
     if now.get("Scores"):

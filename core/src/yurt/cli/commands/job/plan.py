@@ -1,4 +1,4 @@
-"""`yurt job validate`, `plan` and `why-not`: what would happen to a job, without changing anything."""
+"""`yurt job validate`, `plan` and `why-not`: checks and dry runs of a job, which change nothing."""
 
 from __future__ import annotations
 
@@ -175,8 +175,8 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
 
 def _show_placing(call: Invocation, file: JobFile, plan: Json, *, launches: bool) -> None:
     """Print whether everything would be placed, else why not and the nearest nodes."""
-    from yurt.cli.views.metrics import failure_lines
-    from yurt.cli.views.reasons import ask_why_not, is_of_every_node, nowhere_text, show_near_misses
+    from yurt.cli.views.explanations import ask_why_not, is_of_every_node, nowhere_text, show_near_misses
+    from yurt.cli.views.placement_metrics import failure_lines
 
     screen, failed = call.screen, plan.get("FailedTGAllocs") or {}
     is_of_all = is_of_every_node(file.job.get("Type"))
@@ -233,7 +233,7 @@ def explain_job(call: Invocation) -> int:
     """Show why a job is not fully placed; 0 when it is, 1 when it is not, 255 on errors."""
     from pathlib import Path
 
-    from yurt.cli.views.reasons import WHY_NOT, lacks_capacity
+    from yurt.cli.views.explanations import WHY_NOT, lacks_capacity
 
     is_json = wants_data(call)
     subject = call.args[0]
@@ -254,7 +254,7 @@ def explain_job(call: Invocation) -> int:
 
 def _show_failures(call: Invocation, found: Json) -> None:
     """Why tasks of a stored job fail, which is not a lack of capacity."""
-    from yurt.cli.views.failures import show_last_failures
+    from yurt.cli.views.task_failures import show_last_failures
 
     query = {"namespace": found.get("Namespace") or "default"}
     try:
@@ -272,7 +272,7 @@ def _of_file(call: Invocation, path: str) -> Json:
 
 
 def _asked(call: Invocation, file: JobFile, query: Json) -> Json:
-    from yurt.cli.views.reasons import WHY_NOT
+    from yurt.cli.views.explanations import WHY_NOT
 
     try:
         found: Json = call.api.put(WHY_NOT, {"Job": file.job}, query)
@@ -292,7 +292,7 @@ def _as_file_call(call: Invocation) -> Invocation:
 
 
 def _show(call: Invocation, found: Json) -> None:
-    from yurt.cli.views.reasons import show_group
+    from yurt.cli.views.explanations import show_group
 
     warnings = found.get("Warnings") or []
     if warnings:
@@ -310,7 +310,7 @@ COMMANDS = (
         "Check a job file without running it",
         validate_job,
         (
-            text("format", "How to print what is found: text, json or sarif.", default="text"),
+            text("format", "Format of the findings: text, json or sarif.", default="text"),
             VAULT_NAMESPACE,
             *JOBFILE_FLAGS,
         ),

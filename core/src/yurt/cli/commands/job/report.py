@@ -105,7 +105,7 @@ COMMANDS = (
         ),
         details="Of one namespace; -namespace=* shows all that the token may read. Namespaces count allocations by the "
         "day (UTC) of their end and what runs; jobs only what the servers still hold. Idle: no multiprocessor, memory "
-        "or link was at work. Lost: work since the last checkpoint of what was preempted, failed or lost. "
+        "or link was at work. Lost: work since the last checkpoint of allocations that were preempted, failed or lost. "
         "Unknown: no device plugin measured it. Cost: hours times the `prices` of the node pool's queue.",
     ),
 )

@@ -1,4 +1,4 @@
-"""`yurt job run`, `start`, `stop`, `eval`, `dispatch` and `periodic force`: what makes evaluations of a job."""
+"""`yurt job run`, `start`, `stop`, `eval`, `dispatch` and `periodic force`: the commands that evaluate a job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import local_time, now_ns, two_units
-from yurt.cli.views.follow import follow_or_detach
-from yurt.cli.views.unplaced import print_unplaced
+from yurt.cli.views.detach import follow_or_detach
+from yurt.cli.views.unreplaced_failures import print_unplaced
 from yurt.sdk.errors import Reason
 
 PAYLOAD_BYTES_MAX = 16 * 1024

@@ -12,7 +12,7 @@ from yurt.cli.terminal.text import local_time
 
 def scale_job(call: Invocation) -> int:
     """Change the count of one group."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     job = find_job(call, call.args[0])
     count_text = call.args[-1]

@@ -63,7 +63,7 @@ def _text(call: Invocation, job: Json, diff: Json | None) -> str:
 
 def revert_job(call: Invocation) -> int:
     """Register an earlier version again."""
-    from yurt.cli.views.follow import follow_or_detach
+    from yurt.cli.views.detach import follow_or_detach
 
     job, requested = find_job(call, call.args[0]), call.args[1]
     version = int(requested) if requested.isdigit() else int(version_of(call, job, requested).get("Version") or 0)

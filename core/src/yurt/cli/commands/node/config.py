@@ -113,7 +113,7 @@ keeps it for the next start. The client of an agent that is a server too goes to
     ),
     CliCommand(
         "node meta read",
-        "Show the metadata of a node, and what was changed while it ran",
+        "Show the metadata of a node and its changes at run time",
         read_meta,
         (
             *JSON_FLAGS,

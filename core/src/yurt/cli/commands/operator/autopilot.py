@@ -1,4 +1,4 @@
-"""`yurt operator autopilot`: how servers keep their cluster whole."""
+"""`yurt operator autopilot`: the automatic care for the servers of a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DURATIONS = {
 }
 FLAGS: tuple[Flag, ...] = (
     *(
-        choice(name, f"true or false; unset keeps what is. {help_text}")
+        choice(name, f"true or false; unset keeps the present value. {help_text}")
         if help_text
         else without_effect(name, kind=MAYBE_BOOL)
         for name, (_, help_text) in _SWITCHES.items()
@@ -50,7 +50,7 @@ HEADER = "ID|Name|Address|SerfStatus|Version|Leader|Voter|Healthy|LastContact|La
 
 
 def show_config(call: Invocation) -> int:
-    """How a cluster of servers minds itself."""
+    """Show the settings of autopilot."""
     is_data = wants_data(call)
     config: dict[str, Any] = call.api.get("/v1/operator/autopilot/configuration")
     if is_data:

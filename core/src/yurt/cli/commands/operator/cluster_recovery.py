@@ -30,7 +30,7 @@ class RecoveredState(NamedTuple):
 
 
 def recover_cluster(call: Invocation, folder: Path) -> int:
-    """Report what a stopped server's files hold, and write it to the file that `-output` names."""
+    """Report the state in a stopped server's files, and write it to the file that `-output` names."""
     output = call.flags.text("output")
     if call.flags.is_on("accept-loss"):
         raise UsageError(

@@ -381,7 +381,7 @@ COMMANDS = (
         details=(
             "The archive holds state, events, logs, profiles, threads and tasks of servers and nodes.\n\n"
             "Writes yurt-debug-<time>.tar.gz, which only its owner can read. Machines, threads and tasks are "
-            "included only for agents with enable_debug = true; errors.json lists what is missing. No file holds "
+            "included only for agents with enable_debug = true; errors.json lists missing data. No file holds "
             "values of variables, tokens or keys."
         ),
     ),

@@ -1,4 +1,5 @@
-"""What the commands on a stopped server's log share: commands applied to a state, and the state as a snapshot file."""
+"""Common code of the commands on a stopped server's log: apply commands to a state, save the state as a snapshot
+file."""
 
 from __future__ import annotations
 

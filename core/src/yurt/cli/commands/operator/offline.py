@@ -203,7 +203,7 @@ def _save(log: DamagedLog, screen: Screen, output: Path) -> int:
 
 def _given_up(acknowledged: int | None, sound: int) -> str:
     if acknowledged is None:
-        return f"what was acknowledged after index {sound}, if anything"
+        return f"commands acknowledged after index {sound}, if any"
     if acknowledged <= sound:
         return "nothing"
     return f"{acknowledged - sound} commands, {sound + 1} to {acknowledged}"

@@ -22,7 +22,7 @@ _PREEMPTION = {
 FLAGS: tuple[Flag, ...] = (
     text("check-index", "Change it only when its modify index is this one."),
     text("scheduler-algorithm", "binpack fills nodes one after another, spread keeps them equally full."),
-    *(choice(name, "true or false; unset keeps what is.") for name in (*_SWITCHES, *_PREEMPTION)),
+    *(choice(name, "true or false; unset keeps the present value.") for name in (*_SWITCHES, *_PREEMPTION)),
     text("node-limit-for-feasibility-checks", "How many nodes a system evaluation checks at a time."),
 )
 

@@ -43,7 +43,7 @@ path = "path/to/variable"
 # The namespace, unless -namespace or NOMAD_NAMESPACE says another.
 # namespace = "default"
 
-# What is stored: names and texts, 64 KiB in all. Nothing of it is stored in the clear.
+# The stored items: names and texts, 64 KiB in all, encrypted.
 items {
   key1 = "value 1"
   key2 = "value 2"
@@ -121,7 +121,7 @@ def _spec(call: Invocation) -> Json:
     for pair in rest:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f'"{pair}" is no item; give items as key=value')
+            raise UsageError(f'"{pair}" is not a valid item; give items as key=value')
         spec["Items"][name] = _value(value)
     if not spec.get("Path"):
         raise CliError("The variable has no path; name it in the file or as the first argument")

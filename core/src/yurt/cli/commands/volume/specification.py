@@ -185,5 +185,5 @@ def parse_size(name: str, field: str, given: Any) -> int:
         return int(given)
     match = _SIZE.fullmatch(str(given).strip())
     if match is None or match[2].lower() not in _UNITS:
-        raise CliError(f'{name}: {field}: "{given}" is no size; write a number and a unit, such as "10GiB"')
+        raise CliError(f'{name}: {field}: "{given}" is not a valid size; write a number and a unit, such as "10GiB"')
     return int(float(match[1]) * _UNITS[match[2].lower()])

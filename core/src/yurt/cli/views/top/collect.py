@@ -27,7 +27,7 @@ Json = dict[str, Any]
 LIST_MAX: Final = 2_000
 """Rows that are read; a filter shows others."""
 ASKED_MAX: Final = 200
-"""Allocations or nodes of which measurements are read in one picture: those with most GPUs, then CPU, booked."""
+"""Number of allocations or nodes measured in one picture: those that booked the most GPUs, then CPU."""
 WORKERS: Final = 8
 ANSWERS_S: Final = 4.0
 """How long a picture waits for measurements."""
@@ -86,7 +86,7 @@ class UsageSampler:
         return answer.data or [], notes
 
     def _measured(self, paths: dict[str, str], *, of: int, notes: list[str]) -> dict[str, Json]:
-        """The measurements by id that came in time; what is missing is noted."""
+        """The measurements by id that arrived in time; missing ones are noted."""
         asked: dict[Future[Json | None], str] = {
             self._pool.submit(self._read, path): row_id for row_id, path in paths.items()
         }

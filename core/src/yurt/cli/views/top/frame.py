@@ -38,7 +38,7 @@ class Sample(NamedTuple):
     rows: tuple[UsageRow, ...]
     clock: str
     note: str = ""
-    """What is missing, and why."""
+    """The missing data, with the reason."""
 
 
 def header(view: str) -> str:
@@ -67,7 +67,7 @@ def cells(row: UsageRow, view: str) -> list[str]:
 
 
 def of_booked(used: float | None, booked: float, text: object) -> str:
-    """ "300/4000": what is used of what is booked."""
+    """ "300/4000": the used and the booked amount."""
     assert callable(text)
     if used is None and not booked:
         return UNKNOWN

@@ -1,6 +1,6 @@
 """Tokens: bootstrap, the tokens themselves, and one-time tokens.
 
-The secret of a token is shown to whoever makes it and to its holder; nobody else can be told, as only its hash is
+The secret of a token is shown to its maker and to its holder only, because only its hash is
 stored.
 """
 

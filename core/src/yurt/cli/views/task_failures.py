@@ -1,4 +1,4 @@
-"""Why tasks of allocations failed: the event that explains it, and what the task wrote last."""
+"""The failures of an allocation's tasks: the event that explains each, and the last lines of the task's log."""
 
 from __future__ import annotations
 

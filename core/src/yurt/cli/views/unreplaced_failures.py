@@ -1,4 +1,4 @@
-"""Explains failed allocations that an evaluation did not replace, and how to replace them."""
+"""Explains why an evaluation did not replace failed allocations, and prints the command that does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def print_unplaced(call: Invocation, job: Json, eval_id: str, *, is_forced: bool
     elif not is_forced:
         call.screen.line(
             "Their group's reschedule policy allows no further attempt.\n"
-            f"Place them anew all the same: yurt job eval{flag} -force-reschedule {job_id}"
+            f"Replace them anyway: yurt job eval{flag} -force-reschedule {job_id}"
         )
 
 

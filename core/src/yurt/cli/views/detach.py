@@ -1,4 +1,4 @@
-"""The common end of commands that create an evaluation."""
+"""The common end of commands that create an evaluation: follow it, or with -detach print its id."""
 
 from __future__ import annotations
 

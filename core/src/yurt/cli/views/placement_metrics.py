@@ -1,4 +1,4 @@
-"""Why allocations could not be placed, one line a reason, and the scores of those that could."""
+"""Prints the metrics that evaluations and allocations store about a placement: reasons of failures, and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why allocations are not placed, node by node, and the least change that would place them, from Yurt's own routes.
+"""Prints the answers of Yurt's explanation routes: obstacles by node, and the smallest change that would place a group.
 
 An agent that does not know the routes (Nomad) shows nothing more.
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from yurt.cli.declaration import Invocation
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.text import clock, plural
-from yurt.cli.views.failures import TaskFailure, failures_of, is_failure, log_tail, reason_of
+from yurt.cli.views.task_failures import TaskFailure, failures_of, is_failure, log_tail, reason_of
 
 FAILURES_MAX = 3
 """Failures of one task after which waiting for it stops."""
@@ -29,7 +29,7 @@ _ENDED = frozenset({"complete", "failed", "lost"})
 
 
 class StartWatch:
-    """Tells what tasks do, and whether waiting for them has become useless."""
+    """Prints the events of starting tasks, and decides whether further waiting is useless."""
 
     def __init__(self, call: Invocation, say: Callable[[str], None]) -> None:
         self.call = call
@@ -41,7 +41,7 @@ class StartWatch:
         self._settling: dict[str, float] = {}
 
     def skip(self, allocs: Iterable[Json]) -> None:
-        """Do not tell what happened to allocations that were there before."""
+        """Skip the past events of allocations that existed before."""
         for alloc in allocs:
             for task, state in (alloc.get("TaskStates") or {}).items():
                 self._told[alloc["ID"], task] = _newest(state)
