@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.value import replace, seconds
+from yurt.server.queueing import guarantee_ledger
 from yurt.server.queueing.pool_view import PoolView
 from yurt.server.queueing.report import places
 from yurt.state.quota_tree import weights_of_namespaces
@@ -21,6 +22,13 @@ from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
 from yurt.testing.quotas import guaranteed, quota
 from yurt.testing.replica import Replica
+
+
+@pytest.fixture(autouse=True, params=[0, guarantee_ledger.FEW_OPEN], ids=["in order", "few open"])
+def few_open(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to find the first jobs give the same decisions."""
+    monkeypatch.setattr(guarantee_ledger, "FEW_OPEN", request.param)
+
 
 POOL = "batch"
 SLOT = 1000

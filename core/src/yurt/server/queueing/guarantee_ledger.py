@@ -6,8 +6,9 @@ Making it looks at every namespace; a decision of a queue costs what changed sin
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import heappop, heappush
+from typing import Final
 
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.quota_holdings import QuotaHoldings
@@ -16,6 +17,8 @@ from yurt.state.quota_totals import counts_in
 from yurt.state.quota_tree import QuotaTree, amount_in, tree_of
 
 Place = tuple[int, int, int, JobKey]
+FEW_OPEN: Final = 64
+"""As many quotas are sorted by their first jobs for each decision; with more, all quotas are looked at in order."""
 
 
 class GuaranteeLedger:
@@ -26,6 +29,8 @@ class GuaranteeLedger:
         self.holdings: QuotaHoldings | None = None
         self._region = region
         self._open: dict[str, bool] = {}
+        self._open_names: set[str] = set()
+        """The quotas that `_open` says are open."""
         self._lenders: dict[str, set[str]] = {}
 
     def show(self, state: Snapshot) -> None:
@@ -35,6 +40,7 @@ class GuaranteeLedger:
             self.tree = tree
             self.holdings = None if tree is None else QuotaHoldings(state, tree)
             self._open.clear()
+            self._open_names.clear()
             self._lenders.clear()
 
     def follow(self, changes: Changes) -> None:
@@ -44,6 +50,7 @@ class GuaranteeLedger:
         namespaces: set[str] = set()
         for name in self.holdings.follow(changes, namespaces):
             self._open.pop(name, None)
+            self._open_names.discard(name)
             # They may have more than their guarantee now, or no more.
             namespaces.update(self.tree.named_by(name))
         for pool, lenders in self._lenders.items():
@@ -60,7 +67,15 @@ class GuaranteeLedger:
                 for part in self.tree.shares[quota].guaranteed
                 for dimension, amount in part.amounts
             )
+            if found:
+                self._open_names.add(quota)
         return found
+
+    def few_open(self, quotas: Mapping[str, object]) -> list[str] | None:
+        """Those of the quotas of whose guarantee something is left; None when they are more than `FEW_OPEN`."""
+        for name in quotas.keys() - self._open.keys():
+            self.is_open(name)
+        return [name for name in self._open_names if name in quotas] if len(self._open_names) <= FEW_OPEN else None
 
     def lenders(self, pool: str) -> Iterable[str]:
         """Namespaces of which something runs in a pool and may be borrowed: more of them rather than fewer."""
@@ -127,7 +142,13 @@ class GuaranteedLine:
     def first(self, ledger: GuaranteeLedger) -> Iterator[Waiting]:
         """The jobs below quotas of whose guarantee something is left, in order; one may come more than once."""
         heap: list[tuple[Place, str, int]] = []
-        heads = (head for head in self._heads if ledger.is_open(head[1]))
+        few = ledger.few_open(self._jobs)
+        heads: Iterator[tuple[Place, str]]
+        if few is None:
+            # Where many are open, the first heads in order are among them.
+            heads = (head for head in self._heads if ledger.is_open(head[1]))
+        else:
+            heads = iter(sorted((place_of(self._jobs[name][0]), name) for name in few))
         head = next(heads, None)
         while head is not None or heap:
             if head is not None and (not heap or head < heap[0][:2]):
