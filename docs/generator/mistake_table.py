@@ -555,7 +555,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         "Two network blocks",
         {"group": "network {\n    }\n    network {\n    }"},
         "Task group web validation failed: Only a single network block can be specified per group",
-        "2:3",
+        "5:5",
         "Put all ports of the group into one network block.",
     ),
     FileMistake(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +180,67 @@ def test_the_servers_of_the_jobs_region_are_asked_unless_no_agent_is_needed(
         assert main(["job", *command, FILE]) == 1
         assert "".join(capsys.readouterr()).count(f"{FILE}:") == 5
     assert asked == [("/v1/validate/job", "eu")]
+
+
+UNREADABLE = {"job": "kindd = 1", "group": "amountt = 1", "task": "usrr = 1"}
+"""A line that cannot be read, by its place; it may be one that the rest of the file needs."""
+FOLLOWS = {
+    ("A task without a driver", "task"), ("A port that the group does not have", "group"),
+    ("A periodic service", "job"), ("More restarts than fit", "job"),
+    ("A volume that the group does not have", "group"), ("A maximum below the minimum", "group"),
+}  # fmt: skip
+"""Mistakes that such a line may be the cause of."""
+
+
+@pytest.mark.parametrize("place", UNREADABLE)
+@pytest.mark.parametrize("mistake", FILE_MISTAKES, ids=lambda each: each.title)
+def test_a_mistake_is_told_with_a_line_that_cannot_be_read_unless_it_may_follow_from_it(
+    mistake: FileMistake, place: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if mistake.code == 0 or {"whole", "end", "cut"} & mistake.parts.keys():
+        pytest.skip("warnings of a file with errors are not told, and files without a structure not read on")
+    alone = shown_lines(mistake, folder, capsys)[0]
+    both = mistake._replace(
+        parts={**mistake.parts, place: f"{mistake.parts.get(place, '')}\n{UNREADABLE[place]}".strip()}
+    )
+
+    lines, told = shown_lines(both, folder, capsys)
+
+    assert lines <= alone | {UNREADABLE[place]}
+    assert (mistake.what in told) == ((mistake.title, place) not in FOLLOWS)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"job": 'typ = "batch"\n  periodic {\n    crons = ["@daily"]\n  }'},
+        {"job": 'typ = "batch"', "group": 'restart {\n  attempts = 20\n  delay = "10m"\n  interval = "24h"\n}'},
+        {"job": 'typ = "batch"', "group": 'max_run_duration = "1h"'},
+        {"group": 'netwrk {\n  port "http" {}\n}\nservice {\n  provider = "nomad"\n  port = "http"\n}'},
+        {"group": 'network {\n  prt "http" {}\n}\nservice {\n  provider = "nomad"\n  port = "http"\n}'},
+        {"group": 'volum "data" {}', "task": 'volume_mount {\n  volume = "data"\n  destination = "/data"\n}'},
+        {"group": "cont = 3\nscaling {\n  min = 2\n  max = 5\n}"},
+        {"group": "ephemeral_disk {\n  siz = 9000\n}", "task": "logs {\n  max_files = 50\n  max_file_size = 20\n}"},
+        {
+            "group": 'service {\n  provider = "nomad"\n  prt = "http"\n'
+            '  check {\n    type = "tcp"\n    interval = "10s"\n    timeout = "2s"\n  }\n}'
+        },
+        {"job": "parameterised {}", "task": 'dispatch_payload {\n  file = "input"\n}'},
+    ],
+    ids=lambda parts: " ".join(re.findall(r"\w+", str(parts))[:4]),
+)
+def test_nothing_is_told_that_follows_from_a_line_that_cannot_be_read(
+    parts: dict[str, str | bool], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "The server refuses" not in shown_lines(FILE_MISTAKES[0]._replace(parts=parts), folder, capsys)[1]
+
+
+def shown_lines(mistake: FileMistake, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[set[str], str]:
+    """The lines of the file that the answer shows, and the answer."""
+    (folder / FILE).write_text(mistake.source())
+    main(["job", "validate", FILE])
+    told = "".join(capsys.readouterr())
+    return set(re.findall(rf"^  {FILE}:\d+:\d+\n +\|\n +\d+ \| +(.*)$", told, re.MULTILINE)), told
 
 
 def test_there_are_forty_of_each_kind() -> None:

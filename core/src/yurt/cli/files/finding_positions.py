@@ -348,6 +348,7 @@ migrate block                               Migrate
 ^lost_after|^stop_on_client_after           Disconnect
 ^invalid network mode                       Networks 0 Mode
 ^Hostname                                   Networks 0 Hostname
+^Only a single network                       Networks 1
 ^Static port|^Port label                    Networks 0
 ^Missing task driver                        Driver
 ^unknown driver                             Driver

@@ -1,15 +1,14 @@
 """A server's findings in a job file with unreadable lines, so that all mistakes are reported at once.
 
-The server gets the job without those parts, which it fills with defaults. What it then finds may follow from a part
-that is missing, and such findings are left out: those of an object that is damaged itself, those that compare a damaged
-group's parts, and those that depend on the job's type when the job block is damaged. Without an agent the findings of
-the file are all there is.
+The server gets the job without those parts, which it fills with defaults. What it then finds may follow from a default,
+and such findings are left out; the path of a finding decides. Left out are those of an object that is damaged itself,
+those of a field that is compared with a damaged part of its group, and those that depend on the job's type when the
+type may be what could not be read. Without an agent the findings of the file are all there is.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from yurt.cli.declaration import Invocation
@@ -24,17 +23,43 @@ Json = dict[str, Any]
 
 TIMEOUT_S = 3.0
 """The findings of the file wait no longer than this for an agent."""
-_OF_FIELD = re.compile(r"(^|: )([Ii]nvalid|Unsupported|Unknown) |can't be negative$|is not (a )?valid|has invalid port")
-"""Messages about the value of a single field."""
 _GROUP = 2
 """Steps of a path that lead to a group."""
-_OF_GROUP = re.compile(
-    r"unknown port label|has no port|is not a port|undefined volume|does not exist|(no|one) main task|Missing tasks|"
-    r"\bcount\b|more than once|log storage|ProgressDeadline|redefines"
-)
-"""Messages that compare one part of a group with another."""
-_OF_JOB = re.compile(r"jobs?\b.*\b(may|should|can|does) |[Jj]ob type|can only be used|no effect|priority|nonexistent")
-"""Messages that depend on a field of the job block."""
+_ALONE = frozenset(
+    {
+        "AddressMode", "ChangeMode", "ChangeSignal", "Count", "Datacenters", "DelayFunction", "Driver", "EmbeddedTmpl",
+        "GetterMode", "HealthCheck", "KillSignal", "Mode", "Name", "Namespace", "NodePool", "OnUpdate", "Perms",
+        "Priority", "PropagationMode", "Provider", "Region", "Spec", "TimeZone", "Type",
+    }
+)  # fmt: skip
+"""Fields of which no default of another field makes a written value wrong."""
+_COMPARED: Mapping[str, tuple[str, ...]] = {
+    "Checks": ("Services",),
+    "Gang": ("Networks", "Tasks"),
+    "Hook": ("Tasks",),
+    "Leader": ("Tasks",),
+    "Lifecycle": ("Tasks",),
+    "LogConfig": ("EphemeralDisk",),
+    "Max": (),
+    "Min": (),
+    "Port": ("Networks",),
+    "PortLabel": ("Networks",),
+    "Rendezvous": ("Networks", "Tasks"),
+    "Scaling": (),
+    "TaskName": ("Tasks",),
+    "Volume": ("Volumes",),
+    "ports": ("Networks",),
+}
+"""Fields whose findings may follow from a default of the group itself, or of one of these parts of it."""
+_BY_TYPE = frozenset(
+    {
+        "Checkpoint", "Idle", "MaxRunDuration", "ParameterizedJob", "Periodic", "Requeue", "ReschedulePolicy",
+        "RestartPolicy",
+    }
+)  # fmt: skip
+"""Blocks and fields that the default type, service, refuses, or for which it has other defaults than batch."""
+_OF_JOB = frozenset({"DispatchPayload"})
+"""Blocks of tasks that ask for a block of the job."""
 
 
 def with_server_findings(call: Invocation, error: JobFileError) -> JobFileError:
@@ -71,22 +96,34 @@ def _independent(partial: PartialJob, text: str) -> Iterator[Diagnostic]:
     """The findings that follow from none of the parts that are missing."""
     for message in messages(text):
         path = follow(partial.job, message)
-        if path and not _may_follow(partial, path, message):
+        if path and not _may_follow(partial, path):
             found = diagnostic_of(partial.job, partial.positions, message)
             if found.line is not None:
                 yield found
 
 
-def _may_follow(partial: PartialJob, path: Path, message: str) -> bool:
+def _may_follow(partial: PartialJob, path: Path) -> bool:
+    """Whether a finding may follow from what could not be read."""
     damaged = partial.damaged
-    if path in partial.positions and _OF_FIELD.search(message):
+    if path in partial.positions and path[-1] in _ALONE:
         return False
-    if _owner(partial.job, path) in damaged:
+    # A finding about an element that a default names leads only to what is around it.
+    if _owner(partial.job, path) in damaged or any(each[: len(path)] == path for each in damaged):
         return True
-    group = path[:_GROUP]
-    if _OF_GROUP.search(message) and any(each[:_GROUP] == group for each in damaged):
+    if () in damaged and (_has(path, _OF_JOB) or ("Type" not in partial.job and _has(path, _BY_TYPE))):
         return True
-    return () in damaged and _OF_JOB.search(message) is not None
+    group, field = path[:_GROUP], next((step for step in reversed(path) if isinstance(step, str)), "")
+    compared = _COMPARED.get("ports" if "ports" in path else field)
+    return compared is not None and any(each == group or _part_of(each, group) in compared for each in damaged)
+
+
+def _has(path: Path, steps: frozenset[str]) -> bool:
+    return any(step in steps for step in path)
+
+
+def _part_of(path: Path, group: Path) -> str:
+    """The field of the group that a path leads through; empty for one elsewhere."""
+    return str(path[_GROUP]) if path[:_GROUP] == group and len(path) > _GROUP else ""
 
 
 def _owner(job: Json, path: Path) -> Path:
