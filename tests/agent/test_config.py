@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from yurt.agent.component_configs import (
     SECRETS,
+    agent_info,
     artifact_limits,
     bytes_of,
     client_config,
     exposes_debug_data,
     issuer_of,
+    search_settings,
     server_config,
     shown_config,
     shutdown_drain,
@@ -29,6 +31,7 @@ from yurt.agent.data_dir import open_data_dir
 from yurt.api.redaction import is_secret_name
 from yurt.api.times import parse_duration
 from yurt.client.files.users import UserRange
+from yurt.http.agent_info import SearchSettings
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.sdk.value import Duration, seconds
 from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
@@ -512,3 +515,12 @@ def test_an_issuer_stays_as_it_is_written() -> None:
 def test_an_agent_tells_its_machine_where_the_operator_or_policies_decide(given: dict[str, Any], told: bool) -> None:
     config = AgentConfig(name="a", raw=given)
     assert exposes_debug_data(config) is told
+
+
+def test_the_bounds_of_fuzzy_searches_are_configured() -> None:
+    block = {"fuzzy_enabled": False, "limit_results": 50, "min_term_length": 3}
+    config = make_config({"server": {"search": block}}, {}, is_dev=True)
+    assert agent_info(config, ()).search == SearchSettings(is_enabled=False, matches_max=50, text_min=3)
+    for key in ("limit_results", "min_term_length"):
+        with pytest.raises(Invalid, match=rf"server\.search\.{key} is 0; it must be 1 or more"):
+            search_settings({key: 0})

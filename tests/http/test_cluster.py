@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
+from yurt.http.agent_info import SearchSettings
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, serving
 
 
 async def test_a_node_shows_no_secret_and_its_drain_flag(api_with_node: Api) -> None:
@@ -160,6 +161,20 @@ async def test_search_finds_by_prefix_and_by_part(api: Api) -> None:
     fuzzy = (await api.put("/v1/search/fuzzy", {"Text": "b-07", "Context": "jobs"})).json
     assert fuzzy["Matches"]["jobs"] == [{"ID": "web-07", "Scope": ["default", "web-07"]}]
     assert "at least 2 characters" in (await api.put("/v1/search/fuzzy", {"Text": "a"})).text
+
+
+async def test_a_fuzzy_search_has_the_bounds_of_the_agents_configuration() -> None:
+    async with serving(facts={"search": SearchSettings(text_min=4, matches_max=3)}) as api:
+        for number in range(5):
+            await api.register(f"shop-{number}")
+        found = (await api.put("/v1/search/fuzzy", {"Text": "shop", "Context": "jobs"})).json
+        assert (len(found["Matches"]["jobs"]), found["Truncations"]["jobs"]) == (3, True)
+        short = await api.put("/v1/search/fuzzy", {"Text": "sho"})
+        assert (short.status, short.text) == (500, "fuzzy search query must be at least 4 characters, got 3")
+        assert len((await api.put("/v1/search", {"Prefix": "s", "Context": "jobs"})).json["Matches"]["jobs"]) == 5
+    async with serving(facts={"search": SearchSettings(is_enabled=False)}) as api:
+        refused = await api.put("/v1/search/fuzzy", {"Text": "shop"})
+        assert refused.status == 500 and refused.text.startswith("fuzzy search is not enabled")
 
 
 @pytest.mark.parametrize("path", ["/v1/search", "/v1/search/fuzzy"])

@@ -24,7 +24,7 @@ from yurt.client.files.users import UserRange
 from yurt.client.networks.bridge import check_settings
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.templates.settings import TemplateSettings
-from yurt.http.agent_info import AgentInfo
+from yurt.http.agent_info import AgentInfo, SearchSettings
 from yurt.lifecycle.device_health import FAULTS_MAX, DeviceHealthSettings
 from yurt.sdk.dynamic_users import ID_MAX
 from yurt.sdk.errors import Invalid
@@ -466,12 +466,27 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         acl_enabled=config.has_acl,
         config=shown_config(config),
         telemetry=telemetry_settings(config),
+        search=search_settings(config.raw.get("server", {}).get("search", {})),
         ui_enabled=bool(config.raw.get("ui", {}).get("enabled", True)),
         response_headers=config.response_headers,
         host_names=(config.rpc_address, config.serf_address, *config.http_addresses, *_host_names()),
         allowed_hosts=config.allowed_hosts,
         plugins=plugins,
     )
+
+
+def search_settings(block: Mapping[str, Any]) -> SearchSettings:
+    """The bounds of a fuzzy search; raises Invalid."""
+    default = SearchSettings()
+    found = SearchSettings(
+        is_enabled=bool(block.get("fuzzy_enabled", default.is_enabled)),
+        text_min=int(block.get("min_term_length", default.text_min)),
+        matches_max=int(block.get("limit_results", default.matches_max)),
+    )
+    for key, value in (("min_term_length", found.text_min), ("limit_results", found.matches_max)):
+        if value < 1:
+            raise Invalid(f"server.search.{key} is {value}; it must be 1 or more")
+    return found
 
 
 def exposes_debug_data(config: AgentConfig) -> bool:

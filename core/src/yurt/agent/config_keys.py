@@ -138,7 +138,7 @@ SERVER = block(
     plan_rejection_tracker=block(enabled="bool", node_threshold="int", node_window="duration"),
     plan_apply_pipeline="int -", enable_event_broker="bool !true", event_buffer_size="int", license_path="string !",
     license_env="string !", deploy_query_rate_limit="float -",
-    search=block(fuzzy_enabled="bool -", limit_query="int -", limit_results="int -", min_term_length="int -"),
+    search=block(fuzzy_enabled="bool", limit_query="int -", limit_results="int", min_term_length="int"),
     raft_logstore=block(
         backend="string", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
         disable_log_cache="bool -", verification=block(enabled="bool -", interval="duration -"),

@@ -9,6 +9,16 @@ from yurt.http.telemetry import TelemetrySettings
 from yurt.sdk.value import StrMap, Value, no_entries
 
 
+class SearchSettings(Value):
+    """The bounds of a fuzzy search."""
+
+    is_enabled: bool = True
+    text_min: int = 2
+    """Characters of the text that is searched for."""
+    matches_max: int = 20
+    """Matches of a context in an answer."""
+
+
 class AgentInfo(Value):
     """Facts of one agent; `config` is its configuration as data, tokens already blanked."""
 
@@ -25,6 +35,7 @@ class AgentInfo(Value):
     """Access control is on. A server decides by its own settings; this is for an agent without one."""
     config: Mapping[str, Any] = no_entries()
     telemetry: TelemetrySettings = TelemetrySettings()
+    search: SearchSettings = SearchSettings()
     ui_enabled: bool = True
     response_headers: StrMap = no_entries()
     host_names: tuple[str, ...] = ()

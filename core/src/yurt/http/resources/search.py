@@ -22,7 +22,6 @@ from yurt.server.views.search import CONTEXTS as SEARCHED
 from yurt.server.views.search import SHOWN_BY_NAME, WITH_UUIDS, SearchView
 
 MATCHES_MAX = 20
-FUZZY_TEXT_MIN = 2
 _OF_NOMAD: Final = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
     "scaling_policy", "plugins", "volumes", "host_volumes", "vars",
@@ -61,7 +60,13 @@ def _contexts(context: str) -> Iterable[str]:
 
 
 async def _found(
-    call: Call, view: View, context: str, is_hit: Callable[[str, str], bool], order: Callable[[Hit], Any] = tuple
+    call: Call,
+    view: View,
+    context: str,
+    is_hit: Callable[[str, str], bool],
+    *,
+    order: Callable[[Hit], Any] = tuple,
+    matches_max: int = MATCHES_MAX,
 ) -> tuple[list[Hit], bool]:
     """The first matches of a context, by id or in another order, and whether there are more."""
     first: list[Hit] = []
@@ -73,8 +78,8 @@ async def _found(
             for namespace, row_id, name in listing.among(part)
             if is_hit(row_id, name) and (not namespace or sees(namespace))
         )
-        if len(first) > MATCHES_MAX:
-            first, is_cut = sorted(first, key=order)[:MATCHES_MAX], True
+        if len(first) > matches_max:
+            first, is_cut = sorted(first, key=order)[:matches_max], True
     return sorted(first, key=order), is_cut
 
 
@@ -97,14 +102,23 @@ async def search(call: Call) -> web.Response:
 async def fuzzy(call: Call) -> web.Response:
     """PUT /v1/search/fuzzy."""
     body = await call.body(FuzzySearchBody)
-    text = body.text.lower()
-    if len(text) < FUZZY_TEXT_MIN:
-        raise Refused(500, f"fuzzy search query must be at least {FUZZY_TEXT_MIN} characters, got {len(text)}")
+    text, settings = body.text.lower(), call.agent.search
+    if not settings.is_enabled:
+        raise Refused(500, "fuzzy search is not enabled: server.search.fuzzy_enabled is false on this agent")
+    if len(text) < settings.text_min:
+        raise Refused(500, f"fuzzy search query must be at least {settings.text_min} characters, got {len(text)}")
     view = call.view()
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        found, is_cut = await _found(call, view, context, partial(_fits(context), text), partial(_rank, text))
+        found, is_cut = await _found(
+            call,
+            view,
+            context,
+            partial(_fits(context), text),
+            order=partial(_rank, text),
+            matches_max=settings.matches_max,
+        )
         if found:
             matches[context] = [_fuzzy_match(context, hit) for hit in found]
         truncations[context] = is_cut
@@ -122,15 +136,15 @@ async def _add_parts(
 
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in PARTS}
     truncations.update(dict.fromkeys(PARTS, False))
-    listing, sees = view.of(SearchView).jobs(), call.options.sees
+    listing, sees, matches_max = view.of(SearchView).jobs(), call.options.sees, call.agent.search.matches_max
     async for part in call.turns.slices(listing.rows):
         seen = (job for job in listing.among(part) if sees(job.namespace))
         for kind, name, scope in itertools.chain.from_iterable(map(job_parts, seen)):
             if text in name.lower():
                 found[kind].append((name, scope))
         for kind, hits in found.items():
-            if len(hits) > MATCHES_MAX:
-                found[kind], truncations[kind] = sorted(hits, key=partial(_part_rank, text))[:MATCHES_MAX], True
+            if len(hits) > matches_max:
+                found[kind], truncations[kind] = sorted(hits, key=partial(_part_rank, text))[:matches_max], True
     for kind, hits in found.items():
         if hits:
             matches[kind] = [
