@@ -17,7 +17,7 @@ LONGEST = (
     "test_ui_pages", "test_disconnects", "test_networks", "test_region_servers", "test_cluster_changes",
     "test_ui_actions", "test_isolated_tasks", "test_concurrent_requests", "test_docs", "test_debian_package",
     "test_acl_faults", "test_podman", "test_csi", "test_docker", "test_driver_kit", "test_site_tools",
-    "test_devices", "test_go_library", "test_workload_identity",
+    "test_devices", "test_go_library", "test_service_discovery", "test_workload_identity",
 )  # fmt: skip
 """The files that take longest come first, so that in the end no worker is alone with one of them."""
 
