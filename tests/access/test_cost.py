@@ -27,6 +27,7 @@ ROUTES = (
     "/v1/jobs?namespace=*",
     "/v1/nodes",
 )
+TRIES = 5
 RULES = 'namespace "default" { policy = "read" }\nnamespace "team-*" { policy = "read" }\nnode { policy = "read" }'
 
 
@@ -43,17 +44,20 @@ def own_connection() -> ApiProtocol:
 
 
 async def calls_for(api: Api, path: str, secret: str) -> int:
-    """The calls of functions, those in C included, with which the application answers a GET that was asked before."""
+    """The calls of functions, those in C included, with which the application answers a GET that was asked before.
+
+    The least of some tries: what the server does besides may take its turn while a try waits.
+    """
     headers = {"X-Nomad-Token": secret} if secret else {}
     connection = own_connection()
-    count = 0
+    count, counts = 0, list[int]()
 
     def counted(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
     app = api.client.server.app
-    for _ in range(3):
+    for _ in range(TRIES):
         request = make_mocked_request("GET", path, headers=headers, app=app, transport=Transport(), protocol=connection)
         count = 0
         sys.setprofile(counted)
@@ -62,7 +66,8 @@ async def calls_for(api: Api, path: str, secret: str) -> int:
         finally:
             sys.setprofile(None)
         assert response.status == 200, response
-    return count
+        counts.append(count)
+    return min(counts[1:])
 
 
 async def test_a_read_with_access_control_takes_a_few_calls_more() -> None:
