@@ -22,7 +22,7 @@ T = TypeVar("T")
 YURT = [sys.executable, "-m", "yurt.cli.main"]
 POLL_S, POLL_OFTEN_S, POLL_LATER_S = 0.02, 5.0, 0.2
 WAIT_LIMIT_S = 150.0
-"""How long a test waits for what is to happen: far longer than it takes, for machines that have much else to do."""
+"""The time limit of a wait in a test: far above the usual duration, for busy machines."""
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float = WAIT_LIMIT_S) -> T:
@@ -249,7 +249,7 @@ def register(agent: Agent, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def pid_is_alive(pid: int) -> bool:
-    """The process exists and is no zombie."""
+    """The process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:

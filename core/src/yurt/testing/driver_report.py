@@ -1,6 +1,6 @@
 """A pytest plugin that reports test outcomes as JSON lines on a file descriptor; `yurt driver test` reads them.
 
-The descriptor's number stands in YURT_DRIVER_REPORT. First comes what was collected, then each test.
+The descriptor's number stands in YURT_DRIVER_REPORT. The collected tests come first, then each result.
 """
 
 from __future__ import annotations

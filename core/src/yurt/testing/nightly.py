@@ -11,7 +11,7 @@ import os
 
 NIGHTLY_CASES = 100_000
 CI_SHARE = 2
-"""CI runs one of so many of the usual cases."""
+"""CI divides the usual number of cases by this."""
 
 
 def is_nightly() -> bool:

@@ -24,7 +24,7 @@ from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeServerPort
 
 ALLOC_ID = str(uuid.uuid4())
-"""Nobody else's: control groups bear it, and tests run in several processes beside each other."""
+"""Unique to this process: control groups have this name, and tests run in several processes at once."""
 READY_LIMIT_S = 60.0
 
 MakeDriver = Callable[[PluginContext], Driver]

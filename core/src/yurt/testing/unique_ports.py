@@ -20,7 +20,7 @@ import psutil
 LOWEST_PORT, PORTS = 15_000, 5_000
 SUBNETS = 50 * 256
 STRIDE = 64
-"""So far apart processes with neighbouring pids begin, for they find what is theirs the sooner."""
+"""The distance between the first ports of processes with neighbouring pids, so that each finds its own range sooner."""
 FOLDER = "/tmp"
 """Not the temporary folder, of which each run may have its own."""
 

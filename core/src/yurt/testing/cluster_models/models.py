@@ -145,7 +145,7 @@ class SimulatedCluster:
         self.index = 0
         self.refused = 0
         self.registered: dict[int, Job] = {}
-        """What was acknowledged to users, by index."""
+        """The acknowledged commands of users, by index."""
         self.completed: set[str] = set()
 
     @property

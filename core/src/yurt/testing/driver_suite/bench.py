@@ -47,7 +47,7 @@ class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
     prints: Callable[[str], Config] | None = None
     """Writes a text to its standard output and ends."""
     floods: Callable[[int], Config] | None = None
-    """Writes so many bytes, in lines shorter than 100, to its standard output and ends."""
+    """Writes this number of bytes, in lines shorter than 100, to its standard output and ends."""
     ignores_signals: Config | None = None
     """Runs, and goes on when it is asked to stop."""
     ignores_when: str = ""

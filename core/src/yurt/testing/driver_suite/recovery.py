@@ -65,7 +65,7 @@ class RecoveryTests:
 
     async def test_a_task_that_is_gone_is_not_found(self, bench: DriverBench, cases: DriverCases) -> None:
         if not cases.leaves_traces:
-            pytest.skip("this driver makes a task anew from its handle")
+            pytest.skip("this driver starts a task again from its handle")
         handle = await bench.start(cases.ends(0))
         await bench.driver.destroy_task(handle.task_id)
         with pytest.raises(NotFound):

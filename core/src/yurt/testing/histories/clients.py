@@ -173,7 +173,7 @@ class ObjectLoad:
         self.key = key
         self._rng = rng
         self.past: list[Operation] = []
-        """What is known so far, in the order of the answers."""
+        """The operations so far, in the order of the answers."""
         self._open: set[asyncio.Task[None]] = set()
 
     async def run(self, shape: LoadShape) -> History:

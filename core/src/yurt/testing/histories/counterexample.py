@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 WRITES_SHOWN: Final = 3
-"""At least so many writes are shown, if there were that many."""
+"""The minimum number of writes shown, if the history has that many."""
 
 
 class Counterexample(NamedTuple, Generic[S]):

@@ -27,7 +27,7 @@ class LeaderFaults:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.done: list[str] = []
-        """What was done to whom."""
+        """The fault and its target."""
 
     def start(self) -> None:
         """Begin; the first fault follows after a third of the interval."""

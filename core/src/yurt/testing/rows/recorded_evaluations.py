@@ -203,7 +203,7 @@ def _csi_volume(data: Data) -> CSIVolume:
 
 
 def _evaluation(data: Data) -> Evaluation:
-    """An evaluation without its recorded results, which the next attempt computes anew."""
+    """An evaluation without its recorded results, which the next attempt computes again."""
     # Some recordings leave the type empty; the scheduler takes it from the job.
     given = {name: value for name, value in data.items() if name != "Type" or value}
     return _value({**given, "PlanAnnotations": None}, Evaluation)

@@ -300,7 +300,7 @@ class DockerEngine:
 
 
 def ip(*arguments: str) -> None:
-    """Run one command of iproute2; "exists" and "does not exist" are no errors."""
+    """Run one command of iproute2; "exists" and "does not exist" do not count as errors."""
     subprocess.run(["ip", *arguments], check=False, capture_output=True, timeout=10)
 
 

@@ -39,7 +39,7 @@ def main() -> int:
     )
     parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
-    parser.add_argument("--hours", type=float, help="run new seeds for so many CPU-hours, and keep the ledger")
+    parser.add_argument("--hours", type=float, help="CPU-hours for which to run new seeds; updates the ledger")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help=f"the ledger, {LEDGER} by default")
     given = parser.parse_args()
     if given.planted is not None:

@@ -124,7 +124,7 @@ class ServerChecks:
     applied: OnApplied = _ignore
     restored: OnRestored = _ignore
     event: Callable[[SimServer, Event, bool], None] = _ignore
-    """A reader of a server's events got one; whether it is the first since the reader began anew."""
+    """A reader of a server's events got one; whether it is the first since the reader started again."""
 
 
 NO_SERVER_CHECKS: Final = ServerChecks()

@@ -1,7 +1,7 @@
 """Invariants of the rows that one command changed: quotas, gangs, reconnects, readiness and garbage collection.
 
 C6 what a plan adds fits the quota, B6 a gang is placed whole, D3 of an allocation and its replacement one stays,
-E1 a node becomes ready once it has told of its allocations, D9 only what is over is collected. Each function gives
+E1 a node becomes ready once it has reported its allocations, D9 only ended objects are collected. Each function gives
 the problem, or "" when there is none.
 """
 

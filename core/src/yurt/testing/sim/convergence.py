@@ -20,7 +20,7 @@ from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
 IN_TIME = ", and has time left"
-"""The end of what is no problem yet: tasks that fail again and again give their deployment a new deadline each time."""
+"""The time after which an active deployment counts as a problem: failing tasks extend its deadline each time."""
 
 
 def draining(servers: list[ServerAgent]) -> list[str]:

@@ -26,7 +26,7 @@ class SimDisk:
         self.slow_s = 0.0
         """Additional seconds of each sync."""
         self.fails = False
-        """Whether syncs fail: the database takes no more changes until the process starts anew."""
+        """Whether syncs fail: the database takes no more changes until the process restarts."""
         self.calls = 0
         self._loop = loop
         self._chance = random.Random(f"disk {seed}")

@@ -76,7 +76,7 @@ class RunChecks:
     started: Callable[[SimHost, SimTaskRun], None] = _ignore
     ended: Callable[[SimHost, SimTaskRun], None] = _ignore
     devices: Callable[[str], None] = _ignore
-    """Called with what is wrong about a host's devices."""
+    """Called with the violations of a host's devices."""
 
 
 NO_RUN_CHECKS: Final = RunChecks()
@@ -103,7 +103,7 @@ class SimHost:
         return self.begin(request, request.task_id, run_s=config.run_s, exit_code=config.exit_code)
 
     def begin(self, request: TaskRequest, key: str, *, run_s: float, exit_code: int) -> SimTaskRun:
-        """Start a run under a key; with `run_s` it ends by itself after so many seconds."""
+        """Start a run under a key; with `run_s` it ends by itself after this number of seconds."""
         handle = TaskHandle(driver=NAME, task_id=key, pid=1000 + len(self.runs))
         run = SimTaskRun(
             alloc_id=request.alloc_id,

@@ -38,7 +38,7 @@ class SimEtcd:
         self.store = EtcdStore()
         self.hosts = hosts
         self.names: dict[str, str] = {}
-        """The name of the server beside each member."""
+        """The name of each member's server."""
         self.down: set[str] = set()
         """Members whose host is gone."""
         self.lost_answers = 0.0

@@ -1,6 +1,6 @@
 """The ledger of clean cluster-hours in docs/sim-ledger.md: which seeds ran on which version of the state machines.
 
-The count belongs to the code: a change to a state machine begins it anew. `MACHINES` are the folders whose content
+The count belongs to the code: a change to a state machine resets it. `MACHINES` are the folders whose content
 makes up the fingerprint.
 """
 

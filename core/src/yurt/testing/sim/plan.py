@@ -24,7 +24,7 @@ FAULTS: Final = (
 
 
 OF_DEVICES: Final = ("device-breaks", "device-fails")
-"""Faults of nodes with devices, beside the others."""
+"""Additional faults of nodes with devices."""
 
 
 class Plan(Value, rename=None):

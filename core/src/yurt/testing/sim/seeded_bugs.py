@@ -2,7 +2,7 @@
 
 A bug is one or more replacements of text in modules of Yurt. They are made while the modules are imported, in a process
 of their own (`install`), so the source on disk never changes. A text that no longer occurs exactly once fails
-`tests/sim/test_planted_bugs.py`: whoever changes such a place gives the bug its new text.
+`tests/sim/test_planted_bugs.py`: a change of such a place must update the bug's text.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ANSWER_LIMIT_S = 20.0
 JOBS_OF_A_KIND = 3
 KINDS = ("service", "batch", "system", "sysbatch")
 NO_ACTIONS = ("canary", "gang", "histories")
-"""Features that are no request of their own."""
+"""Features without a request of their own."""
 LISTS = ("/v1/jobs", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/nodes")
 QUOTA = "small"
 

@@ -11,7 +11,7 @@
   const headers = { Accept: "application/json", "X-Yurt-Client": "ui" };
   for (const path of paths) {
     sent[path] = fetch(path, { headers, credentials: "same-origin", cache: "no-store" });
-    sent[path].catch(() => {}); // Whoever takes the answer is told; a page that takes none is not.
+    sent[path].catch(() => {}); // The code that uses the answer handles the error; a page that uses none ignores it.
   }
   /** @type {any} */ (window).yurtEarly = sent;
 })();

@@ -70,7 +70,7 @@ class FaultyDevices:
         self._process = process
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """The plugin's fingerprints; the stream may fail, and the agent starts it anew."""
+        """The plugin's fingerprints; the stream may fail, and the agent starts it again."""
         async with aclosing(self._plugin.fingerprint()) as found:  # type: ignore[type-var]
             while (fingerprint := await self._next(found)) is not None:
                 yield fingerprint

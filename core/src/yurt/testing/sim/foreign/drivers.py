@@ -97,7 +97,7 @@ class SimulatedDriver:
     name: str
     make: Callable[[Machine], Driver]
     config: Callable[[float, int], dict[str, Any]]
-    """The `config` block of a task that runs for so many seconds (0: until it is stopped) and ends with this code."""
+    """The `config` block of a task that runs for that many seconds (0: until it is stopped) and ends with that code."""
 
 
 class FaultyDriver:

@@ -20,7 +20,7 @@ export class LogBuffer {
     this.open = new Map();
   }
 
-  /** Add a piece of a log. `at`: when it arrived, 0 for what was there before. */
+  /** Add a piece of a log. `at`: its time of arrival, 0 for existing content. */
   add(text, { source = 0, kind = "stdout", at = 0 } = {}) {
     const key = `${source} ${kind}`;
     const open = this.open.get(key) ?? { rest: "", style: {} };

@@ -6,7 +6,7 @@ import { isAbort, lines, segment } from "./api.js";
 
 const TAIL_BYTES = 256 * 1024;
 const RETRY_MS = 2000;
-/** After so long, what comes is new and not what was there before. */
+/** Milliseconds after which received lines count as new, not as existing content. */
 const SETTLED_MS = 400;
 /** Characters after which the page gets a chance to draw. */
 const TURN = 1 << 22;

@@ -152,7 +152,7 @@ const showSecret = (token) =>
   openDialog(
     "The new token",
     ({ close }) => html`
-  <p>The secret is shown only now. Whoever has it has the token's rights.</p>
+  <p>The secret is shown only now. It gives all rights of the token.</p>
   <${Facts} facts=${[
     ["Accessor", html`<code>${token.AccessorID}</code>`],
     ["Secret", html`<code>${token.SecretID}</code> <${Copy} text=${token.SecretID} label="Copy secret" />`],

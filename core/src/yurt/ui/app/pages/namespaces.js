@@ -1,4 +1,4 @@
-/** Namespaces with their rules, and quotas with what is used of them. */
+/** Namespaces with their rules, and quotas with their use. */
 import { html } from "../../vendor/preact.js";
 import { get, segment } from "../core/api.js";
 import { command, count, plain } from "../core/format.js";

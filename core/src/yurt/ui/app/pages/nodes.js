@@ -1,4 +1,4 @@
-/** All nodes: status, what is booked of what they offer, filters with counts, actions on many. */
+/** All nodes: status, reserved and available resources, filters with counts, actions on many. */
 import { html, useMemo, useState } from "../../vendor/preact.js";
 import { put } from "../core/api.js";
 import { command, count, mebibytes, plain, plural } from "../core/format.js";

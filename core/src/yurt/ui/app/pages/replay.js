@@ -35,7 +35,7 @@ function Attempt({ attempt }) {
 
 const best = (scores) => [...(scores ?? [])].sort((a, b) => b.NormScore - a.NormScore)[0];
 
-/** Where the same allocation would go at this moment, beside where it went. */
+/** The node that the same allocation would get now, next to its actual node. */
 function Today({ why }) {
   const now = best(why.Now?.Scores);
   if (!why.Now) return html`<li>Today: the allocation has ended, so nothing is placed in its stead.</li>`;

@@ -128,7 +128,7 @@ export function SignIn() {
     <${Heading} title=${SignedIn ? "Signed in" : "Sign in"}>
       ${SignedIn && html`<div class="actions"><button onClick=${out}>Sign out</button></div>`}<//>
     ${problem && html`<p class="note bad" role="alert">${plain(problem)}</p>`}
-    ${!IsSecure && html`<p class="note">The connection is not encrypted: whoever listens on the network sees the session.</p>`}
+    ${!IsSecure && html`<p class="note">The connection is not encrypted: others on the network can read the session.</p>`}
     ${oneTime && html`<${OneTime} token=${oneTime} finish=${finish} />`}
     <${Section} title="Token">
       <form class="form" onSubmit=${(event) => {

@@ -1,4 +1,4 @@
-/** Filters with counts: each facet is a menu of values; what is chosen stays in the address and is shown as chips. */
+/** Filters with counts: each facet is a menu of values; chosen values stay in the address and are shown as chips. */
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../core/api.js";
 import { count, plain } from "../core/format.js";

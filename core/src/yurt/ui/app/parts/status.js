@@ -1,4 +1,4 @@
-/** States in words, with a sign and a colour beside them: never by colour alone. */
+/** States in words, with a sign and a colour: never by colour alone. */
 import { html } from "../../vendor/preact.js";
 import { plain } from "../core/format.js";
 
@@ -41,7 +41,7 @@ export const Status = ({ status, note = "" }) => {
 
 const ORDER = ["running", "starting", "pending", "queued", "unknown", "failed", "lost", "complete"];
 
-/** A bar of counts by status; the text beside it says the same. @param {{counts: Record<string, number>}} props */
+/** A bar of counts by status; the text next to it says the same. @param {{counts: Record<string, number>}} props */
 export function Counts({ counts }) {
   const shown = ORDER.filter((name) => counts[name] > 0);
   const text = shown.map((name) => `${counts[name]} ${name}`).join(", ") || "none";

@@ -1,4 +1,4 @@
-/** What was submitted: the job file with its variables, and the whole job as JSON. */
+/** The submitted job file with its variables, and the whole job as JSON. */
 import { html } from "../../../vendor/preact.js";
 import { get, segment } from "../../core/api.js";
 import { command, plain } from "../../core/format.js";

@@ -132,7 +132,7 @@ function Groups({ job, summary, to, reload }) {
   `;
 }
 
-/** A deployment's groups with what is placed, healthy and unhealthy. */
+/** A deployment's groups with their placed, healthy and unhealthy allocations. */
 export function DeploymentGroups({ deployment }) {
   return html`
     <div class="scroll" tabindex="0"><table class="plain-table">

@@ -1,4 +1,4 @@
-/** Draining a node: what is asked for, the command that does the same, and the request. The last choice is offered again. */
+/** Draining a node: the form, the equivalent command, and the request. The last choice is offered again. */
 import { put } from "../../core/api.js";
 import { command } from "../../core/format.js";
 import { choose, settings } from "../../core/settings.js";

@@ -1,4 +1,4 @@
-/** The first tab of a node: capacity, use, drain progress, drivers with what is wrong, volumes, cards, events. */
+/** The first tab of a node: capacity, use, drain progress, drivers with their errors, volumes, cards, events. */
 import { html } from "../../../vendor/preact.js";
 import { get } from "../../core/api.js";
 import { bytes, count, mebibytes, plain } from "../../core/format.js";
@@ -69,7 +69,7 @@ function Use({ node }) {
   `;
 }
 
-/** What is left to move from a node that drains. */
+/** The allocations that a draining node still has to move. */
 function Drain({ node }) {
   const state = useData(
     (signal) => get("/v1/yurt/allocations", { namespace: "*", node: node.ID, per_page: 1, facets: "Status,JobType" }, { signal }),
