@@ -39,7 +39,7 @@ def test_a_server_whose_log_lost_its_end_refuses_until_the_loss_is_accepted(tmp_
         zero_end(data / "server" / "log.db-wal")
 
         told = refused(agent)
-        assert "has lost what it acknowledged: commands" in told
+        assert "has lost acknowledged entries: commands" in told
         assert "yurt operator raft recover" in told
         assert "Traceback" not in told
 

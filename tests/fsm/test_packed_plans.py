@@ -64,7 +64,7 @@ def test_a_plan_that_fills_nodes_up_is_packed_and_tells_when_each_was_full() -> 
     assert unpacked(msgspec.msgpack.decode(msgspec.msgpack.encode(small), type=Plan)) == plan
     block = small.blocks[0]
     late = replace(block, exhausted=(replace(block.exhausted[0], at=block.count),))
-    with pytest.raises(Invalid, match="what is exhausted changes at placement"):
+    with pytest.raises(Invalid, match="the exhausted nodes change at placement"):
         unpacked(replace(small, blocks=(late,)))
     digests = [digest(apply(state, c.ApplyPlan(plan=each), index=state.index + 1).state) for each in (plan, small)]
     assert digests[0] == digests[1]

@@ -116,7 +116,7 @@ async def test_a_record_that_is_broken_in_both_copies_spoils_itself_only(tmp_pat
     (broken, whole), damage, is_incomplete = await read(tmp_path / "client.db")
     assert "can not be read" in broken.error
     assert (whole.error, whole.tasks) == ("", TASKS)
-    assert "its copy is no help" in damage
+    assert "its copy is damaged too" in damage
     assert is_incomplete
 
 

@@ -63,9 +63,9 @@ def test_a_comparison_byte_by_byte() -> None:
     ("endpoints", "security", "told"),
     [
         ((), None, "etcd has no endpoints"),
-        (("127.0.0.1:2379",), None, '"127.0.0.1:2379" is no endpoint of etcd; write http://host:2379'),
-        (("ftp://a:1",), None, "is no endpoint"),
-        (("http://",), None, "is no endpoint"),
+        (("127.0.0.1:2379",), None, '"127.0.0.1:2379" is not an endpoint of etcd; write http://host:2379'),
+        (("ftp://a:1",), None, "is not an endpoint"),
+        (("http://",), None, "is not an endpoint"),
         (("http://a:1",), EtcdSecurity(ca_file="ca.pem"), "not encrypted; write https://a:1"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_raft_log_that_lost_acknowledged_entries_is_refused_before_etcd_cuts_i
     check_member_files(folder)
     Damage(kind=TRUNCATE, name=WAL, region=8).do(folder)
 
-    with pytest.raises(DamagedMember, match=r"has lost its end.*ends at raft index.*joins anew") as refused:
+    with pytest.raises(DamagedMember, match=r"has lost its end.*ends at raft index.*joins again") as refused:
         check_member_files(folder)
 
     assert str(folder / WAL) in str(refused.value)

@@ -143,7 +143,7 @@ async def test_an_etcd_that_lost_what_this_server_knew_is_refused(
         await log.append(number, [command(number)])
     await log.close()
     await client.put(KeyLayout(region).head, encode_head(await mark_of(client, region, 3)))
-    with pytest.raises(Conflict, match=r"knew commands up to 5, .* ends at 3: commands 4 to 5 are lost"):
+    with pytest.raises(Conflict, match=r"recorded commands up to 5, .* ends at 3: commands 4 to 5 are lost"):
         await log.open()
 
 
@@ -384,7 +384,7 @@ async def test_trimming_deletes_and_a_reader_behind_it_is_told(log: EtcdLog, reg
     with pytest.raises(LogTrimmed):
         await anext(log.follow(19_999))
     revision = (await client.range(KeyLayout(region).head)).header.revision
-    with pytest.raises(Compacted, match="forgotten"):
+    with pytest.raises(Compacted, match="has compacted the revisions"):
         async for _ in client.watch(b"a", b"b", start_revision=revision - 40):
             pass
 

@@ -276,7 +276,7 @@ async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
 
 
 async def append_and_forget(server: LogServer, client: EtcdClient, numbers: range) -> None:
-    """Append large entries, and wait until etcd has forgotten what was before them."""
+    """Append large entries, and wait until etcd has compacted the revisions before them."""
     revision = (await client.range(b"a")).header.revision
     for number in numbers:
         await server.append([number], size=LARGE_BATCH_BYTES)

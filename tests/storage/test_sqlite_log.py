@@ -153,7 +153,7 @@ async def test_a_torn_journal_loses_only_what_nobody_was_answered(tmp_path: Path
 async def test_a_journal_that_lost_what_was_answered_is_refused_with_the_range(tmp_path: Path, cut: int) -> None:
     path = await crashed(tmp_path, acknowledged=30)
     cut_off(path.with_name("log.db-wal"), cut)
-    with pytest.raises(Conflict, match=r"lost what it acknowledged: commands? \d+ .*operator raft recover"):
+    with pytest.raises(Conflict, match=r"lost acknowledged entries: commands? \d+ .*operator raft recover"):
         await numbers(path)
 
 

@@ -88,7 +88,7 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
             return not_found(f'namespace "{name}" not found')
         if any(job.namespace == name and job.status != status.JOB_DEAD for job in edit.tx.base.jobs.values()):
             return conflict(f'namespace "{name}" has non-terminal jobs; stop them first')
-        if any(namespace == name for namespace, _ in edit.tx.base.variables.keys()):  # noqa: SIM118 - a Table is no mapping
+        if any(namespace == name for namespace, _ in edit.tx.base.variables.keys()):  # noqa: SIM118 - a Table is not a mapping
             return conflict(f'namespace "{name}" holds variables; purge them first')
         if any(volume.namespace == name for volume in edit.tx.base.host_volumes.values()):
             return conflict(f'namespace "{name}" holds host volumes; delete them first')

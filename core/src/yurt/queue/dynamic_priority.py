@@ -6,7 +6,7 @@
     size   = (1 - min(1, asked / max)) x weight, for CPU and for memory
 
 Each adjustment is cut to a whole number; one whose weight or maximum is 0 adds nothing. The highest adjusted priority
-goes first, of equal ones the job that came first. GPUs count beside CPU and memory where `gpu_weight` is set, which
+goes first, of equal ones the job that came first. GPUs count together with CPU and memory if `gpu_weight` is set, which
 Nomad has not got.
 """
 

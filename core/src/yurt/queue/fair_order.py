@@ -3,7 +3,7 @@
 Bands of priority come first, from the top. Within a band
 
 1. jobs of accounts that stay *within their part* with them: what an account holds, what this walk gave it, and the job
-   are no more than its weight among the accounts that hold something or wait;
+   do not exceed its weight among the accounts that hold something or wait;
 2. the other jobs: they *borrow* what the accounts of the first kind leave.
 
 Both go by their turns (`turns.turn_of`), put off by what their tenants have used: by `usage_delay` for a tenant that

@@ -31,7 +31,8 @@ ARCHIVE_BYTES_MAX: Final = 1024**3
 STATE_BYTES_MAX: Final = 4 * 1024**3
 SMALL_BYTES_MAX: Final = 64 * 1024
 RATIO_MAX: Final = 100
-"""How often a state may be as large as its archive, above `FREE_BYTES`; that of thousands of equal jobs is 50 times."""
+"""The maximum ratio of the size of a state to that of its archive, above `FREE_BYTES`; a state with thousands of equal
+jobs has a ratio of 50."""
 FREE_BYTES: Final = 64 * 1024**2
 PIECE_BYTES: Final = 256 * 1024
 BLOCK: Final = tarfile.BLOCKSIZE
@@ -40,11 +41,11 @@ FOREIGN: Final = "the file is not a snapshot of Yurt"
 GZIP: Final = 16 + zlib.MAX_WBITS
 MEMORY_FREE: Final = 512 * 1024**2
 MEMORY_RATIO: Final = 24
-"""Objects of a state take several times their encoded size."""
+"""The factor by which the objects of a state exceed its encoded size."""
 
 
 class Archive(NamedTuple):
-    """An unpacked, checked archive: its origin and the size of its state."""
+    """An unpacked, checked archive: its origin and the size of its state in bytes."""
 
     id: str
     state_index: int
@@ -53,7 +54,7 @@ class Archive(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """The number of rows of a table."""
+    """A table of the state and the number of its rows."""
 
     table: str
     rows: int
@@ -124,7 +125,7 @@ def table_facts(state: Snapshot) -> tuple[TableFacts, ...]:
 
 
 def bound_memory(state_bytes: int) -> None:
-    """Limit this process's memory to the need of a state of that size; for single-purpose processes."""
+    """Limit the memory of this process to the need of a state of that size; for single-purpose processes."""
     most = MEMORY_FREE + MEMORY_RATIO * state_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or most < hard:
@@ -167,7 +168,7 @@ class _Unzipped:
 
 
 def _header(reader: _Unzipped, name: str, most: int) -> int:
-    """The size of the next member, which must be a regular file with this name and at most `most` bytes."""
+    """The size of the next member; it must be a regular file with this name and at most `most` bytes."""
     info = tarfile.TarInfo.frombuf(reader.take(BLOCK), "utf-8", "surrogateescape")
     if info.name != name or info.type not in PLAIN:
         raise Invalid(f"{FOREIGN}: {name} is missing")
@@ -177,7 +178,7 @@ def _header(reader: _Unzipped, name: str, most: int) -> int:
 
 
 def _pieces(reader: _Unzipped, size: int) -> Iterator[bytes]:
-    """The member's bytes; consumes the padding up to the next block."""
+    """The content of a member in pieces; consumes the padding up to the next block."""
     for start in range(0, size, PIECE_BYTES):
         yield reader.take(min(PIECE_BYTES, size - start))
     reader.take(-size % BLOCK)

@@ -30,12 +30,12 @@ async def check_archive(source: IO[bytes], state: IO[bytes]) -> Archive:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    state.seek(0)  # The child has moved the position that both share.
+    state.seek(0)  # Parent and child share the file position, which the child has moved.
     return _answer(output)[0]
 
 
 def check_archive_here(source: IO[bytes], state: IO[bytes]) -> tuple[Archive, tuple[TableFacts, ...]]:
-    """The same for the command line, with the number of rows of each table."""
+    """`check_archive` for the command line, with the number of rows of each table."""
     fds = (source.fileno(), state.fileno())
     try:
         done = subprocess.run(

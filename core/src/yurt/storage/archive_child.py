@@ -20,7 +20,7 @@ CPU_LIMIT_S = 600
 
 
 def check(archive: int, state: int) -> dict[str, Any]:
-    """Unpack, check and decode."""
+    """Unpack, check and decode an archive."""
     try:
         with os.fdopen(archive, "rb") as source, os.fdopen(state, "r+b") as out:
             found = unpack(source, out)
@@ -35,7 +35,7 @@ def check(archive: int, state: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Serve the single request."""
+    """Serve a single request from standard input."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     bound_memory(0)
     json.dump(check(int(sys.argv[1]), int(sys.argv[2])), sys.stdout)

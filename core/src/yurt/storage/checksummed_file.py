@@ -1,4 +1,4 @@
-"""Small files with a digest in the last line that detects damage.
+"""Small files whose last line is a digest of their content, which detects damage.
 
 A file of an earlier version has no such line and is taken as it is; one whose last line was cut off whole is complete.
 """
@@ -16,24 +16,24 @@ DIGEST_BYTES: Final = 16
 
 
 def checked(data: bytes) -> bytes:
-    """The file's content with its digest; `data` is text without a line that begins like a digest line."""
+    """The content with its digest appended; `data` is text without a line that begins like a digest line."""
     return data.rstrip(b"\n") + b"\n" + LABEL + _digest(data.rstrip(b"\n")) + b"\n"
 
 
 def unchecked(data: bytes) -> bytes:
-    """The content without its digest; raises ValueError when it does not fit."""
-    text, has_label, told = data.rpartition(b"\n" + LABEL)
+    """The content without its digest; raises ValueError if the digest does not match."""
+    text, has_label, digest = data.rpartition(b"\n" + LABEL)
     if not has_label:
         if b"\0" in data:
             raise ValueError("it holds zero bytes")
         return data
-    if told != _digest(text) + b"\n":
+    if digest != _digest(text) + b"\n":
         raise ValueError("its content does not fit its digest")
     return text
 
 
 def write_checked(path: Path, data: bytes) -> None:
-    """Write a file with its digest durably."""
+    """Write a file durably, with its digest."""
     write_durably(path, checked(data))
 
 

@@ -45,14 +45,14 @@ Change = tuple[str, tuple[bytes | str, ...]]
 
 
 class Stamp(Value):
-    """The number of the last change, and the sum of all cells' digests."""
+    """The number of the last change, and the sum of the digests of all cells."""
 
     number: int = 0
     total: bytes = bytes(DIGEST_BYTES)
 
 
 class CopyWorth(NamedTuple):
-    """The condition of a copy."""
+    """The condition of a copy, by which the better one is chosen."""
 
     kind: str
     number: int = 0
@@ -60,7 +60,7 @@ class CopyWorth(NamedTuple):
 
 
 class CopyChoice(NamedTuple):
-    """How the database was found: damage to report ("": none), and whether records may be missing."""
+    """The condition of the database at the start: damage to report ("": none), and whether records may be missing."""
 
     damage: str = ""
     is_incomplete: bool = False
@@ -104,14 +104,14 @@ class CellDigests:
 
 
 class Copy:
-    """The open second copy; a failing copy is abandoned and created anew at the next start."""
+    """The open second copy; a failing copy is abandoned and created again at the next start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = _writable(path, synchronous="OFF")
 
     def apply(self, changes: Iterable[Change], stamp: bytes) -> None:
-        """Repeat the changes of the first copy."""
+        """Apply the changes of the first copy."""
         if self._connection is None:
             return
         try:
@@ -121,7 +121,7 @@ class Copy:
             self._connection.execute(PUT_STAMP, (stamp,))
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            log.error("the copy of the client's database failed, it is made anew at the next start: path=%s: %s",
+            log.error("the copy of the client's database failed and is created again at the next start: path=%s: %s",
                       self._path, error)  # fmt: skip
             self.close()
 
@@ -134,7 +134,7 @@ class Copy:
 
 
 def settle(path: Path, *, is_begun: bool) -> CopyChoice:
-    """Bring both copies to the newest sound content; blocks.
+    """Bring both copies to the newest intact content; blocks.
 
     `is_begun`: the client has run before, so that a database that is not there was lost.
     """
@@ -146,11 +146,13 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
     elif first.kind in (DAMAGED, ABSENT):
         choice = _lost(path, first, second, is_begun=is_begun)
     elif second.kind == DAMAGED:
-        choice = CopyChoice(f"the copy {copy} of the client's database was damaged ({second.problem}) and is made anew")
+        choice = CopyChoice(
+            f"the copy {copy} of the client's database was damaged ({second.problem}) and is created again"
+        )
     newest = max(found.number if found.kind == SOUND else 0 for found in (first, second))
     if _known_number(path) > newest and not choice.is_incomplete:
-        told = f"both copies of the client's database {path} lack its newest changes"
-        choice = CopyChoice(f"{told}: the node looks for the tasks that run here", is_incomplete=True)
+        message = f"both copies of the client's database {path} lack its newest changes"
+        choice = CopyChoice(f"{message}: the node looks for the tasks that run here", is_incomplete=True)
     _remade(path, copy)
     if choice.damage:
         log.log(
@@ -160,7 +162,7 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
 
 
 def _known_number(path: Path) -> int:
-    """The number of the last change, from the commit index beside the copies; 0 where that is missing or damaged."""
+    """The number of the last change from the commit index in the same folder; 0 if that is missing or damaged."""
     try:
         mark = commit_index.load(path.parent)
     except Conflict as error:
@@ -201,15 +203,17 @@ def _restored(path: Path, copy: Path, first: CopyWorth) -> CopyChoice:
 
 
 def _lost(path: Path, first: CopyWorth, second: CopyWorth, *, is_begun: bool) -> CopyChoice:
-    """Both copies are damaged: keep the readable records of the first."""
+    """Keep the readable records of the first copy when both copies are damaged."""
     if first.kind == ABSENT and second.kind == ABSENT and not is_begun:
         return CopyChoice()
-    told = f"the client's database {path} was damaged ({first.problem}), and its copy is no help ({second.problem})"
+    message = (
+        f"the client's database {path} was damaged ({first.problem}), and its copy is damaged too ({second.problem})"
+    )
     if first.kind == DAMAGED and not _is_readable(path):
         aside = _set_aside(path)
-        told = f"{told}; the old files are in {aside}"
+        message = f"{message}; the old files are in {aside}"
     return CopyChoice(
-        f"{told}: the node looks for the tasks that run here, and asks its servers for the rest", is_incomplete=True
+        f"{message}: the node looks for the tasks that run here, and asks its servers for the rest", is_incomplete=True
     )
 
 
@@ -223,7 +227,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _remade(path: Path, copy: Path) -> None:
-    """Stamp the first copy and recreate the second from it."""
+    """Stamp the first copy and create the second one from it."""
     with closing(_writable(path, synchronous="FULL")) as connection:
         try:
             number = _stamp(connection).number

@@ -43,7 +43,7 @@ CSI_USES, NODE_TOKEN, DEVICE_HEALTH = "csi_uses", "node_token", "device_health"
 
 T = TypeVar("T")
 OpenWorker = Callable[[str], SqlWorker]
-"""Opens a database with a schema."""
+"""A function that opens a database with a schema."""
 
 
 class NodeIdentity(Value):
@@ -67,7 +67,7 @@ class HostVolumeRecord(Value):
 
 
 class CsiUse(Value):
-    """A CSI volume that is, or is about to be, mounted for an allocation; `volume` is its name in the group."""
+    """A CSI volume that is mounted, or about to be mounted, for an allocation; `volume` is its name in the group."""
 
     alloc_id: str
     volume: str
@@ -78,7 +78,7 @@ class CsiUse(Value):
 
 
 class TaskRecord(Value):
-    """The last known state of a task; the handle identifies its run, `fetched` are digests of artifacts.
+    """The last recorded state of a task; the handle identifies its run, `fetched` has the digests of its artifacts.
 
     `dynamic_uid` is the id from the pool of users as which the task runs; 0 for none.
     """
@@ -92,14 +92,14 @@ class TaskRecord(Value):
 
 
 class AllocRecord(Value):
-    """The last known state of an allocation; `error` is set when its record could not be read."""
+    """The last recorded state of an allocation; `error` is set when its record could not be read."""
 
     id: str
     alloc: Allocation | None = None
     tasks: Mapping[str, TaskRecord] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None
     accounting: DeviceAccounting | None = None
-    """What its devices did so far."""
+    """The measured use of its devices so far."""
     error: str = ""
 
 
@@ -116,19 +116,19 @@ Row = tuple[str, bytes, bytes | None]
 
 
 class ClientDatabase:
-    """The client's records, in a database file or (path None) in memory."""
+    """The client's records, in a database file, or in memory if `path` is None."""
 
     def __init__(self, path: Path | None, *, open_worker: OpenWorker | None = None) -> None:
-        """Open the database; raises Conflict when its folder is in use or of another format version.
+        """Open the database; raises Conflict when its folder is in use or has another format version.
 
         `open_worker` carries out the calls in the place of a thread that has the database at the path.
         """
         self._path = path
         self._folder = None if path is None else DataDir(path.parent, formats=FORMATS)
         self.damage = ""
-        """What is to be told of damage that was found, "" for nothing."""
+        """A report of the damage that was found; "" if there was none."""
         self.is_incomplete = False
-        """Records may be missing: what runs here must be looked for."""
+        """Whether records may be missing, so that running tasks must be searched for."""
         self._pending: list[Change] = []
         self._commit_index: CommitIndex | None = None
         with ExitStack() as undo:
@@ -145,7 +145,7 @@ class ClientDatabase:
             undo.pop_all()
 
     def _settled(self, path: Path, folder: DataDir) -> Copy:
-        """The open second copy, after both were made sound and equal."""
+        """The open second copy, after both copies were made intact and equal."""
         is_begun = folder.found_format == FORMATS[-1] or (path.parent / IDENTITY_FILE).exists()
         try:
             self.damage, self.is_incomplete = settle(path, is_begun=is_begun)
@@ -160,9 +160,9 @@ class ClientDatabase:
         return copy
 
     async def identity(self) -> NodeIdentity | None:
-        """The client's identity; None at the first start; raises Conflict when the record is damaged.
+        """The client's identity; None at the first start; raises Conflict when its record is damaged.
 
-        Of the database and the file beside it, one makes up for the other.
+        The database and its copy in the same folder repair each other.
         """
         found = await self._fact(IDENTITY, NodeIdentity)
         if self._path is None:
@@ -184,7 +184,7 @@ class ClientDatabase:
         await self._put_fact(IDENTITY, _sealed(identity))
 
     async def node_token(self) -> str:
-        """The node identity token signed by the servers, "" for none."""
+        """The node identity token signed by the servers; "" without one."""
         return await self._fact(NODE_TOKEN, str) or ""
 
     async def put_node_token(self, token: str) -> None:
@@ -254,7 +254,7 @@ class ClientDatabase:
         deployment_status: AllocDeploymentStatus | None,
         accounting: DeviceAccounting | None = None,
     ) -> None:
-        """Store the states of an allocation's tasks and what its devices did; ignored for a deleted allocation."""
+        """Store the states of an allocation's tasks and the use of its devices; ignored for a deleted allocation."""
         data = _sealed(Progress(tasks=tasks, deployment_status=deployment_status, accounting=accounting))
         await self._execute(
             "UPDATE allocs SET progress = ? WHERE id = ?", (data, alloc_id), {f"progress/{alloc_id}": data}
@@ -287,7 +287,7 @@ class ClientDatabase:
         await self._worker.call(run)
 
     def _follow(self) -> None:
-        """Repeat committed changes in the second copy; called in the worker's thread."""
+        """Apply committed changes to the second copy; called in the worker's thread."""
         if self._pending and self._copy is not None:
             self._copy.apply(self._pending, self._ledger.stamp())
             self._pending.clear()

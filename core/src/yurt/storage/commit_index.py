@@ -1,4 +1,4 @@
-"""The commit index: the last acknowledged index of a log, durable in a file beside it.
+"""The commit index: the last acknowledged index of a log, durable in a file in the log's folder.
 
 A database that lost its end, or an entry that was damaged, looks like one that was never written. The commit index
 tells the two apart: it is written after the log's own commit and before anybody is answered, so that whatever was
@@ -44,7 +44,7 @@ class CommitIndex:
     """The open file in a log's folder; used by one thread at a time."""
 
     def __init__(self, folder: Path, *, is_synced: bool = True) -> None:
-        """Open the file that `load` has read or `create` has made.
+        """Open a file that `load` has read or `create` has written.
 
         One that is not synced outlives the process and not the machine.
         """
@@ -68,7 +68,7 @@ class CommitIndex:
 
 
 def create(folder: Path, mark: Mark) -> None:
-    """Create the file anew, durably."""
+    """Create the file, or replace it; durable on return."""
     first = _encoded(0, mark).ljust(SLOT_BYTES, b"\0")
     write_durably(folder / NAME, first + bytes(SLOT_BYTES * (SLOTS - 1)))
 
@@ -97,7 +97,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _slots(path: Path) -> list[tuple[int, Mark] | None]:
-    """Sequence and mark of each written slot; None for a damaged one."""
+    """The sequence number and mark of each written slot; None for a damaged slot."""
     data = path.read_bytes()
     size = _content.size + 1
     found: list[tuple[int, Mark] | None] = []

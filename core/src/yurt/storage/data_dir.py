@@ -52,15 +52,15 @@ class DataDir:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
-            told = f" (pid {holder})" if holder.isdigit() else ""
+            owner = f" (pid {holder})" if holder.isdigit() else ""
             raise Conflict(
-                f"the data folder {self.path} is in use by another process{told}; stop it or choose another data_dir"
+                f"the data folder {self.path} is in use by another process{owner}; stop it or choose another data_dir"
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def has_format(self) -> None:
-        """Record that the folder has the newest format, once all its parts exist."""
+        """Record that the folder has the newest format, after all its parts exist."""
         if self.found_format != self._formats[-1]:
             self.found_format = self._formats[-1]
             write_durably(self.path / FORMAT_NAME, f"{self.found_format}\n".encode())
@@ -97,7 +97,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder."""
+    """Sync a folder's directory entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

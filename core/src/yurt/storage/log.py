@@ -1,4 +1,4 @@
-"""The command log: one totally ordered sequence of commands, kept by interchangeable engines.
+"""The command log: one totally ordered sequence of commands, stored by interchangeable engines.
 
 Every command has its own index; an entry is a batch that became durable as a whole. An append names the index of
 its first command and is refused when that is not the next one, so two writers can never interleave unseen. What
@@ -19,9 +19,9 @@ from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
 
 KEPT_ENTRIES = 10_240
-"""Commands that trimming keeps by default below the given index, for lagging peers."""
+"""The number of commands below the given index that trimming keeps by default, for lagging peers."""
 COMMAND_BYTES_MAX = 1024 * 1024
-"""The largest command that a log takes, encoded (invariant A9)."""
+"""The largest encoded command that a log accepts (invariant A9)."""
 
 
 class Entry(Value):
@@ -37,7 +37,8 @@ class Entry(Value):
 
 
 class LogState(Value):
-    """What a log holds: its last index, its first retained index (0: none), its newest snapshot's index (0: none)."""
+    """The extent of a log: its last index, its first retained index (0: none), and the index of its newest snapshot (0:
+    none)."""
 
     last_index: int = 0
     first_index: int = 0
@@ -45,11 +46,11 @@ class LogState(Value):
 
 
 class LogTrimmed(Conflict):
-    """The requested entries were deleted; a snapshot on some server covers them."""
+    """The requested entries were deleted; a snapshot of some server covers them."""
 
 
 class LogBroken(Unavailable):
-    """Stable storage failed: the outcome is unknown, and the log refuses everything until a restart."""
+    """Stable storage failed: the outcome is unknown, and the log refuses all calls until a restart."""
 
 
 class LogFull(Unavailable):
@@ -57,7 +58,7 @@ class LogFull(Unavailable):
 
 
 class DatabaseSize(Value):
-    """The database behind the log at one server: its bytes, those in use, and the log revision at that time.
+    """The database behind the log at one server: its size and used size in bytes, and the log revision measured.
 
     Revisions are the engine's own: they grow with each entry, and are the same for all servers.
     """
@@ -68,7 +69,7 @@ class DatabaseSize(Value):
 
 
 class Leadership(Value):
-    """Who may append: this server, or the one named `leader` ("": unknown).
+    """The server that may append: this one, or the one named `leader` ("": unknown).
 
     `epoch` counts the terms.
     """
@@ -82,7 +83,7 @@ class CommandLog(Protocol):
     """A log engine. All calls run on one event loop."""
 
     async def open(self) -> LogState:
-        """Lock the log; raises Conflict when it is in use, damaged or of another format version."""
+        """Lock the log; raises Conflict when it is in use, damaged or has another format version."""
         ...
 
     async def append(
@@ -93,7 +94,7 @@ class CommandLog(Protocol):
         `encoded` holds the MessagePack of each command where the caller has it: then an engine does not encode again.
 
         Raises Conflict when `first_index` is not the next one or another server leads by now, Invalid for what no entry
-        can hold, LogFull while there is no room: nothing was stored, and after Invalid and LogFull the term goes on.
+        can hold, LogFull while space is exhausted: nothing was stored, and after Invalid and LogFull the term goes on.
         Raises Unavailable when the outcome is unknown: what became of it is known once `entries` was read again, and
         this server appends nothing more before it has won a new term. Raises LogBroken when reading tells nothing.
         """
@@ -111,11 +112,11 @@ class CommandLog(Protocol):
         ...
 
     def campaign(self) -> AsyncIterator[Leadership]:
-        """Leadership gained and lost, and other servers' terms as they become known, until the log is closed."""
+        """Leadership gained and lost, and the terms of other servers as they become known, until the log is closed."""
         ...
 
     async def resign(self, to: str = "") -> None:
-        """Resign in favour of the server named, or of any other; no effect without another server.
+        """Resign in favour of the named server, or of any other; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when it cannot be given up.
         """
@@ -123,11 +124,11 @@ class CommandLog(Protocol):
 
     @property
     def has_other_servers(self) -> bool:
-        """Whether other servers may keep the log too; without them `confirm` returns at once."""
+        """Whether other servers may use the log as well; without them `confirm` returns at once."""
         ...
 
     async def confirm(self) -> None:
-        """Return once this server is known to lead still; raises Unavailable otherwise.
+        """Return once it is certain that this server still leads; raises Unavailable otherwise.
 
         What it has applied is then no older than what any server acknowledged before the call.
         """
@@ -138,11 +139,11 @@ class CommandLog(Protocol):
         ...
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest intact snapshot, or the newest stored one that is not above an index."""
+        """The newest intact snapshot, or the newest one that is not above an index."""
         ...
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Delete commands more than `keep` below an index, which a snapshot covers."""
+        """Delete commands more than `keep` below an index that a snapshot covers."""
         ...
 
     async def scrub(self) -> str:
@@ -150,16 +151,16 @@ class CommandLog(Protocol):
         ...
 
     async def wait_crowded(self) -> None:
-        """Return when space runs short and a snapshot would let the log be trimmed; never without a quota."""
+        """Return when space runs short and a snapshot would permit trimming; never without a quota."""
         ...
 
     @property
     def database_size(self) -> DatabaseSize | None:
-        """The database size at this server, which may stop all servers; None without a quota."""
+        """The size of the database at this server, which may stop all servers when full; None without a quota."""
         ...
 
     async def wait_sizes_due(self) -> None:
-        """Return when the other servers' `database_size` is due to be queried; never without a quota."""
+        """Return when it is time to query the other servers' `database_size`; never without a quota."""
         ...
 
     def record_size(self, server: str, size: DatabaseSize) -> None:
@@ -180,7 +181,7 @@ class WithoutQuota:
 
     @property
     def database_size(self) -> DatabaseSize | None:
-        """None: there is no quota."""
+        """None, because the log has no quota."""
         return None
 
     async def wait_sizes_due(self) -> None:

@@ -22,17 +22,17 @@ from yurt.storage.log_rows import PAGE_ROWS, Damaged, RowChecker, columns_of, en
 from yurt.storage.sqlite_opening import FORMATS, SNAPSHOTS, check
 
 UNKNOWN_RESERVE: Final = 1000
-"""Indexes skipped when the commit index is damaged too: this many acknowledged commands may be lost."""
+"""The number of indexes skipped when the commit index is damaged too: this many acknowledged commands may be lost."""
 
 
 class DamagedLog:
-    """The log in a stopped server's folder, in any condition; unchanged before `begin_again`."""
+    """The log in a stopped server's folder, in any condition; unchanged until `begin_again`."""
 
     def __init__(self, path: Path) -> None:
         """Lock the folder; raises Conflict when another process has locked it."""
         self.path = path
         self.damage = ""
-        """Why the rows end where `entries` has ended; "" when they end by themselves."""
+        """The reason why `entries` ended early; "" if it has read all rows."""
         self._folder = DataDir(path.parent, formats=FORMATS)
         self.problem = self._problem()
         self.acknowledged = self._acknowledged()
@@ -69,7 +69,7 @@ class DamagedLog:
     def begin_again(self, index: int, chunks: Iterable[bytes]) -> Path:
         """Start a new log with a state as its snapshot at an index; returns the folder with the old files.
 
-        The snapshot comes first: a crash in between leaves a log that ends below it, and begins anew with it.
+        The snapshot comes first: a crash in between leaves a log that ends below it, and starts again from it.
         """
         folder = self.path.parent
         snapshot_files.save(folder / SNAPSHOTS, index, chunks)
@@ -84,7 +84,7 @@ class DamagedLog:
         return aside
 
     def _problem(self) -> str:
-        """Why a server would refuse to start; "" when it would start."""
+        """The reason why a server would refuse to start; "" when it would start."""
         try:
             check(self._folder, self.path)
         except Conflict as error:

@@ -45,13 +45,14 @@ class Damaged(Conflict):
 
 
 class Extent(NamedTuple):
-    """The extent of a database: first and last index (0: none), the last row's chain digest and the requested one."""
+    """The extent of a database: first and last index (0: none), and the chain digests of the last row and at the
+    requested index."""
 
     first: int = 0
     last: int = 0
     chain: bytes = b""
     at_mark: bytes | None = None
-    """The chain digest of the row that ends at the requested index; None where no row ends there."""
+    """The chain digest of the row that ends at the requested index; None if no row ends there."""
 
 
 def row_digest(first_index: int, data: bytes) -> bytes:
@@ -65,13 +66,13 @@ def chain_digest(before: bytes, first_index: int, digest: bytes) -> bytes:
 
 
 class RowChecker:
-    """Checks rows in their order; raises Damaged for one that is damaged or does not follow on its predecessor."""
+    """Checks rows in order; raises Damaged for one that is damaged or does not continue its predecessor."""
 
     def __init__(self, expected: int) -> None:
         self.begin(expected)
 
     def begin(self, expected: int) -> None:
-        """Begin with the row of an index; its predecessors are unknown."""
+        """Begin with the row of an index; its predecessors are not checked."""
         self.expected = expected
         self._before: bytes | None = None
 
@@ -116,12 +117,12 @@ def entry_of(row: Row) -> Entry:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """A read-only connection; it does not even checkpoint when it is closed last."""
+    """A read-only connection, which does not even checkpoint when it is closed as the last one."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
 def extent(path: Path, mark: int) -> Extent:
-    """The extent of the file, read-only; raises sqlite3.DatabaseError for an unreadable one."""
+    """The extent of a database file, opened read-only; raises sqlite3.DatabaseError if it is unreadable."""
     if not path.exists():
         return Extent()
     with closing(read_only(path)) as connection:
@@ -144,7 +145,7 @@ def extent(path: Path, mark: int) -> Extent:
 
 
 def columns_of(connection: sqlite3.Connection) -> str:
-    """The columns of a row, also in a database without the chain; "" where the table is missing."""
+    """The columns of a row, also in a database without the chain; "" if the table is missing."""
     names = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
     if not names:
         return ""
@@ -152,7 +153,7 @@ def columns_of(connection: sqlite3.Connection) -> str:
 
 
 def page(connection: sqlite3.Connection, *, start: int, columns: str = COLUMNS) -> list[Row]:
-    """Rows from the one with an index on."""
+    """Rows from the one that contains an index on."""
     return connection.execute(
         f"SELECT {columns} FROM entries WHERE first_index >= "
         "(SELECT COALESCE(MAX(first_index), 0) FROM entries WHERE first_index <= ?) ORDER BY first_index LIMIT ?",
@@ -161,7 +162,7 @@ def page(connection: sqlite3.Connection, *, start: int, columns: str = COLUMNS) 
 
 
 def verify_page(path: Path, checker: RowChecker) -> int | None:
-    """Check the next rows on a separate connection; returns their bytes, None after the last ones.
+    """Check the next rows on a separate connection; returns their size in bytes, None after the last ones.
 
     Raises Damaged. Trimming may have taken rows away since the page before: what begins the log now needs nothing
     before it.

@@ -13,7 +13,7 @@ from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimm
 from yurt.structs.commands import AnyCommand
 
 KEPT_BATCHES = 256
-"""Entries kept by default: within one process nobody reads them again."""
+"""The number of entries kept by default: within one process they are not read again."""
 
 
 class MemoryLog(WithoutQuota):
@@ -56,7 +56,7 @@ class MemoryLog(WithoutQuota):
                 yield entry
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The stored entries; there is no other writer."""
+        """The stored entries; no other process writes to this log."""
         closed = self._closed
         async for entry in self.entries(after):
             yield entry
@@ -69,17 +69,17 @@ class MemoryLog(WithoutQuota):
         await closed.wait()
 
     async def resign(self, to: str = "") -> None:
-        """No effect without a name, since there is no other server; raises Invalid for a named one."""
+        """No effect without a name, since other servers do not exist; raises Invalid for a named one."""
         if to:
-            raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
+            raise Invalid(f'server "{to}" cannot lead: this server is the only one')
 
     @property
     def has_other_servers(self) -> bool:
-        """No other server keeps this log."""
+        """False: no other server uses this log."""
         return False
 
     async def confirm(self) -> None:
-        """Succeeds until the log is closed; raises Unavailable afterwards."""
+        """Succeeds until the log is closed, then raises Unavailable."""
         if self._closed.is_set():
             raise Unavailable("the command log is closed")
 
@@ -98,7 +98,7 @@ class MemoryLog(WithoutQuota):
             self._entries.popleft()
 
     async def scrub(self) -> str:
-        """Nothing to verify without a disk."""
+        """No effect: the log is not on a disk."""
         return ""
 
     async def close(self) -> None:

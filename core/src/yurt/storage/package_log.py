@@ -1,4 +1,4 @@
-"""The command log on a log engine of a package (`yurt.sdk.log_engines`): commands to bytes and back.
+"""The command log on a package's log engine (`yurt.sdk.log_engines`): encodes and decodes commands.
 
 One server keeps the log, so it leads from the start until the engine fails.
 """
@@ -60,11 +60,11 @@ class PackageLog(WithoutQuota):
         except Conflict:
             raise
         except asyncio.CancelledError:
-            # The engine may have stored it, or be about to: what came next could stand beside it.
+            # The engine may have stored it, or be about to: another append could get the same index.
             self._ended.set()
             raise
         except Exception as error:
-            # Whatever a foreign engine raises, nobody knows what it has stored: the log takes nothing more.
+            # After any error of a foreign engine its stored content is unknown: the log accepts no further appends.
             self._ended.set()
             raise LogBroken(f'the log engine "{self._engine.name}" failed: {error or type(error).__name__}') from error
         self._last_index += len(commands)
@@ -74,7 +74,7 @@ class PackageLog(WithoutQuota):
         expected, last = after + 1, self._last_index
         is_first = True
         async for batch in self._engine.read(after):
-            # The first batch may begin before what is asked for: batches are stored and read as a whole.
+            # The first batch may begin before the requested index: batches are stored and read as a whole.
             if batch.first_index > expected or (batch.first_index < expected and not is_first):
                 raise Conflict(f"command {expected} is missing in {self._folder}, or stands out of order")
             is_first = False
@@ -88,7 +88,7 @@ class PackageLog(WithoutQuota):
             raise Conflict(f"commands {expected} to {last} are missing in {self._folder}")
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The stored entries; there is no other writer."""
+        """The stored entries; no other process writes to this log."""
         ended = self._ended
         async for entry in self.entries(after):
             yield entry
@@ -102,17 +102,17 @@ class PackageLog(WithoutQuota):
         yield Leadership(is_leader=False)
 
     async def resign(self, to: str = "") -> None:
-        """No effect without a name, since there is no other server; raises Invalid for a named one."""
+        """No effect without a name, since other servers do not exist; raises Invalid for a named one."""
         if to:
-            raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
+            raise Invalid(f'server "{to}" cannot lead: this server is the only one')
 
     @property
     def has_other_servers(self) -> bool:
-        """No other server keeps this log."""
+        """False: no other server uses this log."""
         return False
 
     async def confirm(self) -> None:
-        """Succeeds until the engine fails or the log is closed; raises Unavailable afterwards."""
+        """Succeeds until the engine fails or the log is closed, then raises Unavailable."""
         if self._ended.is_set():
             raise Unavailable("the command log is closed or its engine failed")
 
@@ -129,7 +129,7 @@ class PackageLog(WithoutQuota):
         await self._engine.trim(below - keep)
 
     async def scrub(self) -> str:
-        """Verify what is stored; an engine that fails to do so is reported as damage."""
+        """Verify the stored entries and snapshots; a failure of the engine's own check is reported as damage."""
         try:
             return await self._engine.scrub()
         except YurtError as error:

@@ -26,13 +26,13 @@ KEPT_FILES = 2
 DIGEST_BYTES = 32
 READ_BYTES = 1 << 20
 END = 0xFFFFFFFF
-"""Written in place of the next chunk's length."""
+"""The marker written in place of the next chunk's length."""
 
 _length = struct.Struct("<I")
 _whole: deque[tuple[str, int, int]] = deque(maxlen=8)
-"""Files whose digest fitted: path, size and time of the last change."""
+"""Files with a valid digest: path, size and time of the last change."""
 _damaged: deque[tuple[str, int, int]] = deque(maxlen=8)
-"""Files whose damage was logged."""
+"""Files whose damage has been logged."""
 
 
 def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
@@ -61,7 +61,7 @@ def newest_index(folder: Path) -> int:
 
 
 def newest_whole(folder: Path) -> Path | None:
-    """The newest file with a valid digest; removes incomplete writes."""
+    """The newest file with a valid digest; removes incomplete files."""
     for stray in folder.glob("*.tmp"):
         stray.unlink()
     return next((path for path in _files(folder) if _is_known_whole(path)), None)
@@ -91,7 +91,7 @@ def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] 
 
 
 def _files(folder: Path) -> list[Path]:
-    """Newest first."""
+    """The snapshot files, newest first."""
     names = (path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
     return sorted(names, key=_index, reverse=True)
 
@@ -120,7 +120,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_known_whole(path: Path, *, reads_again: bool = False) -> bool:
-    """Whether the digest is valid; cached for unchanged files unless a fresh read is requested."""
+    """Whether the digest is valid; cached for unchanged files unless a fresh check is requested."""
     about = path.stat()
     seen = (str(path), about.st_size, about.st_mtime_ns)
     if seen in _whole and not reads_again:

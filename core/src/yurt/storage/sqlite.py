@@ -1,8 +1,8 @@
-"""A command log on disk: SQLite in a folder of its own, with the commit index and snapshot files beside it.
+"""A command log on disk: SQLite in its own folder, together with the commit index and snapshot files.
 
 The folder holds the database, the commit index, `snapshots/`, a lock and a format file. An append is answered when its
 row is durable and after that the commit index. What a crash tore off was never acknowledged, and SQLite's journal drops
-it; a log that ends below the commit index, or whose rows are damaged, has lost what was acknowledged, and the log
+it; a log that ends below the commit index, or whose rows are damaged, has lost acknowledged entries, and the log
 refuses to go on without it (`sqlite_opening`, `log_rows`).
 """
 
@@ -26,15 +26,15 @@ from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.commands import AnyCommand
 
 TRIM_ROWS = 500
-"""Rows deleted in one transaction, so that appends get their turn."""
+"""The number of rows deleted in one transaction, so that appends can run in between."""
 SCRUB_BYTES_PER_S = 8 * 1024 * 1024
-"""The rate at which stored entries are verified, low enough to leave the disk to appends."""
+"""The rate of verifying stored entries, in bytes per second, low enough to leave the disk to appends."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class SqliteLog(WithoutQuota):
-    """The log of a single server: the database file at `path`, in a folder that belongs to it."""
+    """The log of a single server: the database file at `path`, in a folder of its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,11 +42,11 @@ class SqliteLog(WithoutQuota):
         self._worker: SqliteWorker | None = None
         self._commit_index: CommitIndex | None = None
         self._last = self._recorded = Mark()
-        """The end of the log, and what the commit index says; once the log is open the worker's thread changes them."""
+        """The end of the log and the commit index; once the log is open, only the worker's thread changes them."""
         self._ended = asyncio.Event()
 
     async def open(self) -> LogState:
-        """Lock the folder; raises Conflict when it is in use, has lost entries or is of another format version."""
+        """Lock the folder; raises Conflict when it is in use, has lost entries or has another format version."""
         assert self._worker is None, "the log is open already"
         self._folder = DataDir(self._path.parent, formats=sqlite_opening.FORMATS)
         try:
@@ -107,7 +107,7 @@ class SqliteLog(WithoutQuota):
             position = page[-1][0] + page[-1][1]
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The stored entries; there is no other writer."""
+        """The stored entries; no other process writes to this log."""
         ended = self._ended
         async for entry in self.entries(after):
             yield entry
@@ -122,17 +122,17 @@ class SqliteLog(WithoutQuota):
             yield Leadership(is_leader=False)
 
     async def resign(self, to: str = "") -> None:
-        """No effect without a name, since there is no other server; raises Invalid for a named one."""
+        """No effect without a name, since other servers do not exist; raises Invalid for a named one."""
         if to:
-            raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
+            raise Invalid(f'server "{to}" cannot lead: this server is the only one')
 
     @property
     def has_other_servers(self) -> bool:
-        """No other server keeps this log."""
+        """False: no other server uses this log."""
         return False
 
     async def confirm(self) -> None:
-        """Succeeds until the disk fails or the log is closed; raises Unavailable afterwards."""
+        """Succeeds until the disk fails or the log is closed, then raises Unavailable."""
         if self._ended.is_set():
             raise Unavailable("the command log is closed or its disk failed")
 

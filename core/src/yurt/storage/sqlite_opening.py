@@ -1,7 +1,7 @@
 """Checks before a SQLite log is opened: all acknowledged entries must be present.
 
 Nothing is changed before the check has passed: a damaged write-ahead log is evidence, and the next writer would cut it.
-The commit index (`commit_index`) says what was acknowledged:
+The commit index (`commit_index`) is the last acknowledged position:
 
     the log ends at it          all is there; a batch that was torn by a crash was never acknowledged, and is gone
     the log ends above it       the crash came between commit and answer: the batch is kept
@@ -40,23 +40,24 @@ class Opened(NamedTuple):
 
 
 def advice(path: Path) -> str:
-    """Advice to the operator of a log that has lost entries."""
+    """The advice to an operator whose log has lost entries."""
     data_dir = path.parent.parent if path.parent.name == "server" else path.parent
     return (
         f"Restore {path.parent} from a copy; or start with an empty data_dir and "
         "`yurt operator snapshot restore FILE`; "
-        f"or give up what is lost: `yurt operator raft recover {data_dir}` says what that is"
+        f"or give up the lost entries: `yurt operator raft recover {data_dir}` reports them"
     )
 
 
 def lost(path: Path, first: int, last: int, why: str) -> Conflict:
     """The error for missing acknowledged commands."""
     which = f"command {last} is" if first == last else f"commands {first} to {last} are"
-    return Conflict(f"the log {path} has lost what it acknowledged: {which} missing ({why}). {advice(path)}")
+    return Conflict(f"the log {path} has lost acknowledged entries: {which} missing ({why}). {advice(path)}")
 
 
 def check(folder: DataDir, path: Path) -> Opened:
-    """Check the folder of a log and initialise a new or old one; blocks. Raises Conflict for lost entries."""
+    """Check the folder of a log, and initialise a new or upgrade an old one; blocks. Raises Conflict for lost
+    entries."""
     snapshot = snapshot_files.newest_index(path.parent / SNAPSHOTS)
     mark = _acknowledged(folder, path)
     if mark is None:
@@ -83,7 +84,7 @@ def check(folder: DataDir, path: Path) -> Opened:
 
 
 def _acknowledged(folder: DataDir, path: Path) -> Mark | None:
-    """The commit index; None for a folder without one. Raises Conflict where it must exist."""
+    """The commit index; None for a folder without one. Raises Conflict if it is missing and must exist."""
     problem = f"the commit index {path.parent / commit_index.NAME} is gone"
     try:
         mark = commit_index.load(path.parent)
@@ -105,7 +106,7 @@ def _has_log(path: Path) -> bool:
 
 
 def _begin(folder: DataDir, path: Path, snapshot: int) -> Opened:
-    """Create the commit index of a new or old folder, and only then raise the format that requires it."""
+    """Create the commit index of a new or old folder, and only then record the format that requires it."""
     try:
         rows = extent(path, 0)
     except sqlite3.DatabaseError as error:
@@ -129,11 +130,11 @@ def _check_begin(path: Path, rows: Extent, snapshot: int) -> None:
 
 def _unreadable(path: Path, error: Exception, *, snapshot: int, acknowledged: int) -> Conflict:
     if 0 < acknowledged <= snapshot:
-        told = f"the newest snapshot holds all that was acknowledged, up to index {snapshot}"
+        consequence = f"the newest snapshot holds all that was acknowledged, up to index {snapshot}"
     else:
         last = f"up to {acknowledged}" if acknowledged else "that were acknowledged"
-        told = f"commands from {snapshot + 1} on, {last}, may be lost"
-    return Conflict(f"the database {path} can not be read ({error}): {told}. {advice(path)}")
+        consequence = f"commands from {snapshot + 1} on, {last}, may be lost"
+    return Conflict(f"the database {path} can not be read ({error}): {consequence}. {advice(path)}")
 
 
 def _why_short(path: Path, rows: Extent) -> str:
@@ -145,7 +146,7 @@ def _why_short(path: Path, rows: Extent) -> str:
 def _without_rows(path: Path, rows: Extent, snapshot: int) -> Extent:
     """Discard the rows of a log that ends before its newest snapshot."""
     if rows.last or not path.exists():
-        log.warning("the log has lost its end, a snapshot holds all of it and the log begins anew: "
+        log.warning("the log has lost its end and starts again from a snapshot that covers it: "
                     "log=%s last=%d snapshot=%d", path, rows.last, snapshot)  # fmt: skip
     if rows.last:
         with closing(sqlite3.connect(path)) as connection, connection:

@@ -22,7 +22,7 @@ from yurt.sdk.errors import Conflict, Unavailable
 T = TypeVar("T")
 CLOSED = "the database is closed"
 BATCH_MAX = 512
-"""Calls in one transaction."""
+"""The maximum number of calls in one transaction."""
 BUSY_TIMEOUT_S = 5.0
 
 
@@ -33,7 +33,7 @@ class _Call(NamedTuple):
 
 
 class SqlWorker(Protocol):
-    """Carries out functions on one database, each in a transaction that is durable before it is answered."""
+    """Executes functions on one database, each in a transaction that is durable before the call returns."""
 
     async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function in the next transaction; raises Unavailable once the database has failed."""
@@ -66,7 +66,7 @@ class SqliteWorker:
 
     @property
     def failure(self) -> str:
-        """Why the worker refuses further calls; empty while it works."""
+        """The reason why the worker refuses further calls; "" while it works."""
         return self._failure or (CLOSED if self._is_closed else "")
 
     async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
@@ -93,7 +93,7 @@ class SqliteWorker:
                 )
                 undo.callback(connection.close)
                 if self._path is None:
-                    # Pages of deleted rows are memory here: without this a database only grows.
+                    # An in-memory database keeps the pages of deleted rows in memory: without this it would only grow.
                     connection.execute("PRAGMA auto_vacuum=FULL")
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
@@ -151,7 +151,7 @@ class SqliteWorker:
             _resolve(call, result, error_found)
 
     def _run_one(self, call: _Call, *, is_alone: bool) -> tuple[Any, Exception | None]:
-        """Run a function; alone in its transaction it needs no savepoint, which would cost two more GIL waits."""
+        """Run a function; one that is alone in its transaction needs no savepoint, which would cost two GIL waits."""
         if not is_alone:
             self._connection.execute("SAVEPOINT one")
         try:
@@ -192,4 +192,4 @@ def _resolve(call: _Call, result: Any, error: Exception | None) -> None:
     try:
         call.loop.call_soon_threadsafe(answer)
     except RuntimeError:
-        return  # the loop is gone, and with it whoever waited
+        return  # the loop is closed, and its waiting tasks are gone

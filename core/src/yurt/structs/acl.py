@@ -16,7 +16,7 @@ from yurt.sdk.value import INTERNAL, Duration, Timestamp, UnixNano, Value, no_en
 CLIENT: Final = "client"
 MANAGEMENT: Final = "management"
 ANONYMOUS: Final = "anonymous"
-"""The policy of callers without a token, and the accessor id of their token."""
+"""The name of the policy of callers without a token, and the accessor id of their token."""
 LOCAL: Final = "local"
 GLOBAL: Final = "global"
 ROLE: Final = "role"
@@ -33,7 +33,7 @@ def hash_of_secret(secret: str) -> str:
 
 
 class JobACL(Value):
-    """The workloads that a policy is attached to: of a namespace, a job, a group or a task."""
+    """The workloads that a policy is attached to: those of a namespace, a job, a group or a task."""
 
     namespace: str = ""
     job_id: str = ""
@@ -53,7 +53,7 @@ class ACLPolicy(Value):
 
 
 class ACLRolePolicyLink(Value):
-    """A policy of a role."""
+    """A reference to a policy of a role."""
 
     name: str = ""
 
@@ -70,7 +70,7 @@ class ACLRole(Value):
 
 
 class ACLTokenRoleLink(Value):
-    """A role of a token; stored by its id."""
+    """A reference to a role of a token; stored by the role's id."""
 
     id: str = ""
     name: str = ""
@@ -121,7 +121,7 @@ class ACLBootstrap(Value):
 
 
 class ACLRevocation(Value):
-    """A revoked token, remembered so that a restored snapshot does not bring it back.
+    """A revoked token, recorded so that a restored snapshot does not bring it back.
 
     The row without an accessor id stands for all that were forgotten to bound the table: of a snapshot that is older
     than its `modify_index` only tokens that are still there are restored.
@@ -130,7 +130,8 @@ class ACLRevocation(Value):
     accessor_id: str = ""
     expiration_time: UnixNano = UnixNano(0)
     token_create_time: UnixNano = UnixNano(0)
-    """When the token was made: another token under the same accessor id was made at another time. 0: not recorded."""
+    """The creation time of the token, which distinguishes it from a later one with the same accessor id; 0: not
+    recorded."""
     create_index: int = 0
     modify_index: int = 0
 
@@ -140,9 +141,9 @@ class EndedSession(Value):
 
     id: str = ""
     secret_hash: Annotated[str, INTERNAL] = ""
-    """The token that it stood for."""
+    """The hash of the secret of the session's token."""
     forget_at: Timestamp = 0
-    """When the last of its cookies is over without this row."""
+    """The time at which the last of its cookies expires by itself."""
     create_index: int = 0
     modify_index: int = 0
 
@@ -159,7 +160,7 @@ class OIDCClientAssertionKey(Value):
 
 
 class OIDCClientAssertion(Value):
-    """How an OIDC client authenticates by a signed token (private_key_jwt)."""
+    """The settings by which an OIDC client authenticates with a signed token (private_key_jwt)."""
 
     audience: tuple[str, ...] = ()
     key_source: str = ""
@@ -214,7 +215,7 @@ class ACLAuthMethod(Value):
     default: bool = False
     config: ACLAuthMethodConfig | None = None
     key_id: Annotated[str, INTERNAL] = ""
-    """The root key that opens `sealed_secrets`."""
+    """The root key that decrypts `sealed_secrets`."""
     sealed_secrets: Annotated[bytes, INTERNAL] = b""
     create_time: Timestamp = 0
     modify_time: Timestamp = 0
@@ -238,7 +239,7 @@ class ACLBindingRule(Value):
 
 
 REDACTED: Final = "redacted"
-"""What stands in the place of a secret of a login method, as in Nomad."""
+"""The text that replaces a secret of a login method, as in Nomad."""
 
 
 def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:

@@ -90,7 +90,7 @@ class AllocState(Value):
 
 
 class DesiredTransition(Value):
-    """The transition that the servers request of a running allocation: migrate, reschedule, no shutdown delay."""
+    """A transition that the servers request of a running allocation: migrate, reschedule, no shutdown delay."""
 
     migrate: Annotated[bool, TRUE_OR_NULL] = False
     reschedule: Annotated[bool, TRUE_OR_NULL] = False
@@ -114,13 +114,14 @@ class RescheduleTracker(Value):
     events: tuple[RescheduleEvent, ...] = ()
     last_reschedule: str = ""
     requeues: Annotated[int, OWN] = 0
-    """How often a predecessor was preempted and waited again."""
+    """The number of times that a predecessor was preempted and requeued."""
     lost: Annotated[Duration, OWN] = Duration(0)
-    """The run time that was lost by that: from the last checkpoint to the end of each predecessor."""
+    """The run time lost by these preemptions, in nanoseconds: from the last checkpoint to the end of each
+    predecessor."""
 
 
 class TaskEvent(Value):
-    """Something that happened to a task; the last ten are kept."""
+    """An event in the history of a task; the last ten are kept."""
 
     type: str = ""
     time: UnixNano = UnixNano(0)
@@ -161,28 +162,28 @@ class TaskState(Value):
     events: tuple[TaskEvent, ...] = ()
     paused: str = ""
     checkpointed_at: Annotated[Timestamp, OWN] = 0
-    """When something in the group's checkpoint directory changed last."""
+    """The time of the last change in the group's checkpoint directory."""
 
 
 class IdleState(Value):
-    """Whether an allocation uses its devices, as its client measures, and what follows from that."""
+    """The idleness of an allocation's devices, as its client measures it, and the resulting decisions."""
 
     idle_for: Duration = Duration(0)
-    """How long it had been idle without a break, by the client's monotonic clock, at its last report; 0: in use."""
+    """Nanoseconds of uninterrupted idleness at the last report, by the client's monotonic clock; 0: in use."""
     since: UnixNano = UnixNano(0)
-    """When that began, by the servers' clock."""
+    """The begin of the idleness, by the servers' clock."""
     text: str = ""
-    """What was measured."""
+    """The measurement as text."""
     report_index: int = 0
-    """The index of the last report: who wants to end the allocation names it."""
+    """The index of the last report; a command that ends the allocation names it."""
     ends_at: UnixNano = UnixNano(0)
-    """The announced end; 0: none is announced."""
+    """The announced end; 0 without an announcement."""
     reason: str = ""
-    """Why it ends."""
+    """The reason of the end."""
     action: str = ""
-    """How it was ended: `requeue`, `stop` or `shrink`."""
+    """The action of an end that was carried out: `requeue`, `stop` or `shrink`."""
     waiting_eval: Annotated[str, INTERNAL] = ""
-    """The evaluation for which it ends or has ended, where its policy needs one that waits."""
+    """The waiting evaluation for which it ends, if its policy requires one."""
     kept_until: UnixNano = UnixNano(0)
     keeps: int = 0
     """How often its end was put off while others waited."""
@@ -191,7 +192,7 @@ class IdleState(Value):
     spared_by_keep: int = 0
     """How often because it was kept."""
     kept_free: Annotated[bool, INTERNAL] = False
-    """Whether it was put off while nobody waited: that holds until somebody does."""
+    """Whether the last keep call found no waiting job; it holds only until one waits."""
 
 
 class Allocation(Value):
@@ -224,7 +225,7 @@ class Allocation(Value):
     alloc_states: tuple[AllocState, ...] = ()
     network_status: AllocNetworkStatus | None = None
     accounting: Annotated[DeviceAccounting | None, OWN] = None
-    """What its devices did, as its client reported it: at the end, and at growing intervals before."""
+    """The measured use of its devices, as its client reported it: at the end, and at growing intervals before."""
     preempted_allocations: tuple[str, ...] = ()
     preempted_by_allocation: str = ""
     idle: Annotated[IdleState | None, OWN] = None
@@ -236,5 +237,5 @@ class Allocation(Value):
 
 
 def has_devices(alloc: Allocation) -> bool:
-    """Whether an allocation was given devices."""
+    """Whether an allocation has allocated devices."""
     return any(task.devices for task in alloc.allocated_resources.tasks.values())

@@ -23,9 +23,9 @@ class NamespaceNodePoolConfiguration(Value):
     """The node pools that a namespace's jobs may use; names may contain `*`."""
 
     default: str = ""
-    """The pool of jobs that name none."""
+    """The pool of jobs that do not name one."""
     allowed: tuple[str, ...] | None = None
-    """None: all; empty: only the default."""
+    """The pools that jobs may use. None: all; empty: only the default."""
     denied: tuple[str, ...] | None = None
 
 
@@ -45,18 +45,18 @@ class Namespace(Value):
     required_extra_claims: Mapping[str, str] = no_entries()
     optional_extra_claims: Mapping[str, str] = no_entries()
     idle: Annotated[IdlePolicy | None, WHEN_SET] = None
-    """What becomes of idle devices of its jobs that say nothing of it."""
+    """The default policy on idle devices of its jobs."""
 
 
 class NodePoolSchedulerConfiguration(Value):
-    """Settings by which a node pool overrides the scheduler's configuration."""
+    """Settings with which a node pool overrides the scheduler's configuration."""
 
     scheduler_algorithm: str = ""
     memory_oversubscription_enabled: bool | None = None
 
 
 DEFAULT_NODE_IDENTITY_TTL: Final = Duration(24 * 3600 * NANOSECONDS)
-"""The lifetime of the identities of nodes in a pool that says none."""
+"""The lifetime of node identities in a pool that does not set one."""
 
 
 class NodePool(Value):
@@ -68,9 +68,9 @@ class NodePool(Value):
     node_identity_ttl: Duration = Duration(0)
     scheduler_configuration: NodePoolSchedulerConfiguration | None = None
     batch_queue: Annotated[BatchQueue | None, WHEN_SET] = None
-    """How batch jobs wait for the pool; None: they do not queue."""
+    """The queue of batch jobs that wait for the pool; None: jobs do not queue."""
     idle: Annotated[IdlePolicy | None, WHEN_SET] = None
-    """What becomes of idle devices of jobs that say nothing of it, nor does their namespace."""
+    """The default policy on idle devices of its jobs, if their namespace has none."""
     create_index: int = 0
     modify_index: int = 0
 
@@ -119,7 +119,7 @@ class AutopilotConfiguration(Value):
 
 
 class PeriodicLaunch(Value):
-    """The last launch of a periodic job, unix nanoseconds."""
+    """The last launch of a periodic job, unix ns."""
 
     namespace: str = "default"
     id: str = ""
@@ -129,7 +129,7 @@ class PeriodicLaunch(Value):
 
 
 class DriverSchema(Value):
-    """The options that a driver accepts, named by their digest."""
+    """The options that a driver accepts, identified by their digest."""
 
     driver: str = ""
     digest: str = ""

@@ -1,4 +1,4 @@
-"""Evaluations: requests to look at a job."""
+"""Evaluations: requests to the scheduler to look at a job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class EvaluationStub(Value):
 
 
 class PlanAnnotations(Value, rename=spelled(desired_tg_updates="DesiredTGUpdates")):
-    """What a plan would do, by group, and the ids of the allocations it preempts."""
+    """The changes that a plan would make, by group, and the ids of the allocations it would preempt."""
 
     desired_tg_updates: Mapping[str, DesiredUpdates] = no_entries()
     preempted_allocs: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class AttemptRecord(Value):
 
 
 class Evaluation(Value):
-    """A request to look at a job (or at a node for it) and the outcome."""
+    """A request to the scheduler to look at a job (or at a node for it), and the outcome."""
 
     id: str = ""
     priority: int = 50

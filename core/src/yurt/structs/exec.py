@@ -18,9 +18,9 @@ class ExecRequest(Value):
     command: tuple[str, ...]
     tty: bool = False
     is_action: bool = False
-    """The job declares the command: `${...}` in it are replaced as in the task's configuration."""
+    """Whether the command is an action of the job: `${...}` in it is replaced as in the task's configuration."""
     is_node_exec_allowed: bool = False
-    """The caller may also run commands in tasks whose driver does not isolate them from the node."""
+    """Whether the caller may also run commands in tasks whose driver does not isolate them from the node."""
 
 
 class ExecInput(Value):

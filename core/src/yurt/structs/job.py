@@ -56,18 +56,18 @@ class TaskGroup(Value):
 
     @property
     def least(self) -> int:
-        """The minimum of running allocations for any to be placed; above 1 for gangs only."""
+        """The minimum number of running allocations, without which none is placed; above 1 only for gangs."""
         if self.gang is None:
             return 0
         return min(self.gang.min or self.count, self.count)
 
     def task(self, name: str) -> Task | None:
-        """The task of that name."""
+        """The task with that name, or None."""
         return next((task for task in self.tasks if task.name == name), None)
 
 
 class PeriodicConfig(Value):
-    """When a periodic job launches its children."""
+    """The schedule by which a periodic job launches its children."""
 
     enabled: bool = True
     spec: str = ""
@@ -78,7 +78,7 @@ class PeriodicConfig(Value):
 
 
 class ParameterizedJobConfig(Value):
-    """The payload and metadata that a dispatch of this job may and must provide."""
+    """The payload and metadata that a dispatch of the job may or must provide."""
 
     payload: str = ""
     meta_required: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class ParameterizedJobConfig(Value):
 
 
 class MultiregionStrategy(Value):
-    """How a job is rolled out over regions."""
+    """The rollout of a job over regions."""
 
     max_parallel: int = 0
     on_failure: str = ""
@@ -124,7 +124,7 @@ class JobUIConfig(Value):
 
 
 class JobVersionTag(Value):
-    """A name for a job version, which protects it from garbage collection."""
+    """A name for a job version; a tagged version is not garbage-collected."""
 
     name: str = ""
     description: str = ""
@@ -186,7 +186,7 @@ class Job(Value):
         return self.periodic is not None or (self.parameterized_job is not None and not self.dispatched)
 
     def group(self, name: str) -> TaskGroup | None:
-        """The group of that name."""
+        """The group with that name, or None."""
         for group in self.task_groups:
             if group.name == name:
                 return group

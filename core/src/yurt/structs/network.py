@@ -32,7 +32,7 @@ class Port(Value):
 
 
 class PortMapping(Value):
-    """An allocated port: host address and port, and the port inside a namespace."""
+    """An allocated port: host address and port, and the port inside the namespace."""
 
     label: str = ""
     value: int = 0

@@ -10,7 +10,7 @@ from yurt.structs.network import NetworkResource
 from yurt.structs.status import Eligibility, NodeStatus
 
 SHUTDOWN_META: Final = "yurt.shutdown"
-"""Marks the drain that a node's agent began because it shuts down, and that ends when the agent is back."""
+"""The key of drain metadata that marks a drain by a shutdown of the node's agent; it ends when the agent is back."""
 
 
 class DriverInfo(Value):
@@ -24,7 +24,7 @@ class DriverInfo(Value):
 
 
 class NodeEvent(Value):
-    """Something that happened to a node; the last ten are kept."""
+    """An event in the history of a node; the last ten are kept."""
 
     message: str = ""
     subsystem: str = ""
@@ -59,7 +59,7 @@ class DrainMetadata(Value):
 
 
 class HostVolumeInfo(Value):
-    """A directory that a node offers as a volume."""
+    """A directory of a node that it offers as a volume."""
 
     path: str = ""
     read_only: bool = False
@@ -67,7 +67,7 @@ class HostVolumeInfo(Value):
 
 
 NETWORK_PROBLEM = "unique.network.missing."
-"""The attribute that says why a node does not offer a mode of group networks: this and the mode."""
+"""The prefix of attributes with the reason why a node does not offer a mode of group networks; the mode follows."""
 
 
 class HostNetworkInfo(Value):
@@ -123,7 +123,7 @@ DEVICE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect", "degraded
 ShownDeviceState: TypeAlias = DeviceState | Literal["disabled"]
 SHOWN_DEVICE_STATES: Final[tuple[ShownDeviceState, ...]] = (*DEVICE_STATES, "disabled")
 PLACEABLE_STATES: Final[tuple[DeviceState, ...]] = ("healthy", "suspect")
-"""The states of devices that are given to new allocations."""
+"""The states in which a device may be given to new allocations."""
 
 
 class DeviceChange(Value):
@@ -135,7 +135,8 @@ class DeviceChange(Value):
 
 
 class DeviceHealth(Value):
-    """A device's state by its client (`yurt.lifecycle.device_health`), with the last 16 changes, the oldest first.
+    """A device's state as its client decided it (`yurt.lifecycle.device_health`), with the last 16 changes, oldest
+    first.
 
     `acknowledged_mark` is the key of the mark of the servers that the client has acted on last.
     """
@@ -148,17 +149,17 @@ class DeviceHealth(Value):
 
 
 def unhealthy_reason(health: DeviceHealth) -> str:
-    """Why nothing is placed on a device by its client's word; "" when something may be."""
+    """The reason why nothing may be placed on a device, by its client's report; "" when something may."""
     if health.state in PLACEABLE_STATES:
         return ""
     return f"on probation: {health.reason}" if health.state == "probation" else health.reason or "no reason given"
 
 
 class DeviceMark(Value):
-    """What the servers know of a device beside its client's word.
+    """The servers' own information on a device, in addition to its client's report.
 
     `disabled`: an operator has taken it out. `suspected`: jobs in a row failed on it; until the client acknowledges
-    that, nothing is placed on it. `enabled`: an operator has put it back, and its client is to test it anew. "" has
+    that, nothing is placed on it. `enabled`: an operator has put it back, and its client is to test it again. "" has
     only `failed_jobs`: the different jobs that have failed on it since one completed, by a hash of namespace and job:
     who may read nodes need not know their names.
     """
@@ -171,7 +172,7 @@ class DeviceMark(Value):
 
     @property
     def key(self) -> str:
-        """What tells it from other marks: indexes begin anew in a cluster that is restored or made anew."""
+        """A key that distinguishes marks in all cases: indexes are not unique after a restore or in a new cluster."""
         return f"{self.index}/{self.at}"
 
 
@@ -201,7 +202,7 @@ def shown_state(device: NodeDevice, mark: DeviceMark | None) -> ShownDeviceState
 
 
 class NodeDeviceResource(Value):
-    """Instances of one kind of device."""
+    """The instances of one kind of device."""
 
     vendor: str = ""
     type: str = ""
@@ -244,7 +245,7 @@ class ProcessorCore(Value):
 
 
 class ProcessorTopology(Value):
-    """The processors of a node: its NUMA nodes, their distances from each other, and its cores."""
+    """The processors of a node: NUMA nodes, the distances between them, and cores."""
 
     nodes: tuple[int, ...] = ()
     distances: tuple[tuple[int, ...], ...] = ()
@@ -274,7 +275,7 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
 
 
 def without_device_notes(resources: NodeResources) -> NodeResources:
-    """Resources without the devices' reasons and history, which change no placement."""
+    """Resources without the reasons and history of devices, which do not affect placement."""
 
     def plain(group: NodeDeviceResource) -> NodeDeviceResource:
         return replace(
@@ -367,7 +368,7 @@ class CSIInfo(Value):
     node_info: CSINodeInfo | None = None
     provider: Annotated[str, OWN] = ""
     provider_version: Annotated[str, OWN] = ""
-    """The name and version that the plugin gives itself."""
+    """The version that the plugin reports for itself."""
 
 
 class Node(Value):
@@ -404,7 +405,7 @@ class Node(Value):
     last_missed_heartbeat_index: int = 0
     last_alloc_update_index: int = 0
     device_marks: Annotated[Mapping[str, DeviceMark], OWN] = no_entries()
-    """By device, as `vendor/type/name/id`."""
+    """Marks by device, `vendor/type/name/id`."""
     create_index: int = 0
     modify_index: int = 0
     node_max_allocs: int = 0

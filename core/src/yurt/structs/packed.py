@@ -23,7 +23,7 @@ from yurt.structs.plan import ExhaustedFrom, Placement, PlacementBlock, Plan
 from yurt.structs.predicates import alloc_name
 
 BLOCK_MIN: Final = 4
-"""Blocks of fewer placements on average would not be smaller."""
+"""The average number of placements per block below which blocks would not be smaller than single placements."""
 NUMBERS_MAX: Final = 65_535
 ID_BYTES: Final = 16
 ID_LENGTH: Final = 36
@@ -32,14 +32,14 @@ NO_SCORES: Final[tuple[NodeScoreMeta, ...]] = ()
 
 _id, _name, _node_id, _node_name, _metrics = map(attrgetter, ("id", "name", "node_id", "node_name", "metrics"))
 _MORE: Final = tuple(map(attrgetter, ("previous_allocation", "reschedule_tracker", "preempted_allocations")))
-"""What a block cannot hold of a placement."""
+"""Fields of a placement that a block cannot hold."""
 _EXHAUSTED: Final = ("nodes_exhausted", "class_exhausted", "dimension_exhausted")
 _exhausted = attrgetter(*_EXHAUSTED)
 _shared = attrgetter(*(set(AllocationMetric.__struct_fields__) - {*_EXHAUSTED, "score_meta_data"}))
 
 
 def packed(plan: Plan) -> Plan:
-    """The plan with its placements in blocks; the plan itself when blocks cannot hold it or would save nothing."""
+    """The plan with its placements in blocks; the plan unchanged if blocks cannot hold it or would not be smaller."""
     if len(plan.placements) < BLOCK_MIN:
         return plan
     blocks: list[PlacementBlock] = []
@@ -55,7 +55,7 @@ def packed(plan: Plan) -> Plan:
 
 
 def unpacked(plan: Plan) -> Plan:
-    """The plan with single placements; raises Invalid for blocks that no version of Yurt has written."""
+    """The plan with single placements; raises Invalid for malformed blocks."""
     if not plan.blocks:
         return plan
     try:
@@ -136,7 +136,7 @@ def _packed_run(job_id: str, run: Sequence[Placement]) -> PlacementBlock | None:
 
 
 def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
-    """The indexes in the names; None when a name has another form."""
+    """The indexes in allocation names; None if a name has another form."""
     names, opening = list(map(_name, run)), alloc_name(job_id, run[0].task_group, 0).removesuffix("0]")
     start = len(opening)
     try:
@@ -151,7 +151,7 @@ def _indexes(job_id: str, run: Sequence[Placement]) -> list[int] | None:
 
 
 def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta, ...]], list[ExhaustedFrom]] | None:
-    """The score tables, of equal length, and the exhausted steps; None when metrics differ in other fields."""
+    """The score tables, of equal length, and the steps of exhausted nodes; None if metrics differ in other fields."""
     metrics = list(map(_metrics, run))
     first = metrics[0]
     if first is None:
@@ -170,7 +170,7 @@ def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta,
 
 
 class _ScoreParts:
-    """Distinct score parts; `is_odd` when some have other scorer names than the first."""
+    """Distinct score parts; `is_odd` if some have other scorers than the first."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ class _ScoreParts:
 
 
 def packed_ids(ids: Sequence[str]) -> bytes | None:
-    """UUIDs in 16 bytes each; None when a text is not a UUID in Yurt's spelling."""
+    """UUIDs in 16 bytes each; None if a text is not a UUID in lower case with hyphens."""
     text, count = "".join(ids), len(ids)
     dashes = "-" * count
     if set(map(len, ids)) != {ID_LENGTH} or any(text[at::ID_LENGTH] != dashes for at in DASHES) or text != text.lower():
@@ -211,7 +211,7 @@ def packed_ids(ids: Sequence[str]) -> bytes | None:
 def unpacked_ids(data: bytes) -> list[str]:
     """The texts of packed UUIDs."""
     if len(data) % ID_BYTES:
-        raise ValueError(f"{len(data)} bytes are no ids of {ID_BYTES}")
+        raise ValueError(f"{len(data)} bytes are not a multiple of {ID_BYTES}")
     text = data.hex()
     return [
         f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-{text[at + 12 : at + 16]}-{text[at + 16 : at + 20]}-"
@@ -268,11 +268,11 @@ def _unpacked_metrics(block: PlacementBlock, node_ids: Sequence[str]) -> list[Al
 
 
 def _stretches(first: AllocationMetric, block: PlacementBlock) -> Iterator[tuple[int, int, AllocationMetric]]:
-    """The metrics of a block without tables, each with the range of its placements."""
+    """The metrics of a block without score tables, each with its range of placements."""
     start, metric = 0, first
     for step in block.exhausted:
         if not start < step.at < block.count:
-            raise ValueError(f"what is exhausted changes at placement {step.at} of {block.count}")
+            raise ValueError(f"the exhausted nodes change at placement {step.at} of {block.count}")
         yield start, step.at, metric
         start = step.at
         metric = replace(

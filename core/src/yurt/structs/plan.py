@@ -18,7 +18,7 @@ from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.status import ClientStatus, DeploymentStatus, DesiredStatus, NotGiven
 
 QUOTA_REFUSAL: Final = "quota "
-"""How the reason begins where a limit refuses a placement, not its node."""
+"""The beginning of the reason if a limit refuses a placement, rather than its node."""
 
 
 class Placement(Value):
@@ -40,7 +40,7 @@ class Placement(Value):
 
 
 class ExhaustedFrom(Value, array_like=True):
-    """The number of exhausted nodes in the metrics of the placements from this one on."""
+    """The number of exhausted nodes in the metrics of all placements from this one on."""
 
     at: int
     nodes: int = 0
@@ -49,7 +49,7 @@ class ExhaustedFrom(Value, array_like=True):
 
 
 class PlacementBlock(Value):
-    """Placements in the form of the log (`structs.packed`); a node's number is its position in `nodes`."""
+    """Placements in the encoding of the log (`structs.packed`); a node's number is its position in `nodes`."""
 
     task_group: str
     job_version: int
@@ -57,27 +57,27 @@ class PlacementBlock(Value):
     count: int
     ids: bytes
     indexes: bytes
-    """The indexes of the names, 4 bytes each."""
+    """The indexes in the names, 4 bytes each."""
     nodes: bytes
-    """Ids of nodes, first of those that are placed on, which have their names in `node_names`."""
+    """Node ids, first those with placements, whose names are in `node_names`."""
     node_names: tuple[str, ...]
     rows: bytes
-    """For each placement the number of its node, 2 bytes."""
+    """The number of each placement's node, 2 bytes each."""
     deployment_id: str = ""
     deployment_status: AllocDeploymentStatus | None = None
     metrics: AllocationMetric | None = None
-    """Those of the first, without the score tables."""
+    """The metrics of the first placement, without the score tables."""
     exhausted: tuple[ExhaustedFrom, ...] = ()
-    """In which the metrics of later ones differ, each from those before it."""
+    """The steps at which the metrics of later placements differ from those before."""
     part_names: tuple[str, ...] = ()
     parts: bytes = b""
-    """Distinct parts of scores, 8 bytes for each of the names."""
+    """Distinct score parts, 8 bytes for each scorer."""
     score_rows: bytes = b""
-    """Distinct rows of score tables: node and parts by number, 2 bytes each."""
+    """Distinct rows of score tables: the numbers of node and parts, 2 bytes each."""
     scores: bytes = b""
-    """The score of each such row, 8 bytes."""
+    """The score of each such row, 8 bytes each."""
     tables: bytes = b""
-    """For each placement equally many rows by number, 2 bytes each."""
+    """The row numbers of each placement's score table, 2 bytes each; all tables have the same length."""
 
 
 class InPlaceUpdate(Value):
@@ -107,7 +107,7 @@ class AttributeUpdate(Value):
 
 
 class AllocStop(Value):
-    """An allocation to stop; a client status is set for one whose client cannot report any more (lost, unknown)."""
+    """An allocation to stop; it has a client status if its client cannot report any more (lost, unknown)."""
 
     id: str
     node_id: str
@@ -117,7 +117,7 @@ class AllocStop(Value):
     followup_eval_id: str = ""
     preempted_by: str = ""
     reclaimed_for: str = ""
-    """The quota within whose guarantee the preempting allocation is: the stop takes back what was lent."""
+    """The quota whose guarantee covers the preempting allocation: the stop reclaims lent capacity."""
 
 
 class DeploymentUpdate(Value):
@@ -129,7 +129,7 @@ class DeploymentUpdate(Value):
 
 
 class Plan(Value):
-    """All changes that one scheduling attempt proposes. `snapshot_index`: that of the state it was computed on."""
+    """All changes that one scheduling attempt proposes. `snapshot_index`: the index of the state it was computed on."""
 
     eval_id: str
     namespace: str
@@ -140,7 +140,7 @@ class Plan(Value):
     snapshot_index: int = 0
     placements: tuple[Placement, ...] = ()
     blocks: tuple[PlacementBlock, ...] = ()
-    """The placements in the command log; empty everywhere else."""
+    """The placements as encoded in the command log; empty everywhere else."""
     in_place: tuple[InPlaceUpdate, ...] = ()
     attributes: tuple[AttributeUpdate, ...] = ()
     stops: tuple[AllocStop, ...] = ()
@@ -149,14 +149,15 @@ class Plan(Value):
     deployment_updates: tuple[DeploymentUpdate, ...] = ()
     annotations: PlanAnnotations | None = None
     gangs: Mapping[str, int] = no_entries()
-    """For groups that are placed together or not at all: the least number of their placements that must remain."""
+    """For groups that are placed together or not at all, the minimum number of their placements that must be
+    accepted."""
     now: UnixNano = UnixNano(0)
     guarantees_of: str = ""
-    """The region whose guarantees the preemptions must keep: `apply` decides again, by the quotas that it finds."""
+    """The region whose guarantees the preemptions must keep, which `apply` checks again."""
 
     @property
     def is_indivisible(self) -> bool:
-        """Whether readers must see the whole plan at once or nothing of it."""
+        """Whether the plan must become visible to readers all at once."""
         return self.all_at_once or bool(self.gangs) or any(stop.reclaimed_for for stop in self.preemptions)
 
     @property
@@ -175,7 +176,7 @@ class Plan(Value):
 
 
 class StagedPlan(Value):
-    """A stored part of a plan whose other parts are still to come."""
+    """A stored part of a plan whose other parts are not stored yet."""
 
     plan: Plan
 
@@ -195,7 +196,7 @@ class PlanResult(Value):
 
 
 class Outcome(Value):
-    """The result of a scheduler: the ended evaluation, follow-ups to create, and an evaluation to block."""
+    """The result of a scheduler: the ended evaluation, follow-up evaluations to create, and an evaluation to block."""
 
     evaluation: Evaluation
     created: tuple[Evaluation, ...] = ()

@@ -1,4 +1,4 @@
-"""How a group restarts, reschedules, updates, migrates and survives a disconnect."""
+"""Policies of a group: restart, reschedule, update, migrate, disconnect, gang, requeue, checkpoint and idle devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.sdk.value import OWN, Duration, Value
 
 
 class RestartPolicy(Value):
-    """How often the client restarts a task in place before the allocation fails."""
+    """The number and delay of restarts in place by the client before the allocation fails."""
 
     interval: Duration = Duration(0)
     attempts: int = 0
@@ -18,7 +18,7 @@ class RestartPolicy(Value):
 
 
 class ReschedulePolicy(Value):
-    """How the scheduler replaces a failed allocation on another node."""
+    """The number and delay of replacements of a failed allocation on other nodes."""
 
     attempts: int = 0
     interval: Duration = Duration(0)
@@ -29,7 +29,7 @@ class ReschedulePolicy(Value):
 
 
 class MigrateStrategy(Value):
-    """How fast a drain may move a group's allocations."""
+    """The pace at which a drain may move a group's allocations."""
 
     max_parallel: int = 0
     health_check: str = ""
@@ -38,7 +38,7 @@ class MigrateStrategy(Value):
 
 
 class UpdateStrategy(Value):
-    """How a new job version is rolled out."""
+    """The rollout of a new job version."""
 
     stagger: Duration = Duration(0)
     max_parallel: int = 0
@@ -52,7 +52,7 @@ class UpdateStrategy(Value):
 
 
 class Rendezvous(Value):
-    """How the members of a gang find each other: no main task starts before all members are set up.
+    """The way in which the members of a gang find each other: no main task starts before all members are set up.
 
     `framework` adds the variables that its programs read. `port` is the label of the group's port on which rank 0
     listens, `interface` the network interface for collective communication. Who waits longer than `barrier` fails.
@@ -77,7 +77,7 @@ class Gang(Value):
 
 
 class Requeue(Value):
-    """How preempted allocations of a group are requeued: they wait again, after a back-off.
+    """The requeueing of preempted allocations of a group: they wait again, after a back-off.
 
     `attempts` bounds how often; negative: without end.
     """
@@ -89,7 +89,7 @@ class Requeue(Value):
 
 
 class Checkpoint(Value):
-    """How a group's tasks save their work, so that a preempted one continues from there.
+    """The way in which a group's tasks save their work, so that a preempted one continues from there.
 
     Before a preemption the tasks get `signal` and `grace` to save and end. `path` is the directory that they save to:
     relative to `alloc/data`, or absolute as they see it. `interval` is how often they save by themselves; 0: unknown.
@@ -102,7 +102,7 @@ class Checkpoint(Value):
 
 
 class InteractiveHours(Value):
-    """The hours in which people work with what a group runs, as those of a task's `schedule`.
+    """The hours in which people work interactively with a group's tasks, in the form of a task's `schedule`.
 
     `start` is a cron expression of a daily time, `end` the minute and the hour of the same day.
     """
@@ -113,7 +113,7 @@ class InteractiveHours(Value):
 
 
 class InteractivePolicy(Value):
-    """How idleness is judged where people work interactively: in `hours`, or always when there are none.
+    """The rules for idleness in interactive use: in `hours`, or always if there are none.
 
     `window` replaces the policy's own; 0: in these hours nothing is ended. `keep` is how often `alloc keep` may put the
     end off while others wait.
@@ -125,7 +125,7 @@ class InteractivePolicy(Value):
 
 
 class IdlePolicy(Value):
-    """What becomes of allocations that do not use their devices.
+    """The policy on allocations that do not use their devices.
 
     A device is idle that is busy for less than `below` percent, whose memory use does not change by more than 1 % and
     whose traffic with the host is at most 1 MB/s. An allocation is idle when `all` of its devices are, or `any`. Time
@@ -144,13 +144,13 @@ class IdlePolicy(Value):
     when: str = "contended"
     interactive: InteractivePolicy | None = None
     enforce: Annotated[bool, OWN] = False
-    """Of a namespace or a node pool: it replaces what jobs say."""
+    """Whether it overrides the policies of jobs; for namespaces and node pools."""
     source: Annotated[str, OWN] = ""
-    """Whose default it is: `namespace "x"` or `node pool "y"`; "" for the job's own."""
+    """The owner of a default policy: `namespace "x"` or `node pool "y"`; "" for the job's own."""
 
 
 class DisconnectStrategy(Value):
-    """What happens to allocations of a node that lost contact."""
+    """The treatment of allocations on a node that lost contact."""
 
     lost_after: Duration = Duration(0)
     stop_on_client_after: Duration = Duration(0)

@@ -1,4 +1,4 @@
-"""Predicates and derived values, shared by all layers, of jobs, allocations, nodes, evaluations and deployments."""
+"""Predicates and derived values of jobs, allocations, nodes, evaluations and deployments, shared by all layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt.structs.status import EvalType
 CSI = "csi"
 """The type of volumes that CSI plugins serve."""
 INDEX_DIGITS_MAX = 18
-"""A longer number in brackets is not the index of an allocation; `int` refuses thousands of digits."""
+"""The maximum number of digits of an allocation's index; `int` rejects thousands of digits."""
 POOL_ALL = "all"
 """The pool that every node is in."""
 
@@ -46,7 +46,8 @@ def eval_type(job: Job) -> EvalType:
 
 
 def total_count_problem(job: Job, count_max: int) -> str:
-    """The refusal of a job whose groups ask for more than the allowed total; "" for none. A limit of 0 allows any."""
+    """The rejection of a job with more allocations in total than allowed; "" for none. A limit of 0 allows any
+    number."""
     count = sum(group.count for group in job.task_groups)
     if not count_max or count <= count_max:
         return ""
@@ -59,7 +60,7 @@ def asks_csi(job: Job) -> bool:
 
 
 def asks_devices(job: Job) -> bool:
-    """Whether a task of the job asks for devices."""
+    """Whether a task of the job requests devices."""
     return any(task.resources.devices for group in job.task_groups for task in group.tasks)
 
 
@@ -127,7 +128,7 @@ def is_ready(node: Node) -> bool:
 
 
 def holds_up_drain(alloc: Allocation, spec: DrainSpec) -> bool:
-    """Whether a drain with this specification waits for the allocation to end."""
+    """Whether a drain with this specification waits for the end of the allocation."""
     if is_client_terminal(alloc) or alloc.job is None:
         return False
     return not (spec.ignore_system_jobs and alloc.job.type == status.JOB_SYSTEM)
@@ -156,7 +157,7 @@ def is_for_node(job: Job, node: Node) -> bool:
 
 
 def is_match(text: str, glob: str) -> bool:
-    """Whether a text matches a glob, in which `*` matches any characters and nothing else is special."""
+    """Whether a text matches a glob, in which only `*` has a special meaning: any characters."""
     first, *rest = glob.split("*")
     if not rest:
         return text == glob
@@ -173,6 +174,6 @@ def is_match(text: str, glob: str) -> bool:
 
 
 def providers_on(node: Node) -> tuple[str, ...]:
-    """The service providers from packages on a node, sorted; the built-in one is not included."""
+    """The service providers from packages on a node, sorted, without the built-in one."""
     found = [name for name in node.attributes if name.startswith(NODE_ATTRIBUTE)]
     return tuple(sorted(name.removeprefix(NODE_ATTRIBUTE) for name in found)) if found else ()

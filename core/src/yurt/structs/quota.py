@@ -3,8 +3,8 @@
 A namespace names at most one quota (`Namespace.quota`); several may share one. Of a quota's limits only the one of the
 own region counts. In each dimension None and 0 mean "no limit", and a negative number means "nothing".
 
-Quotas form trees by `parent`: what is used under a quota counts under those above it too. Each may *guarantee* amounts;
-what is guaranteed and unused is lent to others, and reclaimed from them (docs/howto/give-a-team-a-quota.md).
+Quotas form trees by `parent`: usage under a quota counts under those above it too. Each may *guarantee* amounts; unused
+guaranteed capacity is lent to others, and reclaimed from them (docs/howto/give-a-team-a-quota.md).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class QuotaStorageResources(Value):
     """Limits on stored data, MiB."""
 
     variables_mb: int = 0
-    """Of variables, as they are stored: encrypted."""
+    """The size of variables as stored, encrypted."""
     host_volumes_mb: int = 0
-    """Of the capacity of dynamic host volumes."""
+    """The capacity of dynamic host volumes."""
 
 
 class NodePoolLimit(Value):
@@ -62,10 +62,10 @@ class QuotaLimit(Value):
     region: str = ""
     region_limit: QuotaResources | None = None
     variables_limit: int | None = None
-    """MiB; the older spelling of `region_limit.storage.variables_mb`, which wins over it."""
+    """MiB; the older spelling of `region_limit.storage.variables_mb`, which takes precedence over it."""
     hash: bytes = b""
     guaranteed: Annotated[QuotaResources | None, OWN] = None
-    """Amounts that others get only as a loan; None, and a dimension without an amount, guarantee nothing."""
+    """Guaranteed amounts, which others only borrow; None, and a dimension without an amount, guarantee nothing."""
 
     @property
     def variables_mb(self) -> int:
@@ -89,14 +89,15 @@ class QuotaSpec(Value):
     create_index: int = 0
     modify_index: int = 0
     parent: Annotated[str, OWN] = ""
-    """The quota above it; empty for none."""
+    """The name of the quota above it; "" for none."""
     weight: Annotated[float | None, OWN] = None
-    """Its part, among quotas of the same parent, of what nobody's guarantee covers; None is 1."""
+    """Its weight, among quotas of the same parent, in sharing capacity without a guarantee; None is 1."""
     protection: Annotated[Duration | None, OWN] = None
-    """How long what its namespaces borrow runs at least before it is reclaimed; None is `PROTECTION`."""
+    """The minimum run time of borrowing allocations of its namespaces before they are reclaimed; None is
+    `PROTECTION`."""
 
     def limit_of(self, region: str) -> QuotaLimit | None:
-        """The limit of a region."""
+        """The limit of a region, or None."""
         return next((limit for limit in self.limits if limit.region == region), None)
 
 
@@ -113,12 +114,12 @@ class QuotaUsage(Value):
 
 HASH_BYTES: Final = 32
 PROTECTION: Final = seconds(10 * 60)
-"""The protection of borrowers whose quota names none, and of those without a quota."""
+"""The protection of borrowers whose quota sets none, and of those without a quota."""
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def with_hash(limit: QuotaLimit) -> QuotaLimit:
-    """The limit with its hash, computed from its content only."""
+    """The limit with its hash, computed from its content."""
     content = _encoder.encode(replace(limit, hash=b""))
     return replace(limit, hash=hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
 
@@ -131,10 +132,10 @@ def with_hashes(spec: QuotaSpec) -> QuotaSpec:
 AMOUNT_FIELDS: Final = {
     "cpu": "cpu", "cores": "cores", "memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb",
 }  # fmt: skip
-"""The fields of amounts, by their names in files."""
+"""The fields of amounts, with their names in quota files."""
 
 
 def amounts_of(resources: QuotaResources | NodePoolLimit) -> dict[str, int]:
-    """The amounts that are set, by their names in files: `cpu`, `memory`, `device "nvidia/gpu"` (whole devices)."""
+    """The set amounts by their names in quota files: `cpu`, `memory`, `device "nvidia/gpu"` (whole devices)."""
     found = {name: getattr(resources, field) for name, field in AMOUNT_FIELDS.items() if getattr(resources, field)}
     return found | {f'device "{device.name}"': device.count for device in resources.devices if device.count}

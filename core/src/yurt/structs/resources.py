@@ -11,7 +11,7 @@ from yurt.structs.policies import IdlePolicy
 
 
 class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
-    """How close a task's devices must be to each other: `prefer` (the default, ""), `require` or `ignore`."""
+    """The required closeness of a task's devices: `prefer` (the default, ""), `require` or `ignore`."""
 
     nvlink: str = ""
     numa: str = ""
@@ -20,9 +20,9 @@ class DeviceTopology(Value, rename=spelled(nvlink="NVLink")):
 class RequestedDevice(Value):
     """Devices that a task requests by `type`, `vendor/type` or `vendor/type/name`.
 
-    With `share` they are parts of devices (`mps`, `slice`: so many MiB and percent of each of `count` devices) or MIG
-    instances (`mig`) of at least so many MiB. `first_available` holds alternatives, of which the first that a node can
-    give is taken; the request itself then asks for nothing.
+    With `share` they are parts of devices (`mps`, `slice`: MiB and percent of each of `count` devices) or MIG instances
+    (`mig`) with a minimum of MiB. `first_available` holds alternatives, of which the first that a node can provide is
+    taken; the request itself must then be empty.
     """
 
     name: str = ""
@@ -30,20 +30,20 @@ class RequestedDevice(Value):
     constraints: tuple[Constraint, ...] = ()
     affinities: tuple[Affinity, ...] = ()
     all_of_node: Annotated[bool, OWN] = False
-    """All healthy ones of a node, and all of them must be free; `count` is not looked at."""
+    """Request all healthy devices of a node, which must all be free; `count` is ignored."""
     first_available: Annotated[tuple[RequestedDevice, ...], OWN] = ()
     topology: Annotated[DeviceTopology | None, OWN] = None
     share: Annotated[str, OWN] = ""
     memory_mb: Annotated[int, OWN] = 0
     compute: Annotated[int, OWN] = 0
     on_failure: Annotated[str, OWN] = ""
-    """What happens when a device of it fails: `notify` or `move`; "" is `move` in groups with `requeue`."""
+    """The reaction to a failure of its device: `notify` or `move`; "" is `move` in groups with `requeue`."""
     idle: Annotated[IdlePolicy | None, OWN] = None
-    """What becomes of the group's allocations while they do not use their devices."""
+    """The policy on the group's allocations that do not use their devices."""
 
 
 class NUMAResource(Value):
-    """How strictly cores must share a NUMA node."""
+    """The strictness with which cores must share a NUMA node."""
 
     affinity: str = ""
     devices: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from yurt.structs.node import DeviceMark, Node, NodeEvent
 
 
 class HeldIdentity(Value):
-    """The identity that a node holds: its signing key ("": none), and its times in unix seconds.
+    """A node's present identity: its signing key ("": none), and its times in unix seconds.
 
     `must_renew`: the node wants another one whatever the times say. `process` names the agent's process, another one
     after each start ("" for an agent that does not say), and `address` is where the server sees it.
@@ -43,7 +43,8 @@ class RegisterNodeRequest(Value):
 
 
 class NodeReply(Value):
-    """The answer to a registration or heartbeat: time to the next one, servers, and a renewed identity if any."""
+    """The answer to a registration or heartbeat: the time to the next one, the servers, and a renewed identity if
+    any."""
 
     heartbeat_ttl_s: float
     index: int
@@ -183,15 +184,15 @@ class AllocResourceUsage(Value):
     tasks: Mapping[str, TaskResourceUsage] = no_entries()
     timestamp: int = 0
     accounting: Annotated[DeviceAccounting | None, WHEN_SET] = None
-    """What its devices did since its start; None without devices, or from a client that keeps no record."""
+    """The measured use of its devices since its start; None without devices, or from a client that keeps no record."""
 
 
 class DeviceUsageSeries(Value):
-    """Usage of one device in the last minutes, oldest first; None where its plugin reports nothing."""
+    """Usage of one device in the last minutes, oldest first; None where its plugin reports no value."""
 
     name: str = ""
     at: tuple[int, ...] = ()
-    """Unix ns."""
+    """The time of each sample, unix ns."""
     memory_mb: tuple[float | None, ...] = ()
     busy_percent: tuple[float | None, ...] = ()
 
@@ -200,12 +201,12 @@ class UsageSeries(Value):
     """Usage of a task or a host in the last minutes, oldest first."""
 
     at: tuple[int, ...] = ()
-    """Unix ns."""
+    """The time of each sample, unix ns."""
     cpu: tuple[float | None, ...] = ()
-    """MHz."""
+    """CPU in MHz."""
     memory_bytes: tuple[float | None, ...] = ()
     devices: Mapping[str, DeviceUsageSeries] = no_entries()
-    """By device id."""
+    """Usage by device id."""
 
 
 class AllocUsageHistory(Value):
@@ -261,7 +262,7 @@ class HostStats(Value):
 class TemplateQuery(Value):
     """A template's query: a `variable`, all `variables` below a prefix, a `service`, or all `services`.
 
-    The answer comes once what is asked has changed past `min_index`, or when the time is over.
+    The answer comes once the data has changed past `min_index`, or after the time limit.
     """
 
     node_id: str
@@ -310,30 +311,30 @@ class NamespaceRights(Value):
 
     label: str
     capabilities: tuple[str, ...] = ()
-    """Sorted; none where the label only hides others behind it."""
+    """Capabilities, sorted; empty if the label only overrides less specific ones."""
 
 
 class CallerRights(Value):
     """The present rights of a caller, for an agent without a server; never a secret.
 
-    Such an agent answers what is about its node: files, logs, commands, statistics, itself. So it learns what the
-    caller may do in namespaces, the levels for agents and nodes, and for its audit log who the caller is. Variables,
+    Such an agent answers requests about its node: files, logs, commands, statistics, itself. So it needs the caller's
+    capabilities in namespaces, the levels for agents and nodes, and the caller's name for its audit log. Variables,
     volumes, operators and the texts and names of policies stay at the servers.
     """
 
     kind: str
-    """As in `yurt.acl.rights.AuthenticationLevel`."""
+    """The authentication level, as in `yurt.acl.rights.AuthenticationLevel`."""
     namespaces: tuple[NamespaceRights, ...] = ()
     levels: Mapping[str, str] = no_entries()
-    """The levels for `agent` and `node`."""
+    """The access levels for `agent` and `node`."""
     resolved_by: str = ""
-    """What the caller showed, in the words of records; so are the next ones."""
+    """The kind of the caller's credential, in the words of audit records; so are the next ones."""
     accessor_id: str = ""
     name: str = ""
     type: str = ""
     is_global: bool = False
     problem: str = ""
-    """Why the caller has no rights."""
+    """The reason why the caller has no rights."""
     lifetime: Duration | None = None
     """Nanoseconds until the token expires, by the server's clock; None for never. A duration, because the clocks of
     agents differ."""

@@ -32,7 +32,7 @@ class WorkloadIdentity(Value):
 
 
 DEFAULT_IDENTITY = WorkloadIdentity(name="default", audience=("nomadproject.io",))
-"""The identity of a task that names none."""
+"""The identity of a task that does not declare one."""
 
 
 class ServiceWeights(Value):
@@ -92,7 +92,7 @@ class ServiceRegistration(Value):
 
 
 def registration_prefix(alloc_id: str) -> str:
-    """The id prefix of an allocation's registrations, which makes every id belong to one allocation and node."""
+    """The id prefix of an allocation's registrations, so that every id belongs to one allocation and node."""
     return f"_nomad-task-{alloc_id}-"
 
 

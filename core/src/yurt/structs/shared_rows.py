@@ -1,4 +1,4 @@
-"""The form in which the authoritative region sends rows that all regions share.
+"""The form in which the authoritative region sends the rows that all regions share.
 
 A region compares digests, so that an answer is short and indexes of two logs never meet. Secrets of tokens are in no
 row: only their hashes.
@@ -15,9 +15,9 @@ from yurt.sdk.value import Value, replace
 from yurt.structs.acl import ACLAuthMethod
 
 KEYS_MAX: Final = 64
-"""Rows that are asked for at once; their keys stand in a URL."""
+"""The maximum number of rows per request; their keys stand in a URL."""
 ROWS_BYTES_MAX: Final = 256 * 1024
-"""Encoded rows of one answer, as many as a command carries. A longer row comes alone."""
+"""The maximum size of the encoded rows of one answer, that of a command. A longer row is sent alone."""
 _DIGEST_BYTES: Final = 16
 
 encode_rows = msgspec.msgpack.Encoder().encode
@@ -31,7 +31,7 @@ class SharedDigests(Value, forbid_unknown_fields=True):
 
 
 class SharedRows(Value, forbid_unknown_fields=True):
-    """The requested rows, encoded one by one, and the keys of those that exceeded the answer's size."""
+    """The requested rows, encoded one by one, and the keys of those beyond the answer's size."""
 
     rows: tuple[msgspec.Raw, ...] = msgspec.field(name="Rows")
     left: tuple[str, ...] = msgspec.field(name="Left")

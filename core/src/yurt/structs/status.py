@@ -23,7 +23,7 @@ Trigger = Literal[
     "rolling-update", "deployment-watcher", "failed-follow-up", "max-plan-attempts", "alloc-failure", "queued-allocs",
     "preemption", "job-scaling", "max-disconnect-timeout", "reconnect", "alloc-reschedule",
 ]  # fmt: skip
-"""Why an evaluation was made."""
+"""The reason why an evaluation was created."""
 DeploymentStatus = Literal[
     "running", "paused", "failed", "successful", "cancelled", "initializing", "pending", "blocked", "unblocking",
 ]  # fmt: skip
@@ -32,7 +32,7 @@ NotGiven = Literal[""]
 EVAL_TYPES: Final[Mapping[str, EvalType]] = MappingProxyType({each: each for each in get_args(EvalType)})
 NODE_STATUSES: Final[Mapping[str, NodeStatus]] = MappingProxyType({each: each for each in get_args(NodeStatus)})
 ELIGIBILITIES: Final[Mapping[str, Eligibility]] = MappingProxyType({each: each for each in get_args(Eligibility)})
-"""The known words by a text of a user or a client, which may be none of them."""
+"""The valid eligibilities by the text of a user or a client, which may be an invalid one."""
 
 
 JOB_SERVICE: Final = "service"

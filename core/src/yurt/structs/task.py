@@ -1,4 +1,4 @@
-"""One task of a group, and the blocks in it."""
+"""A task of a group, and the blocks in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.structs.volumes.request import VolumeMount
 
 
 class TaskLifecycle(Value):
-    """When a task runs relative to the main tasks; a sidecar runs alongside them."""
+    """The time at which a task runs relative to the main tasks; a sidecar runs alongside them."""
 
     hook: str = ""
     sidecar: bool = False
@@ -39,7 +39,7 @@ class ChangeScript(Value):
 
 
 class WaitConfig(Value):
-    """How long a template waits for its inputs to stop changing."""
+    """The time for which a template waits until its inputs stop changing."""
 
     min: Duration = Duration(0)
     max: Duration = Duration(0)
@@ -120,7 +120,7 @@ class Action(Value):
 
 
 class TaskScheduleCron(Value):
-    """When a time-scheduled task runs."""
+    """The start and end times of a time-scheduled task."""
 
     start: str = ""
     end: str = ""
@@ -189,7 +189,7 @@ class Task(Value):
     scaling_policies: tuple[ScalingPolicy, ...] = ()
     secrets: tuple[Secret, ...] = ()
     identity: Annotated[WorkloadIdentity | None, msgspec.Meta(extra={"implied": DEFAULT_IDENTITY})] = None
-    """None: the default one, which the HTTP API writes in full."""
+    """The default identity; None: as the server defaults it, which the HTTP API writes in full."""
     identities: tuple[WorkloadIdentity, ...] = ()
     actions: tuple[Action, ...] = ()
     schedule: TaskSchedule | None = None

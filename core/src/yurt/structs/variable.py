@@ -19,7 +19,7 @@ KEY_PREPUBLISHED: Final = "prepublished"
 
 
 class VariableLock(Value):
-    """An exclusive lock: it expires `ttl` after its last renewal; for `lock_delay` after that none is granted."""
+    """An exclusive lock: it expires `ttl` after its last renewal; for `lock_delay` after that, no lock is granted."""
 
     id: str = ""
     ttl: Duration = Duration(0)
@@ -41,7 +41,7 @@ class EncryptedVariable(Value):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace and path."""
+        """The namespace and path."""
         return self.namespace, self.path
 
 

@@ -142,7 +142,7 @@ def without_revoked(restored: Snapshot, present: Snapshot) -> frozenset[str]:
     is_below = floor is not None and restored.index < floor.modify_index
     return frozenset(
         accessor_id
-        for accessor_id in restored.acl_tokens.keys()  # noqa: SIM118 - a Table is no mapping
+        for accessor_id in restored.acl_tokens.keys()  # noqa: SIM118 - a Table is not a mapping
         if accessor_id in present.acl_revocations or (is_below and accessor_id not in present.acl_tokens)
     )
 

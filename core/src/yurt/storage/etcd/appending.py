@@ -1,4 +1,4 @@
-"""One append: a transaction that compares the epoch, which a new leader raises, and the log's end.
+"""Appends an entry: a transaction that compares the epoch, which a new leader raises, and the log's end.
 
 It stores the commands at their first index together with the new end. When etcd does not answer it in time nobody knows
 whether it is stored: the term ends, and the next one begins with reading the log's end. It is never sent again.
@@ -48,7 +48,8 @@ class Appender:
         self._on_no_space = on_no_space
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
-        """Store commands in this server's term; raises as `append_in`, and Conflict when the index is not the next."""
+        """Store commands in this server's term; raises as `append_in` does, and Conflict when the index is not the next
+        one."""
         async with self.lock:
             term = self._leading.term
             if term is None:
@@ -60,7 +61,7 @@ class Appender:
                 self._reader.has_applied(term.head)
 
     async def append_in(self, term: EtcdTerm, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
-        """Store commands in a term of this server.
+        """Store commands in the given term of this server.
 
         Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for
         them: nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.

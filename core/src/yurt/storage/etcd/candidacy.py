@@ -15,7 +15,8 @@ Both times, and etcd's own, are multiplied by `time_factor` (the operator's raft
 A try that etcd does not answer is given up after 0.5 s, the next ones later, because etcd drops requests that arrive
 while it has no leader. A short term makes the next try of the same server wait longer, up to 5 s.
 
-Nothing here is about safety: whoever tries, the epoch in etcd admits one server, and only if no other was admitted.
+Safety does not depend on this: of all servers that try, the epoch in etcd admits one, and only if no other was
+admitted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SILENCE_S: Final = 0.6
 OWN_SILENCE_S: Final = 1.0
 SILENCE_JITTER: Final = 0.5
 HEARD_S: Final = 0.3
-"""A leader heard within this time counts as alive; it sends every 0.2 s."""
+"""The seconds since its last heartbeat within which a leader counts as alive; it sends one every 0.2 s."""
 SETTLED_S: Final = 1.0
 STEADY_TERM_S: Final = 10.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 5.0
@@ -51,7 +52,7 @@ class LeaderObservation(Value, rename=None):
 
 
 class Candidacy:
-    """One server's candidacy."""
+    """The rules by which one server decides when to campaign."""
 
     def __init__(self, name: str, *, time_factor: float = 1) -> None:
         self.time_factor = time_factor
@@ -61,11 +62,11 @@ class Candidacy:
         self._pause_s = PAUSE_FIRST_S
         self._jitter = 1.0
         self.limit_s = LIMIT_FIRST_S
-        """How long etcd may take to answer a try, in seconds."""
+        """The time limit for etcd's answer to a try, in seconds."""
         self._term_began = 0.0
 
     def decide(self, observed: LeaderObservation) -> Reason:
-        """The reason to campaign now; empty for none."""
+        """The reason to campaign now; "" for none."""
         if not observed.own_leads:
             self._own_leads_since = None
         elif self._own_leads_since is None:
@@ -85,24 +86,24 @@ class Candidacy:
         return "silence" if is_silent else ""
 
     def won(self, now: float, *, chance: float) -> None:
-        """The server has begun a term."""
+        """Record that the server has begun a term."""
         self._term_began = now
         self.limit_s = LIMIT_FIRST_S
         self._draw_jitter(chance)
 
     def beaten(self, now: float, *, chance: float) -> None:
-        """Another server was faster, or the leader is still alive."""
+        """Record that another server was faster, or that the leader is alive."""
         self.limit_s = LIMIT_FIRST_S
         self._draw_jitter(chance)
 
     def failed(self, now: float, *, chance: float) -> None:
-        """etcd did not answer."""
+        """Record that etcd did not answer."""
         self._not_before = now + FAILURE_PAUSE_S * (1 + chance)
         self.limit_s = min(self.limit_s * 2, LIMIT_MAX_S)
         self._draw_jitter(chance)
 
     def lost(self, now: float, *, chance: float) -> None:
-        """The term has ended."""
+        """Record that the term has ended."""
         if now - self._term_began >= STEADY_TERM_S:
             self._pause_s = PAUSE_FIRST_S
         self._not_before = now + self._pause_s * (1 + chance)
@@ -110,7 +111,7 @@ class Candidacy:
         self._own_leads_since = None
 
     def resigned(self, now: float) -> None:
-        """The server resigned: it yields to others for a while."""
+        """Record that the server resigned: it lets others campaign first for some seconds."""
         self._others_first_until = now + RESIGN_PAUSE_S
 
     def _draw_jitter(self, chance: float) -> None:

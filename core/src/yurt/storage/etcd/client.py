@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 CALL_LIMIT_S: Final = 5.0
 LONG_CALL_LIMIT_S: Final = 120.0
-"""For what etcd does in one go: rewriting its file, compaction that is waited for."""
+"""The time limit, in seconds, of calls that run long: defragmentation, and compaction that is waited for."""
 ATTEMPT_LIMIT_MIN_S: Final = 0.5
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 KEEPALIVE_MS: Final = 10_000
-"""Silence after which the connection is probed; etcd allows 5 s."""
+"""The silence in milliseconds after which the connection is probed; etcd allows 5 s."""
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -43,12 +43,12 @@ NO_SPACE: Final = "database space exceeded"
 ALARM_NOSPACE: Final = 1
 RESTORED: Final = "etcd has lost data, or was restored to an older state under this server"
 Connect = Callable[[str], Any]
-"""Returns a `grpc.aio.Channel`, or an equivalent, to an endpoint."""
+"""A function that returns a `grpc.aio.Channel`, or an equivalent, to an endpoint."""
 REMEDY: Final = "restore what etcd had, or restart all servers, which then go on from what etcd has"
 
 
 class NoSpace(Unavailable):
-    """etcd's quota is exhausted: it accepts no writes until space is freed."""
+    """The quota of etcd is exhausted: it accepts no writes until space is freed."""
 
 
 class Compacted(Conflict):
@@ -62,14 +62,14 @@ class HistoryLost(Conflict):
 class EtcdClient:
     """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a local member.
 
-    Revisions only grow. When a call about keys is answered at an older one than was told before that call, or when
-    `mark_history_lost` was called, nothing more is asked: every call raises WentBack.
+    Revisions only grow. After an answer at an older revision than one seen before the call, or after
+    `mark_history_lost`, every further call raises HistoryLost.
     """
 
     def __init__(
         self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None, connect: Connect | None = None
     ) -> None:
-        """Raises Invalid for invalid endpoints; does not connect yet. `connect` makes channels in the place of gRPC."""
+        """Raises Invalid for invalid endpoints; does not connect yet. `connect` replaces gRPC channels."""
         if not endpoints:
             raise Invalid("etcd has no endpoints; give at least one, as http://host:2379")
         for endpoint in endpoints:
@@ -82,7 +82,7 @@ class EtcdClient:
         self._lost = ""
 
     def mark_history_lost(self, why: str) -> HistoryLost:
-        """Record that this etcd has lost data: all later calls raise it."""
+        """Record that this etcd has lost data; all later calls raise the returned error."""
         if not self._lost:
             log.error("etcd history lost: %s", why)
             self._lost = why
@@ -119,24 +119,24 @@ class EtcdClient:
         *,
         timeout_s: float = CALL_LIMIT_S,
     ) -> Message:
-        """All of `success` when all of `compare` holds, else all of `failure`."""
+        """Perform all of `success` if all of `compare` hold, else all of `failure`."""
         request = message("TxnRequest", compare=compare, success=success, failure=failure)
         floor = self._revision
         return self._later(await self._write("KV", "Txn", request, timeout_s=timeout_s), floor)
 
     async def compact(self, revision: int, *, is_waited_for: bool = False) -> None:
-        """Compact revisions before this one; raises Compacted when that was done already."""
+        """Compact revisions before this one; raises Compacted if that is done already."""
         request = message("CompactionRequest", revision=revision, physical=is_waited_for)
         await self._write("KV", "Compact", request, timeout_s=LONG_CALL_LIMIT_S if is_waited_for else CALL_LIMIT_S)
 
     async def watch(self, key: bytes, range_end: bytes, *, start_revision: int) -> AsyncGenerator[Message]:
-        """WatchResponses from a revision on; the first one comes when the watch is established.
+        """WatchResponses from a revision on; the first one arrives when the watch is established.
 
         Raises Compacted when the revision is gone, Unavailable when the connection ends.
         """
         self._check_history()
         described = method("Watch", "Watch")
-        # A member that lost its majority says so only when asked; another one may be better.
+        # Without `hasleader` a member that lost its majority keeps the watch open in silence; another one may have it.
         metadata = (("hasleader", "true"),) if len(self.endpoints) > 1 else None
         endpoint = self._endpoint
         call = self._channel(endpoint).stream_stream(
@@ -151,7 +151,7 @@ class EtcdClient:
             await call.write(message("WatchRequest", create_request=create))
             async for response in call:
                 if response.compact_revision:
-                    raise Compacted(f"etcd has forgotten what was before revision {response.compact_revision}")
+                    raise Compacted(f"etcd has compacted the revisions before {response.compact_revision}")
                 if response.canceled:
                     raise Unavailable(f"etcd ended the watch: {response.cancel_reason}")
                 yield response
@@ -177,20 +177,20 @@ class EtcdClient:
         await self._write("Maintenance", "Alarm", request)
 
     async def defragment(self, endpoint: str) -> None:
-        """Defragment; the member is unavailable meanwhile."""
+        """Defragment a member, which is unavailable meanwhile."""
         request = message("DefragmentRequest")
         await self._ask(endpoint, "Maintenance", "Defragment", request, timeout_s=LONG_CALL_LIMIT_S)
 
     async def read(self, service: str, name: str, request: Message) -> Message:
-        """Any other read-only call."""
+        """Make any other read-only call."""
         return await self._read(service, name, request)
 
     async def write(self, service: str, name: str, request: Message, *, timeout_s: float = CALL_LIMIT_S) -> Message:
-        """Any other writing call."""
+        """Make any other writing call."""
         return await self._write(service, name, request, timeout_s=timeout_s)
 
     def _later(self, answer: Message, floor: int) -> Message:
-        """Check the answer to a call made when etcd was at the revision `floor`."""
+        """Check the revision of an answer; etcd was at the revision `floor` before the call."""
         revision = int(answer.header.revision)
         if revision < floor:
             raise self.mark_history_lost(f"{RESTORED}: it is at revision {revision} and was at {floor}; {REMEDY}")
@@ -238,7 +238,7 @@ class EtcdClient:
         return channel
 
     def _leave(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:
-        """Switch to another endpoint after a failure of this one."""
+        """Switch to another endpoint after this one failed."""
         if endpoint == self._endpoint and error.code() in (
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -249,7 +249,7 @@ class EtcdClient:
 def _check(endpoint: str, security: EtcdSecurity | None) -> None:
     scheme, separator, address = endpoint.partition("://")
     if not separator or scheme not in ("http", "https", "unix") or not address:
-        raise Invalid(f'"{endpoint}" is no endpoint of etcd; write http://host:2379 or https://host:2379')
+        raise Invalid(f'"{endpoint}" is not an endpoint of etcd; write http://host:2379 or https://host:2379')
     if scheme == "http" and security is not None:
         raise Invalid(f"certificates are given, but the endpoint {endpoint} is not encrypted; write https://{address}")
 

@@ -43,13 +43,13 @@ class CommitRecord:
         return LogMark(index=found.index, digest=found.chain.hex())
 
     def record(self, mark: LogMark) -> None:
-        """Record that this server has the state at the end of an entry."""
+        """Record that this server has applied an entry; the mark is the entry's end."""
         if self._file is not None and mark.index > self._known:
             self._known = mark.index
             try:
                 self._file.write(commit_index.Mark(index=mark.index, chain=bytes.fromhex(mark.digest)))
             except OSError as error:
-                log.error("commit index is no longer recorded: folder=%s: error=%s", self._folder, error)
+                log.error("recording the commit index failed: folder=%s: error=%s", self._folder, error)
                 self.close()
 
     def close(self) -> None:
@@ -59,21 +59,21 @@ class CommitRecord:
             self._file = None
 
 
-async def check(known: LogMark, reader: EntryReader, *, last: int, folder: Path) -> None:
-    """Raises Conflict when etcd lacks entries that this server knew, or holds another history."""
+async def check(recorded: LogMark, reader: EntryReader, *, last: int, folder: Path) -> None:
+    """Raises Conflict when etcd lacks entries that this server has recorded, or holds another history."""
     advice = (
         f"{REPLACE_MEMBER}. Otherwise restore the data of etcd, or restore a snapshot into a new cluster (`yurt "
         "operator snapshot restore`). To go on without them, remove "
         f"{folder / commit_index.NAME} on each server"
     )
-    if known.index > last:
+    if recorded.index > last:
         raise Conflict(
-            f"etcd has lost what it acknowledged: this server knew commands up to {known.index}, the log in etcd ends "
-            f"at {last}: commands {last + 1} to {known.index} are lost. {advice}"
+            f"etcd has lost acknowledged commands: this server has recorded commands up to {recorded.index}, the log "
+            f"in etcd ends at {last}: commands {last + 1} to {recorded.index} are lost. {advice}"
         )
-    found = await reader.mark_at(known.index) if known.index else LogMark()
-    if found.digest and known.digest and found.index == known.index and found.digest != known.digest:
+    found = await reader.mark_at(recorded.index) if recorded.index else LogMark()
+    if found.digest and recorded.digest and found.index == recorded.index and found.digest != recorded.digest:
         raise Conflict(
-            f"the log in etcd differs from the record of this server at index {known.index}: etcd was probably "
+            f"the log in etcd differs from the record of this server at index {recorded.index}: etcd was probably "
             f"restored from an older backup. {advice}"
         )

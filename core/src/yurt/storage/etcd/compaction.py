@@ -1,4 +1,4 @@
-"""Deletes log entries covered by the snapshots of a majority of servers, and compacts old etcd revisions."""
+"""Deletes log entries that snapshots of a majority of servers cover, and compacts old etcd revisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.storage.etcd.snapshot_reports import SnapshotReports
 log = logging.getLogger(__name__)
 
 TRIM_INDEXES: Final = 5_000
-"""Indexes deleted in one transaction, so that appends get their turn."""
+"""The number of indexes deleted in one transaction, so that appends can run in between."""
 COMPACT_EVERY_S: Final = 300.0
 RETRY_PAUSE_S: Final = 15.0
 
@@ -43,7 +43,7 @@ class Compaction:
         self._env = leading.env
 
     async def trim(self, below: int, *, keep: int) -> None:
-        """Delete entries more than `keep` below an index and below the majority's snapshots; on the leader only."""
+        """Delete entries more than `keep` below an index that the majority's snapshots cover; on the leader only."""
         term = self._leading.term
         if term is None:
             return
@@ -52,7 +52,7 @@ class Compaction:
             await self._compact(revision)
 
     async def trim_all(self) -> None:
-        """Delete all entries below the majority's snapshots and wait for a full compaction; permitted on any server."""
+        """Delete all entries that the majority's snapshots cover, and wait for a full compaction; on any server."""
         await self._delete_below(await self._reports.majority_index(), None)
         await self._compact(await self._revision(), is_waited_for=True)
 
@@ -73,7 +73,7 @@ class Compaction:
         while self._quota_usage.quota_bytes:
             revision = self._quota_usage.next_compaction(self._env.monotonic())
             if revision and self._leading.term is None:
-                self._quota_usage.compacted(revision, now=self._env.monotonic())  # the leader has it done
+                self._quota_usage.compacted(revision, now=self._env.monotonic())  # the leader has compacted it
             elif revision:
                 try:
                     await self._compact(revision)

@@ -28,7 +28,7 @@ class Confirmation:
         self._requested = asyncio.Event()
 
     async def confirm(self) -> None:
-        """Return once this server is known to lead after this call; raises Unavailable."""
+        """Return once it is certain that this server still led after the call; raises Unavailable."""
         if self._leading.term is None:
             raise Unavailable(NO_LEADER)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """Recovers from etcd's exhausted quota: etcd accepts no writes then, but still deletes and compacts.
 
 It is not to come to that (see `file_size`), but the etcd may be another one's, or the quota smaller than before. Each
-server makes room in the member beside it, or in all members where etcd stands by itself.
+server frees space in its own member, or with an external etcd in all members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from yurt.storage.etcd.membership import defragment, no_space_alarms
 log = logging.getLogger(__name__)
 
 PAUSE_S: Final = 15.0
-"""Seconds between two attempts to free space."""
+"""The pause between two attempts to free space, in seconds."""
 
 
 class ExhaustedQuota:

@@ -1,9 +1,9 @@
 """Watches the database size of this server's etcd member and schedules its defragmentation.
 
-When etcd's quota is exhausted it stores nothing, neither a new term nor how far a snapshot reaches; so it is not to
-come to that. From half of the quota on every server saves snapshots and the log is kept as short as they allow; space
-that is free inside a member's file is given back to the disk, by one server at a time and by the leading one last.
-Appends are refused when a tenth of the quota is left in any member's file (see `room`), until there is room again.
+With an exhausted quota etcd stores nothing, neither a new term nor a report of a snapshot; that must be prevented.
+From half of the quota on, every server saves snapshots and the log is kept as short as they allow; free space inside a
+member's file is given back to the disk, by one server at a time and by the leading one last. Appends are refused
+while only a tenth of the quota is left in any member's file (see `quota_usage`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 log = logging.getLogger(__name__)
 
 LAST_WAIT_S: Final = 10.0
-"""The longest time that a leading server lets the others defragment first."""
+"""The longest time, in seconds, for which a leading server lets the others defragment first."""
 TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
-"""How long a rewriting may take: some seconds, and as the quota is large."""
+"""The time limit of a defragmentation: TURN_S, plus the quota divided by TURN_BYTES_PER_S."""
 
 
 class FileSize:
-    """The database of this server's etcd member. `is_crowded` is set while it nears the quota."""
+    """The size of the database of this server's etcd member. `is_crowded` is set while it nears the quota."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FileSize:
         self._loose_since: float | None = None
 
     async def watch_size(self) -> None:
-        """Check the size of this server's etcd member and defragment it when worthwhile; until cancelled."""
+        """Check the size of the member's database and defragment it when worthwhile; until cancelled."""
         was_full = False
         while self._quota_usage.quota_bytes:
             try:
@@ -69,7 +69,7 @@ class FileSize:
             await self._pause()
 
     async def wait_sizes_due(self) -> None:
-        """Return when the other servers' sizes are due to be queried; never without a quota."""
+        """Return when it is time to query the other servers' sizes; never without a quota."""
         if not self._quota_usage.quota_bytes:
             await asyncio.Event().wait()
         while not self._quota_usage.is_asking_due(self._env.monotonic()):
@@ -87,7 +87,7 @@ class FileSize:
             self.is_crowded.clear()
 
     def _report_full(self, was_full: bool) -> bool:
-        """Log once when space runs short; returns whether it does."""
+        """Log once when space runs short; returns whether it is short."""
         now = self._env.monotonic()
         taken, server = self._quota_usage.largest(now)
         is_full = self._quota_usage.is_full(0, now)
@@ -102,7 +102,7 @@ class FileSize:
         return is_full
 
     async def _rewrite_in_turn(self) -> None:
-        """Defragment, one server at a time, and not while this one leads."""
+        """Defragment while this server has the turn and does not lead."""
         if not self._quota_usage.is_loose:
             self._loose_since = None
             return

@@ -21,11 +21,11 @@ from yurt.storage.etcd.snapshot_reports import SnapshotReports
 log = logging.getLogger(__name__)
 
 MOVE_TRIES_MAX: Final = 2
-"""Of all members, or of the only one twice: an election that is under way refuses the first."""
+"""The number of attempts, at different members if possible: an election in progress refuses the first."""
 
 
 class Handover:
-    """Resigns for one server."""
+    """Gives up the leadership of one server."""
 
     def __init__(self, client: EtcdClient, *, leading: Leading, appender: Appender, reports: SnapshotReports) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Handover:
         self._reports = reports
 
     async def resign(self, to: str = "") -> None:
-        """Transfer leadership to another server, or to the one named; no effect without another server.
+        """Transfer leadership to another server, or to the named one; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when etcd does not answer.
         """
@@ -43,7 +43,7 @@ class Handover:
             return
         others = [server for server in await self._reports.servers() if server not in ("", name)]
         if to and to not in (*others, name):
-            raise Invalid(f'there is no server "{to}" to lead; there are: {", ".join(others) or "no others"}')
+            raise Invalid(f'server "{to}" does not exist; the other servers are: {", ".join(others) or "no others"}')
         if not others or to == name:
             return
         async with self._appender.lock:  # an append that is cut off has an unknown outcome

@@ -1,4 +1,4 @@
-"""Waits that end early when an event makes them pointless: the log was closed, the term has ended."""
+"""Waits that an event interrupts: the log is closed, or the term has ended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The wait was interrupted; the awaited event may or may not have happened."""
+    """The wait was interrupted; the awaited operation may or may not have taken effect."""
 
 
 class Interrupt:
-    """Interrupts all present and future waits guarded by it."""
+    """An event that interrupts all present and future waits guarded by it."""
 
     def __init__(self) -> None:
         self.is_raised = False
@@ -29,7 +29,7 @@ class Interrupt:
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def guard(self, wait: Awaitable[T]) -> T:
-        """The result of the wait; raises Interrupted."""
+        """Wait and return the result; raises Interrupted."""
         limit = asyncio.timeout(0 if self.is_raised else None)
         try:
             async with limit:

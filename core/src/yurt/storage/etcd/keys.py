@@ -1,10 +1,10 @@
 """The keys in etcd below `/yurt/<region>/` and the encoding of their values.
 
-`format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on, with
-a digest of them and of the entry before: so an entry stands for all the history that led to it.
-`lead/` holds what all servers watch: `epoch` (who leads), `head` (the last index and its entry's digest) and `alive` (a
-sign of life of the leader). `snapshots/<server>` says up to which index a server has the state on its own disk, and
-when it last said so. `turn` names the server whose member rewrites its file just now.
+`format` holds the version of the layout and the id of the cluster. `log/<index>` holds the commands from that index on,
+with a digest of them and of the entry before, so that an entry identifies all the history that led to it. All servers
+watch `lead/`: `epoch` (the leader), `head` (the last index and its entry's digest) and `alive` (the leader's
+heartbeat). `snapshots/<server>` holds the index of a server's snapshot on its own disk, and the time of that report.
+`turn` names the server whose member is being defragmented.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ COMMAND_VERSION: Final = 1
 """Incremented when the encoding of commands changes."""
 INDEX_DIGITS: Final = 20
 ENTRY_BYTES_MAX: Final = 1_400_000
-"""An entry, encoded: COMMAND_BYTES_MAX with what the log adds, below what etcd takes in a request."""
+"""The maximum size of an encoded entry: COMMAND_BYTES_MAX plus the log's own fields, below etcd's limit of a
+request."""
 REPLACE_MEMBER: Final = (
-    "When other servers go on without this message, only the etcd member beside this server is damaged: stop this "
-    "agent, move the folder server/etcd of its data_dir away, and start it again; its member joins anew and gets "
+    "When other servers go on without this message, only the etcd member of this server is damaged: stop this "
+    "agent, move the folder server/etcd of its data_dir away, and start it again; its member joins again and gets "
     "everything from the others"
 )
 RESTORE_ETCD: Final = (
     f"{REPLACE_MEMBER}. Otherwise restore etcd from its own snapshot, or the cluster from one of Yurt's"
 )
 REGIONS: Final = b"/yurt/"
-"""Below it each region has its keys."""
+"""The prefix of the keys of all regions."""
 REGION: Final = re.compile(r"[\w.-]+")
 EQUAL, MOD, VALUE = 0, 2, 3
 
@@ -53,7 +54,8 @@ class Format(Value, rename=None):
 
 
 class Epoch(Value, rename=None):
-    """A term: its number and its server; "" after resignation, in favour of `heir` or of any server."""
+    """A term: its number and its server; the server is "" after a resignation in favour of `heir`, or of any server if
+    that is ""."""
 
     number: int = 0
     server: str = ""
@@ -61,21 +63,21 @@ class Epoch(Value, rename=None):
 
 
 class Report(Value, rename=None):
-    """A server's snapshot index, and when (nanoseconds since 1970) it was reported."""
+    """The index of a server's snapshot, and the time of the report, unix ns."""
 
     index: int
     at: int
 
 
 class LogMark(Value, rename=None):
-    """The end of an entry and its digest ("": unknown), which identifies the history up to there."""
+    """The end of an entry and its digest ("": unknown), which identifies the history up to it."""
 
     index: int = 0
     digest: str = ""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A stored entry; `before` is the digest of its predecessor."""
+    """An entry as stored; `before` is the digest of its predecessor."""
 
     version: int
     written_by: str
@@ -101,7 +103,7 @@ class KeyLayout:
     """The keys of one region."""
 
     def __init__(self, region: str) -> None:
-        """Raises Invalid for a region whose name is not a valid part of a key."""
+        """Raises Invalid for a region whose name is not valid as part of a key."""
         if REGION.fullmatch(region) is None:
             raise Invalid(
                 f'the region "{region}" has characters that etcd\'s keys may not have; use letters, digits, .-_'
@@ -183,22 +185,22 @@ def decode_entry(first_index: int, value: bytes) -> FoundEntry:
 
 
 def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:
-    """The digest over commands, their position, and the digest `before` of the previous entry."""
+    """The digest of commands, their position, and the digest `before` of the previous entry."""
     return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big") + before).digest()
 
 
 def broken(index: int, why: str) -> Conflict:
-    """The error for a log damaged at an index."""
+    """The error for a log that is damaged at an index."""
     return Conflict(f"the command log in etcd is broken at index {index}: {why}. {RESTORE_ETCD}")
 
 
 def is_at(key: bytes, revision: int) -> Message:
-    """Compare: the key was last written at a revision (0: absent)."""
+    """The comparison that a key was last written at a revision (0: absent)."""
     return message("Compare", key=key, target=MOD, result=EQUAL, mod_revision=revision)
 
 
 def is_value(key: bytes, value: bytes) -> Message:
-    """Compare: the key exists and has a value."""
+    """The comparison that a key exists and has a value."""
     return message("Compare", key=key, target=VALUE, result=EQUAL, value=value)
 
 

@@ -1,4 +1,4 @@
-"""The present leader as a level rather than a queue: slow readers see the present value."""
+"""The present leader as a value instead of a queue: slow readers skip to the present one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.storage.log import Leadership
 
 
 class LeadershipLevels:
-    """The present level, for several readers."""
+    """The present leadership, for several readers."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -17,7 +17,7 @@ class LeadershipLevels:
         self._readers: set[asyncio.Event] = set()
 
     def set(self, level: Leadership) -> None:
-        """Set the level."""
+        """Set the present leadership."""
         if level != self._level:
             self._level = level
             self._wake()
@@ -28,18 +28,25 @@ class LeadershipLevels:
         self._wake()
 
     async def follow(self) -> AsyncIterator[Leadership]:
-        """The present level, then its changes; the end of a term always shows before the next one."""
+        """The present leadership, then its changes; the end of an own term always comes before the next one."""
         changed = asyncio.Event()
         self._readers.add(changed)
-        told: Leadership | None = None
+        yielded: Leadership | None = None
         try:
             while not self.is_closed:
                 level = self._level
-                # A reader that slept from one own term into the next must see the first one end: duties stop by it.
-                if told is not None and level is not None and told.is_leader and level.is_leader and told != level:
-                    level = Leadership(is_leader=False, epoch=told.epoch)
-                if level is not None and level != told:
-                    told = level
+                # A reader that missed the change from one own term to the next must see the end of the first: it stops
+                # its duties.
+                if (
+                    yielded is not None
+                    and level is not None
+                    and yielded.is_leader
+                    and level.is_leader
+                    and yielded != level
+                ):
+                    level = Leadership(is_leader=False, epoch=yielded.epoch)
+                if level is not None and level != yielded:
+                    yielded = level
                     yield level
                     continue
                 await changed.wait()

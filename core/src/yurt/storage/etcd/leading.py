@@ -31,20 +31,20 @@ log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 ALIVE_S: Final = 0.2
-"""A leader that stored nothing for this long writes a sign of life."""
+"""The seconds without an entry after which a leader writes a heartbeat."""
 ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
-"""A leader loses its term when etcd has not answered it for this long."""
+"""The seconds without an answer from etcd after which a leader loses its term."""
 STATUS_LIMIT_S: Final = 1.0
 FORGOTTEN_S: Final = 2.0
-"""A leader silent for this long is no longer reported."""
+"""The seconds of silence after which a leader is not reported any more."""
 RETRY_PAUSE_S: Final = 0.2
 NO_LEADER: Final = "this server does not lead"
 CLOSED: Final = "the command log is closed"
 
 
 class Candidate(Value, rename=None):
-    """A server that may lead: its name, the endpoint of its etcd member ("": none), and its time-outs.
+    """A server that may lead: its name, the endpoint of its etcd member ("": none), and its factor for time-outs.
 
     A leader must be silent `time_factor` times longer than usual before this server campaigns.
     """
@@ -55,7 +55,7 @@ class Candidate(Value, rename=None):
 
 
 class Seen(Value, rename=None):
-    """The newest known values of the keys below `lead/`, with their revisions."""
+    """The newest values read of the keys below `lead/`, with their revisions."""
 
     epoch: Epoch = Epoch()
     epoch_revision: int = 0
@@ -82,12 +82,12 @@ class EtcdTerm:
         self.number = number
         self.revision = revision
         self.head = head
-        """The end of the log: this server alone moves it on."""
+        """The end of the log, which only this server can move."""
         self.end = Interrupt()
 
 
 class Leading:
-    """Campaigns for one server, maintains its term, and publishes who leads in `levels`.
+    """Campaigns for one server, maintains its term, and publishes the leader in `levels`.
 
     `position` is the last index that this server has applied; `on_no_space` is called when etcd has no space left.
     """
@@ -118,15 +118,15 @@ class Leading:
         self._head_before = 0
 
     def fence(self, term: EtcdTerm) -> Message:
-        """Compare: the term is still valid."""
+        """The comparison that the term is still valid."""
         return is_at(self._keys.epoch, term.revision)
 
     def answered(self) -> None:
-        """etcd has stored a write of this term."""
+        """Record that etcd has stored a write of this term."""
         self._answered_at = self.env.monotonic()
 
     def learn(self, rows: Sequence[Message]) -> None:
-        """Update from keys that were read or watched; older values have no effect."""
+        """Update from keys that were read or watched; older values are ignored."""
         seen = self.seen
         for row in rows:
             try:
@@ -142,7 +142,7 @@ class Leading:
         self._publish()
 
     def lose(self, term: EtcdTerm, reason: str) -> None:
-        """End the term; no effect when another one has begun."""
+        """End the term; no effect when another one has begun already."""
         if self.term is not term:
             return
         self.term = None
@@ -189,7 +189,7 @@ class Leading:
             await self.env.sleep(POLL_S)
 
     async def campaign(self, reason: Reason) -> None:
-        """Try to begin a term, based on the last observation; `term` and `seen` tell the result; raises Unavailable."""
+        """Try to begin a term, based on the last observation; `term` and `seen` hold the result; raises Unavailable."""
         seen = self.seen
         epoch = Epoch(number=seen.epoch.number + 1, server=self.name)
         compare = [is_at(self._keys.epoch, seen.epoch_revision)]
@@ -275,7 +275,7 @@ class Leading:
         return status.is_leader
 
     def _publish(self) -> None:
-        """Compute the level: the leader as far as this server knows."""
+        """Publish the leader as this server knows it."""
         epoch = self.seen.epoch
         if self.term is not None:
             level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)

@@ -39,9 +39,9 @@ WAITING_TOLD_S: Final = 10.0
 class EtcdLog:
     """The log of one server. `endpoints` are `http(s)://host:port`, or `unix:///path`.
 
-    `own_endpoint` is that of the member beside this server, empty with an etcd that stands by itself. `name` is the
+    `own_endpoint` is that of this server's own member, "" with an external etcd. `name` is the
     server's, and that of its etcd member. A leader must be silent `time_factor` times longer than usual before another
-    server tries. `quota_bytes` is that of the member beside; 0: unknown.
+    server tries. `quota_bytes` is the quota of the own member; 0: unknown.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class EtcdLog:
         self._folder.lock()
         try:
             self._session.reports.index = await self._env.in_thread(self._folder.newest_snapshot)
-            known = await self._env.in_thread(self._folder.witness.open)
-            state = await self._wait_for_etcd(known)
+            recorded = await self._env.in_thread(self._folder.witness.open)
+            state = await self._wait_for_etcd(recorded)
         except BaseException:
             await self.close()
             raise
@@ -110,7 +110,7 @@ class EtcdLog:
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """The entries above `after`, then new ones, until the log is closed; raises LogTrimmed.
 
-        Whoever follows says by coming back for the next entry that it has the state of the ones before: a server that
+        A follower that requests the next entry has applied the ones before: a server that
         lags does not try to lead.
         """
         self._check_open()
@@ -118,13 +118,13 @@ class EtcdLog:
             yield entry
 
     async def campaign(self) -> AsyncIterator[Leadership]:
-        """Leadership gained and lost, and other servers' terms, until the log is closed."""
+        """Leadership gained and lost, and the terms of other servers, until the log is closed."""
         self._check_open()
         async for level in self._session.leading.levels.follow():
             yield level
 
     async def resign(self, to: str = "") -> None:
-        """Transfer leadership to another server, or to the one named; no effect without another server.
+        """Transfer leadership to another server, or to the named one; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when etcd does not answer.
         """
@@ -132,15 +132,15 @@ class EtcdLog:
 
     @property
     def has_other_servers(self) -> bool:
-        """Whether other servers may keep the log too."""
+        """Whether other servers may use the log as well."""
         return True
 
     async def confirm(self) -> None:
-        """Return once this server is confirmed to lead still; raises Unavailable otherwise."""
+        """Return once it is confirmed that this server still leads; raises Unavailable otherwise."""
         await self._session.confirmation.confirm()
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Store the state at `index` in this server's folder, then report it, at once or when etcd answers."""
+        """Store the state at `index` in this server's folder, then report it, now or when etcd answers again."""
         await self._env.in_thread(self._folder.save_snapshot, index, chunks)
         session = self._session
         session.reports.index = index
@@ -154,11 +154,11 @@ class EtcdLog:
             log.debug("the snapshot at index %d is told to the others later: %s", index, error)
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest snapshot of this server whose digest fits."""
+        """The newest snapshot of this server with a valid digest."""
         return await self._env.in_thread(self._folder.load_snapshot, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Delete commands more than `keep` below an index and below the snapshots of a majority of servers.
+        """Delete commands more than `keep` below an index that the snapshots of a majority of servers cover.
 
         The leader does that for all; on other servers nothing happens.
         """
@@ -182,7 +182,7 @@ class EtcdLog:
         return own if own.size else None
 
     async def wait_sizes_due(self) -> None:
-        """Return when the other servers' sizes are due to be queried; never where the quota is unknown."""
+        """Return when it is time to query the other servers' sizes; never if the quota is unknown."""
         self._check_open()
         await self._session.file_size.wait_sizes_due()
 
@@ -207,12 +207,12 @@ class EtcdLog:
         if self._background is None:
             raise Conflict(CLOSED)
 
-    async def _wait_for_etcd(self, known: LogMark) -> LogState:
-        """The state of etcd, once a majority of it answers; `known` is what this server knew at its last end."""
+    async def _wait_for_etcd(self, recorded: LogMark) -> LogState:
+        """The state of the log, once a majority of etcd answers; `recorded` is this server's last recorded position."""
         pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
         while True:
             try:
-                return await self._state(known)
+                return await self._state(recorded)
             except Unavailable as error:
                 if isinstance(error, NoSpace):
                     raise
@@ -223,7 +223,7 @@ class EtcdLog:
             await self._env.sleep(pause_s)
             pause_s = min(pause_s * 2, OPEN_PAUSE_MAX_S)
 
-    async def _state(self, known: LogMark) -> LogState:
+    async def _state(self, recorded: LogMark) -> LogState:
         session, folder = self._session, self._folder
         await self._env.in_thread(folder.check_cluster, await _read_format(session.client, self._keys, self._env))
         await session.leading.look()
@@ -234,14 +234,14 @@ class EtcdLog:
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
         await _check_history(folder, session.reader, self._env)
-        await commit_record.check(known, session.reader, last=last, folder=folder.path)
+        await commit_record.check(recorded, session.reader, last=last, folder=folder.path)
         with contextlib.suppress(NoSpace):
             await session.reports.report()
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)
 
 
 async def _read_format(client: EtcdClient, keys: KeyLayout, env: Env) -> Format:
-    """The layout of the keys, written by the first server."""
+    """The format of the keys; the first server writes it."""
     found = await client.range(keys.format)
     if not found.kvs:
         made = msgspec.json.encode(Format(layout=LAYOUT, id=env.uuid()))
@@ -261,14 +261,14 @@ async def _read_format(client: EtcdClient, keys: KeyLayout, env: Env) -> Format:
 
 
 async def _check_history(folder: ServerFolder, reader: EntryReader, env: Env) -> None:
-    """Raises Conflict when the snapshot in the folder belongs to another history than the log in etcd."""
-    known = await env.in_thread(folder.read_history)
-    if known is None:
+    """Raises Conflict when the snapshot in the folder and the log in etcd belong to different histories."""
+    history = await env.in_thread(folder.read_history)
+    if history is None:
         return
-    found = await reader.mark_at(known.index)
-    if found.digest and found != known:
+    found = await reader.mark_at(history.index)
+    if found.digest and found != history:
         raise Conflict(
             f"the snapshot in {folder.path} is of another history than the log in etcd, they differ at index "
-            f"{known.index}: etcd was restored to an older state. Restore what it had, or move this data_dir away "
+            f"{history.index}: etcd was restored to an older state. Restore what it had, or move this data_dir away "
             "to join as a new server"
         )

@@ -1,8 +1,8 @@
 """Exclusive turns between servers for work on their etcd members, such as defragmentation.
 
 A member that rewrites its file answers nothing; were two of three to do so at once, nothing could be stored meanwhile.
-Whoever has the turn has written the key; it is deleted afterwards. A server that died in its turn keeps the others
-waiting for as long as a turn may take. No harm is done when two have it after all.
+The server whose turn it is has written the key, and deletes it afterwards. A server that died in its turn keeps the
+others waiting for as long as a turn may take. No harm is done when two have it after all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GIVE_BACK_LIMIT_S: Final = 2.0
 
 
 class MaintenanceLock:
-    """One server's turns at a key; `limit_s` is the longest duration of one."""
+    """The turns of one server at a key; `limit_s` is the longest duration of a turn."""
 
     def __init__(self, client: EtcdClient, key: bytes, *, name: str, limit_s: float, env: Env) -> None:
         self.limit_s = limit_s
@@ -30,11 +30,11 @@ class MaintenanceLock:
         self._name = name.encode()
         self._env = env
         self._seen, self._seen_at = 0, 0.0
-        """The revision at which the key of another server was seen first, and when."""
+        """The revision of another server's key, and the time at which this server first saw it."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[bool]:
-        """Whether this server has the turn, which ends with the block; raises Unavailable."""
+        """Whether this server has the turn; the turn ends with the block; raises Unavailable."""
         revision = await self._take()
         if not revision:
             yield False
@@ -45,7 +45,7 @@ class MaintenanceLock:
             await self._give_back(revision)
 
     async def _take(self) -> int:
-        """The revision of the key that this server has written; 0 while another server has the turn."""
+        """The revision at which this server has written the key; 0 while another server has the turn."""
         found = (await self._client.range(self._key)).kvs
         before = found[0].mod_revision if found else 0
         if found and found[0].value != self._name and not self._is_stale(before):

@@ -34,7 +34,7 @@ VERSION_LIMIT_S: Final = 10.0
 PROBE_PAUSE_S: Final = 0.02
 RESTART_PAUSE_FIRST_S, RESTART_PAUSE_MAX_S = 0.1, 10.0
 STEADY_S: Final = 60.0
-"""A member that ran this long is restarted without a growing pause."""
+"""A member that ran for this many seconds is restarted without a growing pause."""
 LINE_BYTES_MAX: Final = 16 * 1024
 SAME_LINE_PAUSE_S: Final = 30.0
 """Seconds during which a repeated message of etcd is logged once."""
@@ -44,7 +44,7 @@ LAUNCH: Final = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
 )
-"""Dies with the parent whose pid it is given, even when that ended before the first line ran."""
+"""A program that starts etcd and makes it die with the parent of the given pid, even if that has died already."""
 REMOVED: Final = "permanently removed from the cluster"
 FLOOR_34, FLOOR_35 = (3, 4, 22), (3, 5, 6)
 NOISE: Final = frozenset(
@@ -56,21 +56,21 @@ DAMAGE: Final = re.compile(
     r"|recover v3 backend|invalid database|checksum error|corrupted, truncated, or lost|database snapshot file"
     r"|failed to (read|open|repair) WAL|(?<![.\w])(wal|snap): |^panic: "
 )
-"""What etcd says, as an error or at a crash, when it cannot use its files."""
+"""Messages of etcd, as an error or a crash, that it cannot use its files."""
 CRASH: Final = re.compile(r"panic: |unexpected fault address|fatal error: |SIG[A-Z]+: ")
 OTHER_CAUSES: Final = re.compile(
     r"no space left|file too large|disk quota exceeded|read-only file system|input/output error|permission denied"
     r"|address already in use|too many open files"
 )
 GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
-"""Lines of etcd's own client inside itself."""
+"""Log lines of the client that etcd has inside itself."""
 LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}
 
 Version = tuple[int, int, int]
 
 
 def has_member_data(data_dir: str) -> bool:
-    """Whether a member has run here: it must never take part in forming another cluster."""
+    """Whether a member has run in this folder: then it must never take part in forming another cluster."""
     return any((Path(data_dir) / "data" / "member" / "wal").glob("*.wal"))
 
 
@@ -85,7 +85,7 @@ def check_version(version: Version) -> None:
 
 
 def make_folders(config: EtcdMemberConfig) -> None:
-    """Create private folders; removes a socket that a killed etcd left behind."""
+    """Create private folders and remove a socket that a killed etcd left behind."""
     Path(config.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in (config.etcd_folder, config.socket_folder):
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -103,7 +103,7 @@ def member_command(config: EtcdMemberConfig) -> list[str]:
 
 
 def member_environment() -> dict[str, str]:
-    """Only PATH of the agent's environment: etcd reads settings from its environment, and it may hold secrets."""
+    """Only PATH of the agent's environment: etcd reads settings from the environment, which may also hold secrets."""
     return {"PATH": os.environ.get("PATH", os.defpath)}
 
 
@@ -150,8 +150,8 @@ class EtcdMember:
             raise Invalid(f"{binary} --version does not end within {VERSION_LIMIT_S:g} s") from None
         found = re.search(rb"etcd Version: (\d+)\.(\d+)\.(\d+)", output)
         if found is None:
-            told = output.decode("utf-8", "replace").strip()[:200]
-            raise Invalid(f'{binary} does not look like etcd: --version answers "{told}"')
+            text = output.decode("utf-8", "replace").strip()[:200]
+            raise Invalid(f'{binary} does not look like etcd: --version answers "{text}"')
         version = (int(found[1]), int(found[2]), int(found[3]))
         check_version(version)
         return version
@@ -211,7 +211,7 @@ class EtcdMember:
                 log.debug("etcd member did not start: %s", error)
 
     def _check_last_words(self, process: _Process) -> None:
-        """Raises DamagedMember when etcd ended because it cannot use its files: another start will not mend them."""
+        """Raises DamagedMember when etcd ended because it cannot use its files: another start would not help."""
         if process.is_renewed or not process.has_failed or not process.damage or process.has_other_cause:
             return
         from yurt.storage.etcd.member_files.check import damaged
@@ -226,7 +226,7 @@ class EtcdMember:
             log.error("etcd ended (%s), it is started again; %s", process.exit_text, process.last_words)
 
     async def renew(self, config: EtcdMemberConfig) -> None:
-        """Terminate etcd and have `run` restart it with other settings."""
+        """Terminate etcd, so that `run` restarts it with other settings."""
         self.config = config
         process = self._process
         if process is None or process.ended.is_set():
@@ -266,17 +266,17 @@ class EtcdMember:
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """One run of etcd: its output goes to our log, its end sets an event."""
+    """One run of etcd: its output goes to this agent's log, its end sets an event."""
 
     def __init__(self, env: Env) -> None:
         self.ended = asyncio.Event()
         self.was_removed = False
         self.damage = ""
-        """Its first line that tells of damaged files."""
+        """Its first line that reports damaged files."""
         self.has_other_cause = False
-        """It spoke of a full disk, say, which explains its end as well."""
+        """Whether it also reported another cause of its end, such as a full disk."""
         self.is_renewed = False
-        """It was ended to be started with other settings."""
+        """Whether it was terminated to be restarted with other settings."""
         self._is_crashing = False
         self._env = env
         self._rest = b""
@@ -292,13 +292,13 @@ class _Process(asyncio.SubprocessProtocol):
 
     @property
     def exit_text(self) -> str:
-        """A description of its end."""
+        """A description of the way in which it ended."""
         code = None if self._transport is None else self._transport.get_returncode()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
     @property
     def has_failed(self) -> bool:
-        """It ended by itself, with an error."""
+        """Whether it ended by itself, with an error."""
         return self._transport is not None and (self._transport.get_returncode() or 0) > 0
 
     @property
@@ -360,7 +360,7 @@ class _Process(asyncio.SubprocessProtocol):
 
 
 async def _end(process: _Process) -> None:
-    """Terminate it, and kill it at the time limit."""
+    """Terminate a process, and kill it at the time limit."""
     process.send(signal.SIGTERM)
     try:
         async with asyncio.timeout(STOP_LIMIT_S):
@@ -387,7 +387,7 @@ async def _spawn(config: EtcdMemberConfig, command: list[str], *, env: Env) -> _
 
 
 def _parsed(line: bytes) -> tuple[int, str, str]:
-    """Level, text, and the part of the text that repeats with other figures."""
+    """The level and text of a log line, and the part of the text that stays equal when the line repeats."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError:
@@ -399,8 +399,8 @@ def _parsed(line: bytes) -> tuple[int, str, str]:
         level = logging.DEBUG
     for origin in ("ts", "caller", "stacktrace"):
         fields.pop(origin, None)
-    told = ", ".join(f"{name}={value}" for name, value in fields.items())
-    return level, f"{message} ({told})" if told else message, message
+    values = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return level, f"{message} ({values})" if values else message, message
 
 
 def _dotted(version: Version) -> str:

@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 STATUS_LIMIT_S: Final = 2.0
 MEMBERS_BYTES_MAX: Final = 64 * 1024
 MOVE_LIMIT_S: Final = 2.0
-"""etcd gives a move up after an election's time, but answers only at the caller's limit."""
+"""The caller's time limit: etcd abandons a move after an election's time, but answers only at this limit."""
 
 
 class EtcdPeer(Value, rename=None):
-    """One member; its name is empty before its first start."""
+    """One member; its name is "" before its first start."""
 
     id: int
     name: str
@@ -31,7 +31,7 @@ class EtcdPeer(Value, rename=None):
 
 
 class EtcdStatus(Value, rename=None):
-    """A member's status; ids are 0 for none, sizes are bytes, `revision` is that of its keys."""
+    """A member's status; ids are 0 for none, sizes are bytes, `revision` is the member's newest."""
 
     member_id: int
     leader_id: int
@@ -47,7 +47,7 @@ class EtcdStatus(Value, rename=None):
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads its cluster, as far as it knows."""
+        """Whether the member leads its cluster, as far as it knows."""
         return self.leader_id != 0 and self.leader_id == self.member_id
 
 
@@ -64,7 +64,7 @@ async def add_member(client: EtcdClient, peer_url: str, *, is_learner: bool = Fa
 
 
 async def remove_member(client: EtcdClient, member_id: int) -> None:
-    """Remove a member for good; raises NotFound, Conflict or Unavailable."""
+    """Remove a member permanently; raises NotFound, Conflict or Unavailable."""
     await client.write("Cluster", "MemberRemove", message("MemberRemoveRequest", ID=member_id))
 
 
@@ -126,7 +126,7 @@ async def recorded_peer_url(address: str, name: str) -> str:
 
 
 async def _fetch(address: str, path: str) -> bytes:
-    """The answer of a peer port with its head; raises OSError."""
+    """The answer of a peer port, with its HTTP head; raises OSError."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
@@ -146,5 +146,5 @@ class _TellingPeer(Value, rename=None):
     peerURLs: tuple[str, ...] = ()  # noqa: N815 (etcd's name)
 
 
-def _peer(told: Message) -> EtcdPeer:
-    return EtcdPeer(id=told.ID, name=told.name, peer_urls=tuple(told.peerURLs), is_learner=told.isLearner)
+def _peer(member: Message) -> EtcdPeer:
+    return EtcdPeer(id=member.ID, name=member.name, peer_urls=tuple(member.peerURLs), is_learner=member.isLearner)

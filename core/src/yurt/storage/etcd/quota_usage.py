@@ -1,16 +1,16 @@
-"""How much of etcd's quota is used: the largest of the members' databases counts, since each has its own. Pure.
+"""The used part of etcd's quota: that of the member with the largest database, since each member has its own. Pure.
 
-Files differ although all members hold the same: each writes its pages at its own pace, and gives them back at its own
-time. The first one beyond the quota stops all of them. So a server counts the file of the member beside it, of which it
-hears twice a second, those of the others, whose servers it asks, and what was appended since each of them was seen.
+Database sizes differ although all members hold the same data: each writes and frees its pages at its own pace. The
+first one beyond the quota stops all of them. So a server counts the size of its own member, checked twice a second,
+those of the others, which it queries from their servers, and the bytes appended since each of these was measured.
 
-What is free inside a file is not counted on: an entry takes pages that lie side by side, and those of deleted ones are
-free only some transactions later. A file grows up to a tenth of a second after etcd has acknowledged an entry, so a
-look is taken to show what was stored before the look before it.
+Free space inside a file does not count as available: an entry needs consecutive pages, and the pages of deleted entries
+become free only some transactions later. A file grows up to a tenth of a second after etcd has acknowledged an entry,
+so a size counts as including only the entries stored before the previous measurement.
 
-A compaction takes room before it gives any: next to each entry lies an old value of the log's end, and where that is
-taken out the entry is written anew, so that all that was appended since the last compaction lies in the file twice for
-a while. Compactions are therefore made as the log grows, in steps, and the next one's room is kept free.
+A compaction takes space before it frees any: an old value of the log's end lies next to each entry, and its removal
+rewrites the entry, so that for a while the file holds twice all entries appended since the last compaction. Therefore
+compactions follow the growth of the log in steps, and the space for the next one is reserved.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from yurt.storage.etcd.membership import EtcdStatus
 from yurt.storage.log import DatabaseSize
 
 CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
-"""Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
+"""Parts of the quota from which the log is kept short, sparse files are rewritten, and appends are refused."""
 DENSE: Final = 0.75
-"""A file of which a larger part is in use is not worth being rewritten."""
+"""The used part of a file from which a rewrite is not worthwhile."""
 GROWTH: Final = 2
-"""Bytes that an entry's byte may take in a file until it is looked at again."""
+"""The number of bytes by which a file may grow per byte of an entry until its next measurement."""
 ASK_PART: Final = 1 / 64
-"""The other servers are queried again when this part of the quota may have been used since."""
+"""The part of the quota after whose possible use the other servers are queried again."""
 ASK_S, ASK_MAX_S = 0.2, 2.0
-"""Seconds between two questions while files are large: when something was or is to be appended, and else."""
+"""Seconds between two queries while files are large: with appends in progress, and without."""
 SILENT_S: Final = 2.0
-"""A server silent for this long counts with its last report: an absent member does not grow."""
+"""After this many seconds without an answer a server counts with its last report: an absent member does not grow."""
 FORGOTTEN_S: Final = 10.0
-"""After this long not even that counts: an absent member must not block writes."""
+"""After this many seconds a silent server does not count at all: an absent member must not block writes."""
 STEP_PART: Final = 1 / 32
-"""etcd forgets old revisions whenever so much of the quota was appended."""
+"""The part of the quota after whose use old revisions are compacted."""
 COMPACT_FULL_S: Final = 2.0
-"""The interval while space is exhausted; entries not released yet may be deletable by then."""
+"""Seconds between compactions while space is exhausted; more entries may be deletable by then."""
 SETTLE_S: Final = 0.6
-"""After this a compaction shows in the sizes of the files."""
+"""Seconds after which a compaction shows in the sizes of the files."""
 MARKS_MAX: Final = 4_096
 LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
-"""Seconds between two checks of the own member: usually, and when space runs short."""
+"""Seconds between two measurements of the own member: usually, and when space runs short."""
 
 
 class Appended:
-    """Bytes of the log by etcd's revision, whoever appended them; recorded in the order of the entries."""
+    """Bytes appended to the log by any server, by etcd's revision; recorded in the order of the entries."""
 
     def __init__(self) -> None:
         self._revisions, self._totals = [0], [0]
@@ -78,18 +78,18 @@ class Appended:
 
 
 class SizeReport(NamedTuple):
-    """A server's last report, and since when a later query is unanswered."""
+    """A server's last report, and the time since which a later query is unanswered."""
 
     database: DatabaseSize
     asked_at: float | None = None
 
     def silent_s(self, now: float) -> float:
-        """How long its answer is overdue."""
+        """The seconds for which an answer has been outstanding."""
         return 0.0 if self.asked_at is None else now - self.asked_at
 
 
 class EtcdQuotaUsage:
-    """One server's knowledge of all members' database sizes; without a quota, space is never short."""
+    """The sizes of all members' databases as one server knows them; without a quota, space is never short."""
 
     def __init__(self, quota_bytes: int, *, name: str) -> None:
         self.quota_bytes = quota_bytes
@@ -165,11 +165,11 @@ class EtcdQuotaUsage:
         return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
 
     def is_near(self, now: float) -> bool:
-        """Whether space is short, or may be soon."""
+        """Whether space is short, or may become so soon."""
         return self.largest(now)[0] >= CROWDED * self.quota_bytes or self.is_full(self._refused, now)
 
     def look_pause_s(self, now: float) -> float:
-        """The pause until the next check."""
+        """The seconds until the next measurement."""
         return LOOK_CROWDED_S if self.is_near(now) else LOOK_S
 
     def refused(self, size: int) -> None:
@@ -194,7 +194,7 @@ class EtcdQuotaUsage:
             self._settling.append((now, revision))
 
     def is_another_loose(self, now: float) -> bool:
-        """Whether another server's member should be defragmented too."""
+        """Whether the member of another server should be defragmented."""
         return any(
             self._is_loose(report.database) and report.silent_s(now) < SILENT_S for report in self._others.values()
         )

@@ -1,7 +1,7 @@
 """Reads the log: stored pages first, then watched entries; none is skipped or repeated.
 
 Entries are consecutive by their indexes, and each holds the digest of the one before. Whatever a watch brings that does
-not follow on what was read is not believed: the log is read again from there, which finds the entries, or that they
+not continue the entries read so far is ignored: the log is read again from there, which finds the entries, or that they
 were trimmed, or that etcd has another history by now than the one that this server has applied.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 PAGE_ROWS: Final = 64
 NEAR_INDEXES: Final = 64
-"""How far below an index its entry is looked for first; four times as far each time after."""
+"""The distance below an index at which its entry is searched first; it grows fourfold with each step."""
 RETRY_PAUSE_S: Final = 0.2
 MARKS_KEPT: Final = 8
 PUT: Final = 0
@@ -54,12 +54,12 @@ class EntryReader:
         on_read: Callable[[int, int], None] = lambda _, __: None,
         on_applied: Callable[[LogMark], None] = lambda _: None,
     ) -> None:
-        """`on_read` is called for each entry that was read: its revision in etcd and its bytes.
+        """`on_read` is called for each entry that was read, with its revision in etcd and its size in bytes.
 
-        `on_applied` is told where each entry ends that this server has the state of.
+        `on_applied` is called with the end of each entry that this server has applied.
         """
         self.position = 0
-        """The last index that this server has applied: who follows is done with it, or it was appended here."""
+        """The last index that this server has applied: the follower has finished it, or it was appended here."""
         self._on_read = on_read
         self._on_applied = on_applied
         self._marks: deque[LogMark] = deque(maxlen=MARKS_KEPT)
@@ -85,7 +85,7 @@ class EntryReader:
     async def read(self, cursor: Cursor, *, is_applied: bool = False) -> AsyncIterator[Entry]:
         """The stored entries from the cursor on; raises LogTrimmed, Conflict or Unavailable.
 
-        With `is_applied` whoever asks for the next one has applied the one before.
+        With `is_applied`, a request for the next entry means that the one before is applied.
         """
         head = (await self.head()).index
         if head < self.position:
@@ -114,7 +114,7 @@ class EntryReader:
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """The entries after an index, then new ones, until the log is closed; raises LogTrimmed or Conflict.
 
-        Whoever asks for the next entry has applied the one before.
+        A request for the next entry means that the one before is applied.
         """
         cursor = self.cursor(after)
         self.has_reached(after)
@@ -139,7 +139,7 @@ class EntryReader:
             raise Conflict(f"the end of the log in etcd can not be read: {error}") from error
 
     async def mark_at(self, index: int) -> LogMark:
-        """The last end of an entry at or below an index, with an empty digest where that is trimmed or unknown."""
+        """The last end of an entry at or below an index, without its digest if that is trimmed or unknown."""
         found = await self._range(await self.entry_key(index))
         if not found.kvs:
             return LogMark()
@@ -152,7 +152,7 @@ class EntryReader:
         return self._keys.first_index(found.kvs[0].key) if found.kvs else 0
 
     async def entry_key(self, index: int) -> bytes:
-        """The key of the entry with an index; where it would begin when there is none.
+        """The key of the entry that contains an index; if none does, the key at which it would begin.
 
         etcd finds no last key below another one without reading all of them; entries are short, so it is near.
         """
@@ -166,7 +166,7 @@ class EntryReader:
         return self._keys.entry(index)
 
     async def _watch(self, cursor: Cursor) -> AsyncIterator[Entry]:
-        """New entries, until one does not follow on its predecessors."""
+        """New entries, until one does not continue its predecessor."""
         watch = self._client.watch(self._keys.log, self._keys.log_end, start_revision=cursor.revision + 1)
         try:
             while True:
@@ -180,7 +180,7 @@ class EntryReader:
             await watch.aclose()
 
     def _next_ones(self, entries: Sequence[FoundEntry], cursor: Cursor) -> Iterator[Entry]:
-        """The entries that follow on those read, in order."""
+        """The entries that continue those read so far, in order."""
         for found in entries:
             if found.entry.first_index <= cursor.expected <= found.entry.last_index:
                 self._check(found, cursor)
@@ -191,7 +191,7 @@ class EntryReader:
         return await self._closing.guard(self._client.range(key, range_end, limit=limit, keys_only=keys_only))
 
     def _check(self, found: FoundEntry, cursor: Cursor) -> None:
-        """Raises WentBack for an entry of another history than the one before the cursor."""
+        """Raises HistoryLost for an entry that does not continue the history before the cursor."""
         if cursor.digest and found.before and found.before != cursor.digest:
             raise self._client.mark_history_lost(
                 f"{RESTORED}: what follows index {cursor.expected - 1} of its log continues another history; {REMEDY}"

@@ -20,7 +20,7 @@ from yurt.storage.etcd.keys import Format, LogMark
 
 CLUSTER_FILE: Final = "cluster"
 HISTORY_FILE: Final = "history"
-"""In the folder: the id of the cluster, and where the log stood when the newest snapshot was made."""
+"""A file with the id of the cluster, and the log's digest at the newest snapshot."""
 
 
 class ServerFolder:
@@ -45,7 +45,7 @@ class ServerFolder:
             self._lock = None
 
     def newest_snapshot(self) -> int:
-        """The index of the newest snapshot, 0 without one."""
+        """The index of the newest snapshot; 0 without one."""
         return snapshot_files.newest_index(self._snapshots)
 
     def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
@@ -69,19 +69,19 @@ class ServerFolder:
             )
         path = self.path / CLUSTER_FILE
         try:
-            known = read_checked(path).decode("utf-8", "replace").strip() if path.exists() else ""
+            cluster_of_folder = read_checked(path).decode("utf-8", "replace").strip() if path.exists() else ""
         except (OSError, ValueError) as error:
             raise Conflict(
                 f"{path} is damaged: {error}; it says which cluster this folder belongs to. When that is the one that "
                 f"etcd holds ({found.id}), remove the file"
             ) from error
-        if not known and path.exists():
+        if not cluster_of_folder and path.exists():
             raise Conflict(f"{path} is empty; when this folder belongs to the cluster {found.id}, remove the file")
-        if not known:
+        if not cluster_of_folder:
             write_checked(path, found.id.encode())
-        elif known != found.id:
+        elif cluster_of_folder != found.id:
             raise Conflict(
-                f"{self.path} belongs to another cluster ({known[:40]}) than the one in etcd ({found.id}); "
+                f"{self.path} belongs to another cluster ({cluster_of_folder[:40]}) than the one in etcd ({found.id}); "
                 "choose another data_dir, or move this one away to join the cluster as a new server"
             )
 

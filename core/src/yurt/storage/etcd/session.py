@@ -1,4 +1,4 @@
-"""The parts of one server's log between `open` and `close`, which share one life span."""
+"""The parts of one server's log that exist from `open` to `close`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from yurt.storage.etcd.snapshot_reports import SnapshotReports
 
 
 class SessionSettings(Value, rename=None):
-    """How a server reaches etcd. `quota_bytes` is that of its own member; 0: unknown. `connect`: see `EtcdClient`."""
+    """A server's connection to etcd. `quota_bytes` is the quota of its own member; 0: unknown. `connect`: see
+    `EtcdClient`."""
 
     endpoints: tuple[str, ...]
     candidate: Candidate
@@ -38,7 +39,7 @@ class SessionSettings(Value, rename=None):
 
 @dataclass(frozen=True)
 class EtcdSession:
-    """The parts. None connects before its first call."""
+    """The parts; none connects before its first call."""
 
     client: EtcdClient
     closing: Interrupt

@@ -13,11 +13,11 @@ from yurt.sdk.value import Value
 HEARTBEAT_MS, ELECTION_MS = 50, 500
 QUOTA_BYTES: Final = 4 * 1024**3
 SNAPSHOT_COUNT: Final = 2_000
-"""Raft entries between two snapshots of etcd; it keeps them, and 5,000 before them, in memory."""
+"""The number of raft entries between two snapshots of etcd, which keeps them, and 5,000 before them, in memory."""
 REQUEST_BYTES_MAX: Final = 1_572_864
-"""The largest request that etcd takes, its default; an entry of the log is smaller (A9)."""
+"""The largest request that etcd accepts, its default; an entry of the log is smaller (A9)."""
 SOCKET_NAME: Final = "etcd:0"
-"""etcd names a socket `<host>:<port>`, in the folder where it was started."""
+"""The name of etcd's socket, `<host>:<port>` in its working directory."""
 SOCKET_PATH_MAX: Final = 107
 """The longest path of a Unix socket that the system permits, in bytes."""
 
@@ -28,7 +28,7 @@ def peer_url(address: str, *, is_tls: bool) -> str:
 
 
 class EtcdSecurity(Value, rename=None):
-    """Files in PEM form: the authority for the other side's certificate, and our own key pair."""
+    """PEM files: the authority that signs the other side's certificate, and this side's own key pair."""
 
     ca_file: str
     cert_file: str = ""
@@ -74,17 +74,17 @@ class EtcdMemberConfig(Value, rename=None):
 
     @property
     def socket(self) -> Path:
-        """The socket, when `client_url` is empty."""
+        """The path of the socket, when `client_url` is empty."""
         return self.socket_folder / SOCKET_NAME
 
     @property
     def client_endpoint(self) -> str:
-        """The member's client endpoint, in the form for `EtcdClient` and `EtcdLog`."""
+        """The member's client endpoint in the form that `EtcdClient` and `EtcdLog` take."""
         return self.client_url or f"unix://{self.socket}"
 
 
 def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
-    """The options of etcd; raises Invalid for an invalid configuration."""
+    """The command-line options of etcd; raises Invalid for an invalid configuration."""
     _check(config)
     client_url = config.client_url or f"unix://{SOCKET_NAME}"
     options = {

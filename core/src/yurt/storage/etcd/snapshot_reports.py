@@ -1,6 +1,6 @@
 """Each server's snapshot index, reported in etcd: only entries covered by a majority may be deleted.
 
-A server that lags behind what was deleted gets a snapshot from a peer, so at least a majority must have one: then a
+A server that lags behind the deleted entries gets a snapshot from a peer, so at least a majority must have one: then a
 server that has it is always among those that can form a cluster.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 REPORT_PAUSE_S: Final = 1.0
 REPORT_EVERY_S: Final = 600.0
 GONE_S: Final = 24 * 3600
-"""A server silent for this long is no longer waited for where the set of servers is unknown."""
+"""The seconds of silence after which a server does not count any more, if the set of servers is unknown."""
 
 
 class SnapshotReports:
@@ -40,9 +40,8 @@ class SnapshotReports:
         self._reported_index, self._reported_at = -1, 0.0
 
     async def servers(self) -> tuple[str, ...]:
-        """The servers that count: those of etcd's members, or with an external etcd all that reported
-        within a day. A member that has not run yet has no name, and counts.
-        """
+        """The servers that count: those of etcd's members, or with an external etcd all that have reported within a
+        day. A member that has never run has no name, and counts."""
         if self._candidate.own_endpoint:
             return tuple(peer.name for peer in await list_members(self._client) if not peer.is_learner)
         now = self._env.now()
@@ -50,7 +49,7 @@ class SnapshotReports:
         return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
 
     async def majority_index(self) -> int:
-        """The highest index that a majority of servers has in a snapshot on disk."""
+        """The highest index that is covered by snapshots on the disks of a majority of servers."""
         reports, nothing = await self._reports(), Report(index=0, at=0)
         reached = sorted((reports.get(server, nothing).index for server in await self.servers()), reverse=True)
         return reached[len(reached) // 2] if reached else 0
@@ -75,12 +74,12 @@ class SnapshotReports:
 
     async def _reports(self) -> dict[str, Report]:
         found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
-        told = {row.key[len(self._keys.snapshots) :].decode(): _report_of(row) for row in found.kvs}
-        return told | {self._candidate.name: Report(index=self.index, at=self._env.now())}
+        reports = {row.key[len(self._keys.snapshots) :].decode(): _report_of(row) for row in found.kvs}
+        return reports | {self._candidate.name: Report(index=self.index, at=self._env.now())}
 
 
 def _report_of(row: Message) -> Report:
-    """A server's report; raises Conflict for an invalid one, since the majority cannot be determined without it."""
+    """A server's report; raises Conflict for an invalid one, without which the majority cannot be determined."""
     try:
         return msgspec.json.decode(row.value, type=Report)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Reads the log of a stopped server out of the files of its etcd member.
+"""Reads the log of a stopped server from the files of its etcd member.
 
 Only etcd reads its files, and a member alone answers nothing while its cluster needs a majority. So etcd runs on a copy
 of the files, as the only member of a cluster (`--force-new-cluster`); it then drops what this member did not know to be
@@ -29,7 +29,7 @@ from yurt.storage.etcd.settings import EtcdMemberConfig
 
 NAME: Final = "recovery"
 ANY_PORT: Final = "http://127.0.0.1:0"
-"""No other member calls it."""
+"""An arbitrary address: no other member calls this one."""
 RESTORE_TOOLS: Final = ("etcdutl", "etcdctl")
 RESTORE_LIMIT_S: Final = 300.0
 ANSWER_LIMIT_S: Final = 60.0
@@ -37,7 +37,7 @@ ANSWER_PAUSE_S: Final = 0.1
 
 
 class StoppedLog(NamedTuple):
-    """The log of a stopped server, and what is damaged in its member's files ("": nothing that is known)."""
+    """The log of a stopped server, and the damage found in its member's files ("": none)."""
 
     reader: EntryReader
     damage: str
@@ -45,7 +45,7 @@ class StoppedLog(NamedTuple):
 
 @asynccontextmanager
 async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[StoppedLog]:
-    """The log in a stopped member's folder, `server/etcd` of a data_dir. TMPDIR must have room for a copy of it.
+    """The log in a stopped member's folder, `server/etcd` of a data_dir; TMPDIR needs space for a copy of it.
 
     Raises Conflict when etcd can use neither the raft log nor the database, Invalid when etcd is not installed,
     Unavailable when it does not answer.
@@ -66,7 +66,7 @@ async def read_stopped(member_folder: Path, *, env: Env) -> AsyncIterator[Stoppe
                 await member.start()
             except DamagedMember as second:
                 found = _on_the_original(second, folder, member_folder)
-                raise Conflict(f"{damage}. What is in its database cannot be used either: {found}") from None
+                raise Conflict(f"{damage}. Its database cannot be used either: {found}") from None
         client = EtcdClient((config.client_endpoint,))
         stack.push_async_callback(client.close)
         keys = await _find_keys(client, env=env)
@@ -86,12 +86,12 @@ def _config(folder: Path) -> EtcdMemberConfig:
 
 
 def _on_the_original(error: DamagedMember, folder: Path, member_folder: Path) -> str:
-    """What is damaged, with the paths of the server's own files, and without the remedies for a server that starts."""
+    """The damage, with the paths of the server's own files, and without the remedies for a starting server."""
     return error.what.replace(str(folder), str(member_folder))
 
 
 async def _restore_database(config: EtcdMemberConfig, damage: str, *, env: Env) -> None:
-    """Make a member of the copied database alone; raises Conflict when that is not possible."""
+    """Form a new member from the copied database; raises Conflict when that is not possible."""
     tool = next((found for name in RESTORE_TOOLS if (found := shutil.which(name))), None)
     if tool is None:
         raise Conflict(
@@ -112,7 +112,7 @@ async def _restore_database(config: EtcdMemberConfig, damage: str, *, env: Env) 
 
 
 def _run(command: list[str]) -> str:
-    """Run a program; what it says of its failure, "" when it succeeds. Blocks."""
+    """Run a program; the text of its failure, or "" when it succeeds. Blocks."""
     environment = {**member_environment(), "ETCDCTL_API": "3"}
     try:
         done = subprocess.run(
@@ -126,12 +126,12 @@ def _run(command: list[str]) -> str:
     except subprocess.TimeoutExpired:
         return f"nothing within {RESTORE_LIMIT_S:g} s"
     lines = (done.stdout + done.stderr).decode("utf-8", "replace").split("\n")
-    told = next((line for line in lines if "rror" in line or "panic" in line), "").strip()[:200]
-    return told or f"exit code {done.returncode}" if done.returncode else ""
+    reason = next((line for line in lines if "rror" in line or "panic" in line), "").strip()[:200]
+    return reason or f"exit code {done.returncode}" if done.returncode else ""
 
 
 async def _find_keys(client: EtcdClient, *, env: Env) -> KeyLayout:
-    """The keys of the only region in it, once etcd answers; raises Conflict when there is none, or more than one."""
+    """The keys of the only region, once etcd answers; raises Conflict when there is none, or more than one."""
     first = await _first_key(client, REGIONS, env=env)
     if not first:
         raise Conflict("etcd's files hold no log of Yurt: this server had not begun, or had not joined, a cluster")
@@ -143,7 +143,7 @@ async def _find_keys(client: EtcdClient, *, env: Env) -> KeyLayout:
 
 
 async def _first_key(client: EtcdClient, start: bytes, *, env: Env) -> bytes:
-    """The first of Yurt's keys from `start` on, b"" for none; asks again while etcd does not answer yet."""
+    """The first of Yurt's keys from `start` on, b"" for none; retries while etcd does not answer yet."""
     deadline = env.monotonic() + ANSWER_LIMIT_S
     while True:
         try:

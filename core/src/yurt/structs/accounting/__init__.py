@@ -1,1 +1,1 @@
-"""What allocations used: records that outlive them."""
+"""Records of the use of resources that outlive their allocations."""

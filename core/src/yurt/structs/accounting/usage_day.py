@@ -1,4 +1,4 @@
-"""What the allocations of a namespace that ended on one day used: the row that stays when they are collected."""
+"""The usage of a namespace's allocations that ended on one day: the row outlives their garbage collection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UsageDay(Value):
     failed: int = 0
     preempted: int = 0
     card_ms: int = 0
-    """Cards held, from the start of the first task to the end; a share counts by its booked part."""
+    """Card time, from the start of the first task to the end; a share counts by its booked part."""
     measured_ms: int = 0
     unattributed_ms: int = 0
     """The part of `measured_ms` whose utilisation is that of whole cards that were shared."""
@@ -32,16 +32,16 @@ class UsageDay(Value):
     idle_ms: int = 0
     throttled_ms: int = 0
     lost_ms: Mapping[str, int] = no_entries()
-    """Card time whose work was lost, by reason: preempted, node lost, failed."""
+    """Card time whose work was lost, by reason: preempted, requeued, node lost, failed."""
     energy_mj: int = 0
     memory_peak_mb: int = 0
-    """The largest use of one allocation."""
+    """The largest device memory in use of one allocation, MiB."""
     pcie_bytes: int = 0
     nvlink_bytes: int = 0
     waited: int = 0
-    """Allocations of which the wait before the start is known."""
+    """The number of allocations with a known wait before the plan."""
     wait_ms: int = 0
-    """The sum of their waits, from the registration of their evaluation to the plan."""
+    """The sum of their waits, from the creation of their evaluation to the plan."""
     wait_max_ms: int = 0
     priced_ms: int = 0
     """Card time times the price of its model (`prices` of the pool's queue, else 1)."""

@@ -8,7 +8,7 @@ from yurt.structs.commands.base import Command, EventType
 
 
 class BootstrapACL(Command, tag=True):
-    """Store the first management token: once, or again with the index of the last bootstrap as `reset_index`."""
+    """Store the first management token; a repeated bootstrap must name the index of the last one as `reset_index`."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -25,7 +25,7 @@ class UpsertACLPolicies(Command, tag=True):
 
 
 class DeleteACLPolicies(Command, tag=True):
-    """Delete policies; tokens and roles keep the names of deleted policies."""
+    """Delete policies; tokens and roles keep the deleted names."""
 
     event_type = EventType("ACLPolicyDeleted", publishes_deletion=True)
 
@@ -33,7 +33,7 @@ class DeleteACLPolicies(Command, tag=True):
 
 
 class CreateACLToken(Command, tag=True):
-    """Store a token under a new accessor."""
+    """Store a token under a new accessor id."""
 
     event_type = EventType("ACLTokenUpserted")
 
@@ -92,7 +92,7 @@ class TakeOneTimeToken(Command, tag=True):
 
 
 class EndSession(Command, tag=True):
-    """Sign a browser session out."""
+    """End a browser session."""
 
     session: EndedSession
 

@@ -40,20 +40,20 @@ class ApplyPlan(Command, tag=True):
     staged: str = ""
     parts: int = 0
     checked_at: int = 0
-    """The index of the state against which the plan was checked; 0: it is applied as it is.
+    """The index of the state against which the plan was checked; 0: it is applied unchecked.
 
     The plan is rejected as stale when its job's specification has changed since, or a node that it places on is no
     longer ready for allocations.
     """
     follows: tuple[str, ...] = ()
-    """Allocations that earlier parts of the same plan have placed; stale when one of them is missing.
+    """Allocations that earlier parts of the same plan have placed; the command is stale if one is missing.
 
     So a prefix of the parts is applied, and the evaluation ends, with the last part, only when all of them are.
     """
 
 
 class IdleReport(Value):
-    """How long an allocation has not used its devices, by its client's monotonic clock, and what was measured.
+    """The idleness of an allocation's devices, by its client's monotonic clock, and the measurement as text.
 
     Clients report when a time of the policy is reached, and, with 0, when the devices are used again.
     """
@@ -73,20 +73,20 @@ class AllocUpdate(Value):
     deployment_status: AllocDeploymentStatus | None = None
     network_status: AllocNetworkStatus | None = None
     accounting: DeviceAccounting | None = None
-    """What its devices did since its start."""
+    """The measured use of its devices since its start."""
     idle: IdleReport | None = None
-    """None: the allocation has no policy on idle devices, or no data."""
+    """The idleness of its devices; None without a policy on idle devices, or without data."""
 
 
 class UpdateAllocsFromClient(Command, tag=True):
-    """Reports of clients, at time `now`; with a seed, evaluations that follow from them commit with it."""
+    """Clients' reports at time `now`; with a seed, the resulting evaluations commit with them."""
 
     event_type = EventType("AllocationUpdated")
 
     updates: tuple[AllocUpdate, ...]
     seed: EvalSeed | None = None
     evaluations: tuple[Evaluation, ...] = ()
-    """Those of an entry that was written before `apply` made them."""
+    """The evaluations of an entry from before `apply` created them."""
     now: UnixNano = UnixNano(0)
 
 
@@ -101,7 +101,7 @@ class SetDesiredTransitions(Command, tag=True):
 
 
 class AnnounceIdleEnd(Command, tag=True):
-    """Announce the end of idle allocations, named with the index of their last report, or withdraw it (`ends_at` 0).
+    """Announce the end of idle allocations, each named with the index of its last report; `ends_at` 0 withdraws it.
 
     Rejected when one of them has been used, kept or ended since, or is not all of a gang.
     """
@@ -116,7 +116,7 @@ class AnnounceIdleEnd(Command, tag=True):
 
 
 class EndIdleAllocs(Command, tag=True):
-    """End idle allocations whose end was announced, by the action of their policy.
+    """End idle allocations whose end was announced, with the action of their policy.
 
     Rejected when one of them has been used, kept or ended since, its end is not due, its policy is another one by now,
     or the evaluation that waits for their devices (`waiting_eval`, where the policy needs one) waits no more, or others
@@ -135,7 +135,7 @@ class EndIdleAllocs(Command, tag=True):
 
 
 class KeepAlloc(Command, tag=True):
-    """Put off the end of an idle allocation; rejected beyond the policy's number of times while others wait."""
+    """Put off the end of an idle allocation; rejected beyond the policy's number of times while other jobs wait."""
 
     event_type = EventType("AllocationUpdated")
 

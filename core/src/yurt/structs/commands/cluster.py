@@ -28,7 +28,7 @@ class UpsertQuotas(Command, tag=True):
 
     quotas: tuple[QuotaSpec, ...]
     is_copy: bool = False
-    """From another region, which checked how they relate to each other: they may come in any order."""
+    """Whether they come from another region, which has checked their relations: they may arrive in any order."""
 
 
 class DeleteQuotas(Command, tag=True):
@@ -44,11 +44,11 @@ class UpsertNodePools(Command, tag=True):
 
     pools: tuple[NodePool, ...]
     now: UnixNano = UnixNano(0)
-    """When usage of a new fair-share queue begins; 0 for pools that come from another region."""
+    """The begin of the usage of a new fair-share queue, unix ns; 0 for pools from another region."""
 
 
 class DeleteNodePools(Command, tag=True):
-    """Delete node pools that have neither nodes nor jobs."""
+    """Delete node pools without nodes and jobs."""
 
     event_type = EventType("NodePoolDeleted", publishes_deletion=True)
 

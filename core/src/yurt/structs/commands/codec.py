@@ -1,4 +1,4 @@
-"""All commands as one union, and their form in the log."""
+"""All commands as one union, and their encoding in the log."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def decode_command(data: bytes) -> AnyCommand:
 
 
 def decode_commands(data: bytes) -> tuple[AnyCommand, ...]:
-    """Commands that were encoded together; raises as `decode_command` does."""
+    """Commands that were encoded together; raises like `decode_command`."""
     try:
         commands = _several.decode(data)
     except msgspec.ValidationError:

@@ -20,11 +20,11 @@ class SetDeploymentStatus(Command, tag=True):
     job: Job | None = None
     now: UnixNano = UnixNano(0)
     expected_status: DeploymentStatus | NotGiven = ""
-    """The status that the decision was made for; the command is stale when it is another one. "" is any active one."""
+    """The status on which the decision is based; the command is stale if it has changed. "" is any active one."""
 
 
 class SetDeploymentAllocHealth(Command, tag=True):
-    """Health of a deployment's allocations decided by an operator."""
+    """Set the health of a deployment's allocations, as decided by an operator."""
 
     event_type = EventType("DeploymentAllocHealth")
 
@@ -50,7 +50,7 @@ class PromoteDeployment(Command, tag=True):
 
 
 class DeleteDeployments(Command, tag=True):
-    """Garbage collection of deployments."""
+    """Delete deployments, as garbage collection."""
 
     deployment_ids: tuple[str, ...]
 

@@ -17,7 +17,7 @@ class UpsertEvaluations(Command, tag=True):
 class DeleteEvaluations(Command, tag=True):
     """Delete evaluations and allocations that have ended.
 
-    What has not ended is left out; when `is_strict`, an evaluation that is gone or must stay rejects all. When
+    Unended ones are left out; with `is_strict`, a missing evaluation or one that must stay rejects all. When
     `requires_pause`, the command is rejected unless the evaluation broker is paused: that is the rule for deletions by
     hand. Garbage collection, and entries of versions before this field, have no such condition.
     """

@@ -12,7 +12,7 @@ from yurt.structs.plan import DeploymentUpdate
 
 
 class RegisterJob(Command, tag=True):
-    """Store a job, as a new version when its specification changed; the evaluation commits with it (invariant B1).
+    """Store a job, as a new version if its specification changed; the evaluation commits with it (invariant B1).
 
     At most `tracked_versions` untagged versions are kept. What a user registers is based on the job that it replaces.
     """
@@ -27,7 +27,7 @@ class RegisterJob(Command, tag=True):
 
 
 class DeregisterJob(Command, tag=True):
-    """Stop a job, or delete it and its versions when `purge`; an unknown job only gets the evaluation."""
+    """Stop a job, or with `purge` delete it and its versions; a missing job only gets the evaluation."""
 
     event_type = EventType("JobDeregistered", publishes_deletion=True)
 
@@ -37,11 +37,11 @@ class DeregisterJob(Command, tag=True):
     evaluation: Evaluation | None = None
     submit_time: UnixNano = UnixNano(0)
     priority_default: int = 50
-    """The priority of the evaluation of an unknown job."""
+    """The priority of the evaluation of a missing job."""
 
 
 class ScaleJob(Command, tag=True):
-    """Set a group's count to that of the event and record the event; without a count, only record it.
+    """Set a group's count and record the scaling event; without a count, only record it.
 
     The job's groups may ask for `count_max` allocations together.
     """
@@ -57,11 +57,11 @@ class ScaleJob(Command, tag=True):
     count_max: int = 0
     tracked_versions: int = 6
     is_management: bool = False
-    """A management token asks, which may do so while job registrations are disabled."""
+    """Whether the caller has a management token, which permits it while job registrations are disabled."""
 
 
 class DispatchJob(Command, tag=True):
-    """Register a child of a parameterized job; an earlier child with the same idempotency token is kept instead."""
+    """Register a child of a parameterized job, unless one with the same idempotency token exists."""
 
     event_type = EventType("JobRegistered")
 
@@ -75,7 +75,7 @@ class DispatchJob(Command, tag=True):
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
     is_management: bool = False
-    """A management token asks, which may do so while job registrations are disabled."""
+    """Whether the caller has a management token, which permits it while job registrations are disabled."""
 
 
 class LaunchPeriodicJob(Command, tag=True):
@@ -94,7 +94,7 @@ class LaunchPeriodicJob(Command, tag=True):
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
     is_management: bool = False
-    """A management token asks, which may do so while job registrations are disabled."""
+    """Whether the caller has a management token, which permits it while job registrations are disabled."""
 
 
 class EvaluateJob(Command, tag=True):
@@ -150,7 +150,7 @@ class FormGang(Command, tag=True):
 
 
 class DeleteJobs(Command, tag=True):
-    """Garbage collection of dead jobs: (namespace, id) pairs."""
+    """Delete dead jobs, given as (namespace, id), as garbage collection."""
 
     event_type = EventType("JobBatchDeregistered", publishes_deletion=True)
 

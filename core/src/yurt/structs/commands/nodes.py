@@ -15,7 +15,7 @@ from yurt.structs.status import Eligibility, NodeStatus
 
 
 class RegisterNode(Command, tag=True):
-    """Register a node, or update the part of it that the client owns.
+    """Register a node, or update the part of its row that the client owns.
 
     Evaluations of its jobs commit with it where the change may decide what fits on the node.
     """
@@ -30,7 +30,7 @@ class RegisterNode(Command, tag=True):
 
 
 class SetNodeStatus(Command, tag=True):
-    """A node's status; `updated_at` in unix seconds."""
+    """Set a node's status; `updated_at` in unix seconds."""
 
     event_type = EventType("NodeStreamEvent")
 
@@ -43,7 +43,7 @@ class SetNodeStatus(Command, tag=True):
 
 
 class SetNodeEligibility(Command, tag=True):
-    """Whether new allocations may be placed on a node."""
+    """Set whether new allocations may be placed on a node."""
 
     event_type = EventType("NodeEligibility")
 
@@ -85,7 +85,7 @@ class SetNodeDrain(Command, tag=True):
 
 
 class AddNodeEvents(Command, tag=True):
-    """Events by node id."""
+    """Add events to nodes, by node id."""
 
     event_type = EventType("NodeStreamEvent")
 

@@ -18,7 +18,7 @@ class PutVariable(Command, tag=True):
     lock_id: str = ""
     now: UnixNano = UnixNano(0)
     region: str = ""
-    """The region whose limit of a quota counts; entries of earlier versions have none."""
+    """The region whose quota limit applies; "" in entries of earlier versions."""
 
 
 class DeleteVariable(Command, tag=True):
@@ -41,7 +41,7 @@ class LockVariable(Command, tag=True):
     keeps_items: bool = False
     now: UnixNano = UnixNano(0)
     region: str = ""
-    """As of `PutVariable`."""
+    """As in `PutVariable`."""
 
 
 class ReleaseVariableLock(Command, tag=True):

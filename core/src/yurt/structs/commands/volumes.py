@@ -9,7 +9,7 @@ from yurt.structs.volumes.host import HostVolume
 
 
 class PutHostVolume(Command, tag=True):
-    """Store a dynamic host volume; its state is derived from its node's unless `keeps_state`."""
+    """Store a dynamic host volume; its state is derived from its node, unless `keeps_state`."""
 
     event_type = EventType("HostVolumeRegistered")
 
@@ -17,7 +17,7 @@ class PutHostVolume(Command, tag=True):
     now: UnixNano = UnixNano(0)
     keeps_state: bool = False
     region: str = ""
-    """The region whose limit of a quota counts; entries of earlier versions have none."""
+    """The region whose quota limit applies; "" in entries of earlier versions."""
 
 
 class DeleteHostVolume(Command, tag=True):
@@ -45,7 +45,8 @@ class UpsertVolumes(Command, tag=True):
     volumes: tuple[CSIVolume, ...]
     now: UnixNano = UnixNano(0)
     needs_plugins: bool = False
-    """Rejected when a node or a job no longer names the plugin of one; entries of earlier versions did not ask."""
+    """Whether the command is rejected if no node or job names a volume's plugin any more; False in entries of earlier
+    versions."""
 
 
 class DeleteVolumes(Command, tag=True):

@@ -1,4 +1,4 @@
-"""Explanations: why nodes refuse a group, and which changes would place it."""
+"""Explanations: the reasons why nodes refuse a group, and the changes that would place it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ProblemKind = (
         "port", "cores", "numa",
     ]
 )  # fmt: skip
-"""What a node refuses one more allocation of a group for."""
+"""The kind of a node's reason to refuse one more allocation of a group."""
 EditKind = (
     AmountKind
     | Literal[
@@ -26,11 +26,11 @@ EditKind = (
         "datacenter", "node_pool", "port", "host_network", "driver", "volume", "network", "eligibility",
     ]
 )  # fmt: skip
-"""What a change changes. The last four are of nodes, and for their operators."""
+"""The kind of a suggested change. The last four change nodes, which is up to their operators."""
 
 
 class Blocker(Value):
-    """One reason for refusal, with the number of nodes; on `alone` of them it is the only reason."""
+    """One reason for refusal, with the number of nodes that have it; on `alone` of them it is the only one."""
 
     kind: ProblemKind | Literal["quota"]
     text: str
@@ -70,7 +70,7 @@ class SuggestedEdit(Value):
 
 
 class SmallestChange(Value):
-    """The smallest change that places one more allocation, and its node; `places` is how many it would place.
+    """The smallest change that places one more allocation, its node, and the number of allocations that it would place.
 
     `is_proved`: without any one of its edits, or with one of its numbers nearer by 1, an attempt places none.
     """
@@ -84,7 +84,7 @@ class SmallestChange(Value):
 
 
 class NodeScore(Value):
-    """The score of a node with its parts."""
+    """The score of a node, with its parts."""
 
     node_id: str
     node_name: str = ""
@@ -94,7 +94,7 @@ class NodeScore(Value):
 
 
 class GroupExplanation(Value):
-    """Why a group's allocations are, or are not, placed.
+    """The reasons why a group's allocations are, or are not, placed.
 
     `desired` of a system job counts the nodes that are to have one; `runs_nowhere`: there is none.
     """
@@ -115,11 +115,11 @@ class GroupExplanation(Value):
     smallest_change: SmallestChange | None = None
     scores: tuple[NodeScore, ...] = ()
     there: NearMiss | None = None
-    """The node that was asked about, with all that it lacks for one more allocation."""
+    """The node in question, with all its shortages for one more allocation."""
 
 
 class JobExplanation(Value):
-    """Why more allocations of a job are not placed, by group, on the state at `index`."""
+    """The reasons why more allocations of a job are not placed, by group, on the state at `index`."""
 
     namespace: str
     job_id: str
@@ -129,7 +129,7 @@ class JobExplanation(Value):
 
 
 class AllocationExplanation(Value):
-    """Why an allocation is on its node: the recorded decision, and how the other nodes look now."""
+    """The reasons why an allocation is on its node: the recorded decision, and the other nodes as they are now."""
 
     alloc_id: str
     name: str
@@ -158,34 +158,34 @@ class ReplayedAttempt(Value):
     seed: str
     now: Timestamp
     laid_over: int = 0
-    """Plans that were not stored yet when the attempt was made."""
+    """Plans in flight at the time of the attempt."""
     placements: int = 0
     stops: int = 0
     updates: int = 0
     digest: str = ""
     stored: int = 0
-    """Rows of the plan in the log."""
+    """The number of rows of the plan in the log."""
     refused: int = 0
-    """Rows that the plan applier did not accept."""
+    """The number of rows that the plan applier did not accept."""
     different: int = 0
-    """Rows in the log that the attempt does not make again: 0 when all is well."""
+    """The number of rows in the log that the repeated attempt does not produce; 0 for an identical one."""
     stored_digest: str = ""
-    """Digest of the rows in the log, and ..."""
+    """The digest of the rows in the log."""
     accepted_digest: str = ""
-    """... of the same rows of the plan made again."""
+    """The digest of the same rows of the repeated plan."""
     is_identical: bool = True
 
 
 class Replay(Value):
-    """An evaluation repeated from the log; identical when every row equals the stored one byte by byte."""
+    """An evaluation repeated from the log; it is identical if every row equals the stored one byte by byte."""
 
     eval_id: str
     job_id: str
     namespace: str = "default"
     status: str = ""
     base_index: int = 0
-    """The state that the replay began with; what follows was applied anew from the log."""
+    """The index of the state from which the replay started; later entries were applied again from the log."""
     attempts: tuple[ReplayedAttempt, ...] = ()
     is_outcome_identical: bool = True
-    """Whether the last attempt names the same failed placements, with all their reasons, as the evaluation stores."""
+    """Whether the last attempt has the same failed placements, with all their reasons, as the stored evaluation."""
     is_identical: bool = True

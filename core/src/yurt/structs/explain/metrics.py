@@ -32,7 +32,7 @@ class AllocationMetric(Value):
     dimension_exhausted: Mapping[str, int] = no_entries()
     quota_exhausted: tuple[str, ...] = ()
     gang: Annotated[str, OWN] = ""
-    """How much of a gang that was not placed would have found room."""
+    """The number of members of an unplaced gang for which capacity was found."""
     resources_exhausted: Mapping[str, Resources] = no_entries()
     scores: Mapping[str, float] = no_entries()
     allocation_time: Duration = Duration(0)

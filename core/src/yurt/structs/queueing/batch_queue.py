@@ -13,7 +13,7 @@ TENANT_NAMESPACE, TENANT_METADATA = "namespace", "metadata"
 
 
 class FifoQueue(Value):
-    """First come, first served."""
+    """A queue in the order of arrival."""
 
 
 class DynamicPriorityQueue(Value):
@@ -22,9 +22,9 @@ class DynamicPriorityQueue(Value):
     tenant_type: str = TENANT_NAMESPACE
     metadata_key: str = ""
     calc_interval: Duration = Duration(0)
-    """Accepted and without effect: priorities are computed whenever they are used."""
+    """Accepted without effect: priorities are computed whenever they are used."""
     half_life: Duration = Duration(0)
-    """Accepted and without effect: the share is that of the present allocations, as in the newest Nomad."""
+    """Accepted without effect: the share is that of the present allocations, as in the newest Nomad."""
     fairshare_weight: int = 0
     age_weight: int = 0
     max_age: Duration = Duration(0)
@@ -40,20 +40,20 @@ class FairShareQueue(Value):
     """Yurt's `fair_share`: the order follows decayed usage (docs/explanation/queue-order.md)."""
 
     metadata_key: str = ""
-    """Of the job meta that names users within a namespace; empty: namespaces are the only tenants."""
+    """The key of job meta that names users within a namespace; "": namespaces are the only tenants."""
     half_life: Duration = Duration(7 * 24 * HOUR)
     weights: Mapping[str, float] = no_entries()
-    """By namespace, or "namespace/user"; 1 where nothing is said."""
+    """Weights by namespace or "namespace/user"; the default is 1."""
     prices: Mapping[str, float] = no_entries()
-    """Of devices, "vendor/type/name" or "vendor/type"; 1 where nothing is said."""
+    """Prices of devices by "vendor/type/name" or "vendor/type"; the default is 1."""
     boost_after: Duration = Duration(48 * HOUR)
-    """After so long a job stands before all others of its band; 0: never."""
+    """The wait after which a job precedes all others of its band; 0: never."""
     stretch: float = 2.0
-    """How many times its cards and declared run time a job lets others of less work pass that came later."""
+    """The multiple of its cards times its declared run time for which a job lets later, smaller jobs pass."""
     reach: Duration = Duration(96 * HOUR)
-    """Jobs that came so much later pass no job for their little work."""
+    """The longest time by which a later job may pass another because it is smaller."""
     usage_delay: Duration = Duration(72 * HOUR)
-    """How much later the turn of a tenant comes that has used all of the pool for ever; of others in proportion."""
+    """The delay of the turns of a tenant that has always used the whole pool; that of others in proportion."""
 
 
 class BatchQueue(Value):
@@ -63,14 +63,14 @@ class BatchQueue(Value):
     dynamic_priority: DynamicPriorityQueue | None = None
     fair_share: Annotated[FairShareQueue | None, OWN] = None
     reservations: Annotated[int, OWN] = 1
-    """Jobs that do not fit and for which capacity is kept; others run only in what they leave unused."""
+    """The number of jobs that do not fit and get reserved capacity; others run only in the capacity these leave."""
     backfill_depth: Annotated[int, OWN] = 500
-    """Jobs that do not fit and are passed over in one look; 0: the first one blocks all others."""
+    """The number of jobs that do not fit and are passed over in one pass; 0: the first one blocks all others."""
     default_run_duration: Annotated[Duration, OWN] = Duration(0)
-    """The run time of jobs without `max_run_duration` as far as reservations count with it; 0: for ever."""
+    """The run time that reservations assume for jobs without `max_run_duration`; 0: unlimited."""
 
     @property
     def type(self) -> str:
-        """The name of its type in the API's answers."""
+        """The name of its type in API answers."""
         names = ("fifo", "dynamic_priority", "fair_share")
         return next((name for name in names if getattr(self, name) is not None), "passthrough")

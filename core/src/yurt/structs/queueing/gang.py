@@ -7,13 +7,13 @@ from typing import Final, Literal
 from yurt.sdk.value import Value
 
 GangKey = tuple[str, str, str]
-"""Namespace, job and group."""
+"""The namespace, job and group of a gang."""
 GangStatus = Literal["waiting", "formed", "over"]
 WAITING: Final = "waiting"
 FORMED: Final = "formed"
 OVER: Final = "over"
 LATEST: Final = -1
-"""Stands for the gang's last generation, for an allocation that has run before in one that its client does not know."""
+"""The number that stands for the gang's last generation, for an allocation whose client has lost the real one."""
 
 
 class GangMember(Value):
@@ -26,7 +26,7 @@ class GangMember(Value):
     address: str
     port: int
     devices: int = 0
-    """How many device instances its tasks have."""
+    """The number of device instances of its tasks."""
 
 
 class GangRoster(Value):
@@ -36,7 +36,7 @@ class GangRoster(Value):
     job_id: str
     group: str
     generation: int
-    """The index of the command that formed it: it grows, and never comes again, whatever becomes of the job."""
+    """The index of the command that formed it: it grows and is never repeated, even if the job is deleted."""
     members: tuple[GangMember, ...]
     create_index: int = 0
     modify_index: int = 0
@@ -67,16 +67,16 @@ class GangQuery(Value):
 
 
 class GangAnswer(Value):
-    """`formed` comes with the roster, `over` with the reason."""
+    """The answer to a `GangQuery`; `formed` has the roster, `over` has the reason."""
 
     status: GangStatus
     roster: GangRoster | None = None
     reason: str = ""
     missing: tuple[str, ...] = ()
-    """Names of allocations that are placed and not set up yet."""
+    """The names of members that are placed but not set up yet."""
     unplaced: int = 0
-    """How many further members the gang needs."""
+    """The number of further members that the gang needs."""
     generation: int = 0
-    """The generation to name in the next query, where that was `LATEST`."""
+    """The generation to name in the next query, if this one named `LATEST`."""
     is_busy: bool = False
-    """Another generation runs, which the allocation joins when that is over."""
+    """Whether another generation runs, whose end the allocation must await."""

@@ -1,4 +1,4 @@
-"""Allocations that do not use their devices: whose policy holds, and what ends them."""
+"""Allocations that do not use their devices: the effective policy, and predicates on idleness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELECTIONS: Final = (ALL, ANY)
 
 
 def idle_policy(group: TaskGroup | None) -> IdlePolicy | None:
-    """What becomes of a group's allocations while they do not use their devices; None: nothing."""
+    """The policy on a group's allocations that do not use their devices; None without one."""
     if group is None:
         return None
     for task in group.tasks:
@@ -36,7 +36,7 @@ def idle_policy(group: TaskGroup | None) -> IdlePolicy | None:
 
 
 def idle_policy_of(alloc: Allocation) -> IdlePolicy | None:
-    """The policy of an allocation, by the version of the job that it runs."""
+    """The policy of an allocation, by its own job version."""
     return idle_policy(alloc.job.group(alloc.task_group)) if alloc.job is not None else None
 
 
@@ -60,19 +60,19 @@ def unmeasured(idle: IdleState, index: int) -> IdleState:
 
 
 def is_kept(idle: IdleState, policy: IdlePolicy, now: int) -> bool:
-    """Whether its end is put off; where it needs somebody who waits, what was put off before that holds no more."""
+    """Whether the end of an allocation is put off; a keep call made while no job waited ends when one does."""
     return idle.kept_until > now and not (idle.kept_free and policy.when == CONTENDED)
 
 
 def least_of(group: TaskGroup, action: str) -> int:
-    """The count below which the action does not bring a group."""
+    """The count below which the action must not reduce a group."""
     if action == SHRINK and group.gang is not None:
         return group.gang.min or group.count
     return group.scaling.min if group.scaling is not None else 0
 
 
 def is_idle(alloc: Allocation) -> bool:
-    """Whether an allocation runs, its client has reported that it is idle, and its policy ends such ones."""
+    """Whether an allocation runs, is reported as idle, and its policy has an action other than to notify."""
     idle, policy = alloc.idle, idle_policy_of(alloc)
     return (
         idle is not None

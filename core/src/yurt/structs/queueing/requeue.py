@@ -18,7 +18,7 @@ from yurt.structs.queueing.idle import STOP
 from yurt.structs.status import CLIENT_COMPLETE, DESIRED_EVICT, JOB_BATCH
 
 EXPONENT_MAX: Final = 40
-"""Doublings of a delay that are computed; any delay is beyond its maximum by then."""
+"""The maximum number of doublings of a delay; any delay is at its maximum by then."""
 
 
 IDLE_DELAY: Final = seconds(10)
@@ -26,16 +26,16 @@ IDLE_BEHIND: Final = seconds(300)
 """How long an allocation that ended for being idle lets the evaluation go first for which it ended."""
 IDLE_DELAY_MAX: Final = seconds(3600)
 _FINAL: Final = Requeue(attempts=0)
-"""That of an allocation which was ended for good."""
+"""The policy for an allocation that is never requeued."""
 
 PREEMPTING: Final = "Preempting"
-"""The type of the event of a task that ends because its allocation is preempted."""
+"""The type of the task event for an end by preemption."""
 
 
 def has_done_its_work(alloc: Allocation) -> bool:
     """Whether a preempted allocation completed before its client learned of the preemption.
 
-    Whatever a task that was told to end exits with says nothing of its work.
+    The exit status of a task that was stopped says nothing about its work.
     """
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     if alloc.client_status != CLIENT_COMPLETE or group is None:
@@ -61,9 +61,10 @@ def requeue_policy(alloc: Allocation) -> Requeue | None:
 
 
 def after_idleness(policy: Requeue) -> Requeue:
-    """That of an allocation which was ended for being idle: who waited for its devices gets them first.
+    """The requeue policy for an allocation that ended because it was idle: a delay lets the waiting job take the
+    devices.
 
-    Its priority, or its older place in the queue, would give them back to it at once.
+    Otherwise its priority, or its older place in the queue, would give them back to it at once.
     """
     delay = max(policy.delay, IDLE_DELAY)
     longest = max(policy.max_delay, delay) if policy.max_delay > 0 else IDLE_DELAY_MAX
@@ -81,7 +82,7 @@ def behind_until(alloc: Allocation) -> int:
 
 
 def requeues_of(alloc: Allocation) -> int:
-    """How often the allocation's predecessors were preempted and requeued."""
+    """The number of times that the allocation's predecessors were preempted and requeued."""
     return alloc.reschedule_tracker.requeues if alloc.reschedule_tracker is not None else 0
 
 
@@ -91,12 +92,12 @@ def has_attempts(alloc: Allocation, policy: Requeue) -> bool:
 
 
 def due_at(alloc: Allocation, policy: Requeue) -> int:
-    """The time at which an ended allocation may be placed again."""
+    """The time from which an ended allocation may be placed again."""
     return ended_at(alloc) + back_off(policy, requeues_of(alloc))
 
 
 def back_off(policy: Requeue, requeues: int) -> Duration:
-    """The wait after `requeues` earlier ones."""
+    """The delay after `requeues` earlier requeues."""
     if policy.delay <= 0:
         return Duration(0)
     match policy.delay_function:
@@ -117,19 +118,20 @@ def _fibonacci(number: int) -> int:
 
 
 def ended_at(alloc: Allocation) -> int:
-    """The end of its last task by its client's clock, limited to the times that the servers know."""
+    """The end of its last task by its client's clock, bounded by times of the servers' clock."""
     told = max((state.finished_at for state in alloc.task_states.values()), default=0)
     latest = alloc.modify_time or told
     return max(min(told or latest, latest), alloc.create_time)
 
 
 def lost_work(alloc: Allocation, until: int) -> Duration:
-    """The run time lost by ending an allocation: since its last checkpoint, or since its tasks started."""
+    """The run time lost by ending an allocation, in nanoseconds: since its last checkpoint, or since its tasks
+    started."""
     starts = [state.started_at for state in alloc.task_states.values() if state.started_at]
     if not starts:
         return Duration(0)
     saved = max((state.checkpointed_at for state in alloc.task_states.values()), default=0)
-    # By the client's clock, which may be ahead: nothing was saved in the future, and no time is lost twice.
+    # The client's clock may be ahead: the bounds exclude a checkpoint in the future and lost time counted twice.
     return Duration(max(0, until - max(saved, min(starts))))
 
 
@@ -138,7 +140,7 @@ def requeued_tracker(alloc: Allocation, now: int) -> RescheduleTracker:
     tracker = alloc.reschedule_tracker or RescheduleTracker()
     end = ended_at(alloc) if is_client_terminal(alloc) else now
     lost = Duration(tracker.lost + lost_work(alloc, end))
-    assert lost >= tracker.lost, "what was lost stays lost"
+    assert lost >= tracker.lost, "the lost run time never decreases"
     return replace(tracker, requeues=tracker.requeues + 1, lost=lost)
 
 

@@ -10,13 +10,13 @@ class QueueUsage(Value):
 
     pool: str = ""
     tenant: tuple[str, ...] = ()
-    """Its namespace, and the user within it where the queue tells users apart."""
+    """Its namespace and, if the queue distinguishes users, the user within it."""
     half_life: Duration = Duration(0)
     landmark: UnixNano = UnixNano(0)
     at: UnixNano = UnixNano(0)
     totals: tuple[str, ...] = ()
-    """Inflated to the landmark, hexadecimal: they exceed 64 bits."""
+    """Totals inflated to the landmark, in hexadecimal: they exceed 64 bits."""
     rates: tuple[int, ...] = ()
-    """What its allocations hold now."""
+    """The amounts that its allocations hold now."""
     create_index: int = 0
     modify_index: int = 0

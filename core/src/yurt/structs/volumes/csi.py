@@ -21,7 +21,7 @@ ACCESS_MODES = (
 FILE_SYSTEM, BLOCK_DEVICE = "file-system", "block-device"
 ATTACHMENT_MODES = (FILE_SYSTEM, BLOCK_DEVICE)
 NODE, CONTROLLER, MONOLITH = "node", "controller", "monolith"
-"""What a plugin's task is: `monolith` is both others."""
+"""The kind of a plugin's task: `monolith` is both others."""
 
 
 class CSIVolumeCapability(Value):
@@ -39,8 +39,8 @@ class CSITopologyRequest(Value):
 
 
 class CSIVolume(Value):
-    """A volume as it is registered. Sizes in bytes, times in unix ns; `topologies` are segments, in one of which a node
-    must lie, and none means anywhere.
+    """A registered volume. Sizes in bytes, times in unix ns; a node must lie in one of the segments `topologies`, and
+    without any all nodes do.
 
     How it is used at present follows from the allocations that use it, see `yurt.state.claims`.
     """
@@ -100,7 +100,8 @@ class CSIClaimed(Value):
 
 
 class CSIPlugin(Value):
-    """A plugin, derived from its nodes and jobs: who runs it, and the numbers of healthy and expected instances."""
+    """A plugin, derived from its nodes and jobs: the nodes that run it, and the numbers of healthy and expected
+    instances."""
 
     id: str
     provider: str = ""

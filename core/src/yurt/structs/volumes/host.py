@@ -12,7 +12,7 @@ VolumeState = Literal["", "pending", "ready", "unavailable"]
 PENDING: Final = "pending"
 READY: Final = "ready"
 UNAVAILABLE: Final = "unavailable"
-"""States of a volume: asked for, offered by its node, not offered by it at present. Requests may leave it empty."""
+"""States of a volume: requested, offered by its node, at present not offered by it. Requests may leave it empty."""
 
 READER_ONLY, WRITER = "single-node-reader-only", "single-node-writer"
 SINGLE_WRITER, MULTI_WRITER = "single-node-single-writer", "single-node-multi-writer"

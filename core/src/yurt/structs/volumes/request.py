@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.sdk.value import Value, spelled
 
 SELINUX_LABELS = ("z", "Z")
-"""Labels of a mount: shared among containers, or of one container."""
+"""SELinux labels of a mount: shared among containers, or private to one."""
 
 
 class CSIMountOptions(Value, rename=spelled(fs_type="FSType")):

@@ -1,4 +1,4 @@
-"""Reads the applied index out of an etcd member's database, `snap/db`, while no etcd has it open.
+"""Reads the applied index from an etcd member's database, `snap/db`, while etcd does not run.
 
 The file is bbolt's: pages of one size, the first two of which are meta pages. A meta page has a checksum and names the
 root of a B+ tree; the newer one with a good checksum counts, since a crash may tear the other one. The tree maps the
@@ -21,15 +21,16 @@ DEPTH_MAX: Final = 64
 META_BUCKET, INDEX_KEY = b"meta", b"consistent_index"
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _page = struct.Struct("<QHHI")
-"""Page id, flags, number of elements, further pages that belong to this one."""
+"""Fields of a page header: page id, flags, number of elements, number of overflow pages."""
 _meta = struct.Struct("<IIIIQQQQQQ")
-"""Magic, version, page size, flags, root page, root sequence, free list page, page count, transaction, checksum."""
+"""Fields of a meta page: magic, version, page size, flags, root page, root sequence, free list page, page count,
+transaction, checksum."""
 _leaf, _branch, _bucket = struct.Struct("<IIII"), struct.Struct("<IIQ"), struct.Struct("<QQ")
 _index = struct.Struct(">Q")
 
 
 class Meta(NamedTuple):
-    """What a meta page says; `page_count` is the number of pages in use, from the beginning of the file."""
+    """The content of a meta page; `page_count` is the number of pages in use, from the beginning of the file."""
 
     page_size: int
     root: int
@@ -38,7 +39,7 @@ class Meta(NamedTuple):
 
 
 def applied_index(path: Path) -> int:
-    """The raft index up to which the database holds the log; 0 in a new one.
+    """The raft index up to which the database has applied the log; 0 in a new one.
 
     Raises ValueError when the file is damaged where it says so, OSError when it cannot be read.
     """
@@ -73,7 +74,7 @@ def _applied_index(data: mmap.mmap) -> int:
 
 
 def _newest_meta(data: mmap.mmap) -> Meta:
-    """The newest intact meta page; the second one lies where the page size of the file says."""
+    """The newest intact meta page; the position of the second one depends on the file's page size."""
     first = _meta_at(data, 0)
     sizes = PAGE_SIZES if first is None else (first.page_size,)
     second = next(
@@ -97,7 +98,7 @@ def _meta_at(data: mmap.mmap, place: int) -> Meta | None:
 
 
 def _lookup(data: mmap.mmap, meta: Meta, place: int, key: bytes) -> tuple[int, int] | None:
-    """Where the value of a key begins, and its size, in the tree whose root page lies at `place`."""
+    """The position and size of the value of a key in the tree whose root page is at `place`."""
     for _ in range(DEPTH_MAX):
         _, flags, count, _ = _page.unpack_from(data, place)
         if flags & LEAF_FLAG:
@@ -118,7 +119,7 @@ def _in_leaf(data: mmap.mmap, start: int, count: int, key: bytes) -> tuple[int, 
 
 
 def _child(data: mmap.mmap, start: int, count: int, key: bytes) -> int:
-    """The page below a branch page in which a key lies: that of the last element that is not above it."""
+    """The page below a branch page that may hold a key: that of the last element not above the key."""
     chosen = 0
     for number in range(count):
         element = start + number * _branch.size

@@ -1,4 +1,4 @@
-"""Decides from the files of an etcd member whether it has lost something: see the package."""
+"""Decides from the files of an etcd member whether it has lost acknowledged data; see the package."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ SEGMENT_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.wal")
 
 
 class DamagedMember(Invalid):
-    """Files of an etcd member are damaged; the message names the file and what to do."""
+    """Files of an etcd member are damaged; the message names the file and the remedy."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(f"{what}. {remedy}")
         self.what = what
-        """What is damaged, without what to do."""
+        """The damage, without the remedy."""
 
 
 def check_member_files(data_dir: Path) -> None:
-    """Raises DamagedMember when the member below `data_dir` has lost what it had acknowledged. Blocks."""
+    """Raises DamagedMember when the member below `data_dir` has lost acknowledged data. Blocks."""
     member = data_dir / "data" / "member"
     segments = _segments(member / "wal", data_dir)
     database = member / "snap" / "db"
     if not database.exists():
-        return  # etcd makes it anew from the raft log, or says that it cannot
+        return  # etcd recreates it from the raft log, or reports that it cannot
     try:
         applied = applied_index(database)
     except (ValueError, OSError) as error:
@@ -58,18 +58,18 @@ def check_has_no_database(data_dir: Path) -> None:
 
 
 def damaged(data_dir: Path, what: str) -> DamagedMember:
-    """The refusal, with its remedies."""
+    """The error for a damaged member, with its remedies."""
     return DamagedMember(
         what,
         f"When most of the other servers run: stop this agent, move {data_dir} away and start the agent again; its "
-        "member joins anew and gets everything from them. Otherwise restore this server's data_dir from a copy, or "
+        "member joins again and gets everything from them. Otherwise restore this server's data_dir from a copy, or "
         "begin a new cluster with a snapshot, or with what `yurt operator raft recover -output FILE DATA_DIR` still "
         "finds in these files",
     )
 
 
 def _segments(folder: Path, data_dir: Path) -> list[Path]:
-    """The segments in their order; raises DamagedMember when one of them is missing."""
+    """The segments in order; raises DamagedMember when one is missing."""
     found = {int(match[1], 16): path for path in folder.glob("*.wal") if (match := SEGMENT_NAME.fullmatch(path.name))}
     numbers = sorted(found)
     for before, number in pairwise(numbers):
@@ -81,7 +81,7 @@ def _segments(folder: Path, data_dir: Path) -> list[Path]:
 
 
 def _last_index(segments: Sequence[Path]) -> tuple[int, str]:
-    """The last raft index of the log, and in words where it ends.
+    """The last raft index of the log, and a description of the place where it ends.
 
     A segment without entries may name a snapshot that was made before the last entries of the segment before it.
     """

@@ -1,8 +1,8 @@
-"""Reads where a segment of an etcd member's raft log ends, as etcd will find it.
+"""Finds the end of a segment of an etcd member's raft log, as etcd will find it.
 
-A record is its length, the record as a protocol buffer (type, checksum, data) and padding. Its checksum covers all
-records of the segment up to it. etcd refuses a record that does not fit its checksum, unless a sector of it is zeros:
-that one it takes for torn by a crash.
+A record consists of its length, a protocol buffer (type, checksum, data) and padding. Its checksum covers all records
+of the segment up to it. etcd refuses a record with a wrong checksum, unless one of its sectors is all zeros: then it
+considers the record torn by a crash.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ENTRY_TAG, SNAPSHOT_TAG = b"\x08\x02", b"\x08\x05"
-"""How the records begin that carry an index: their type."""
+"""The first bytes (the type) of records that carry an index."""
 CHECKSUM_FIELD, DATA_FIELD = 2, 3
 ENTRY_INDEX, SNAPSHOT_INDEX = 3, 1
-"""The fields of a record, and those of the index in the data of the two types."""
+"""The field numbers of the index in the data of the two types."""
 SECTOR_BYTES: Final = 512
-"""What a disk writes whole or not at all."""
+"""The unit that a disk writes completely or not at all."""
 LENGTH_BITS: Final = (1 << 56) - 1
 FIXED64, FIXED32 = 1, 5
 _length = struct.Struct("<q")
@@ -37,22 +37,22 @@ CASTAGNOLI: Final = _castagnoli()
 
 
 class SegmentEnd(NamedTuple):
-    """How a segment of the raft log ends: its last raft indexes (0: none), and the byte behind the last record."""
+    """The end of a segment: its last raft indexes (0: none), and the offset behind its last record."""
 
     entry_index: int
     snapshot_index: int
     end: int
     is_torn: bool
-    """What follows is neither zeros nor a whole record."""
+    """Whether the last record is followed by an incomplete one instead of zeros."""
 
     @property
     def last_index(self) -> int:
-        """The raft index up to which the log has everything, when earlier segments do not reach higher."""
+        """The raft index up to which the log is complete, unless earlier segments reach higher."""
         return max(self.entry_index, self.snapshot_index)
 
 
 def read_segment(path: Path) -> SegmentEnd:
-    """Walk over the records of a segment; checksums are etcd's matter."""
+    """The end of a segment, found by walking over its records; etcd itself checks their checksums."""
     if not path.stat().st_size:
         return SegmentEnd(entry_index=0, snapshot_index=0, end=0, is_torn=True)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -60,7 +60,7 @@ def read_segment(path: Path) -> SegmentEnd:
 
 
 def _walk(data: mmap.mmap) -> SegmentEnd:
-    """Decode only the last record of each kind: a segment has some hundred thousand."""
+    """Decodes only the last record of each type: a segment has some hundred thousand."""
     place, header = 0, _length.size
     last, entry, snapshot = (0, 0), (0, 0), (0, 0)
     is_torn = False
@@ -90,7 +90,7 @@ def _walk(data: mmap.mmap) -> SegmentEnd:
 
 
 def _has_zero_sector(data: mmap.mmap, begin: int, end: int) -> bool:
-    """Whether the part of a record in one of its sectors is zeros: only such a record may be one that a crash tore."""
+    """Whether the part of a record in one of its sectors is all zeros, as a crash may leave it."""
     starts = (begin, *range(_next_sector(begin), end, SECTOR_BYTES))
     return any(data[start] == 0 and not any(data[start : min(_next_sector(start), end)]) for start in starts)
 
@@ -100,19 +100,19 @@ def _next_sector(place: int) -> int:
 
 
 def _fits_checksum(before: bytes, record: bytes) -> bool:
-    """Whether a record is what its checksum says; that covers all records of its segment, the last one by `before`."""
+    """Whether a record has the right checksum, which continues from that of the record `before`."""
     try:
-        known, told = dict(_fields(before)), dict(_fields(record))
+        previous_fields, fields = dict(_fields(before)), dict(_fields(record))
     except (IndexError, ValueError):
         return False
-    start, content = known.get(CHECKSUM_FIELD, 0), told.get(DATA_FIELD, b"")
+    start, content = previous_fields.get(CHECKSUM_FIELD, 0), fields.get(DATA_FIELD, b"")
     if not isinstance(start, int) or not isinstance(content, bytes):
         return False
-    return told.get(CHECKSUM_FIELD, 0) == crc32c(content, start)
+    return fields.get(CHECKSUM_FIELD, 0) == crc32c(content, start)
 
 
 def crc32c(data: bytes, start: int = 0) -> int:
-    """The CRC-32 with Castagnoli's polynomial of `data`, continued from that of what lies before."""
+    """The CRC-32 of `data` with Castagnoli's polynomial, continued from the checksum `start`."""
     value = start ^ 0xFFFFFFFF
     for byte in data:
         value = CASTAGNOLI[(value ^ byte) & 0xFF] ^ (value >> 8)
@@ -120,7 +120,7 @@ def crc32c(data: bytes, start: int = 0) -> int:
 
 
 def _index_of(record: bytes, field: int) -> int:
-    """The raft index in an encoded record; 0 where it cannot be read, which etcd finds out by its checksum."""
+    """The raft index in an encoded record; 0 if it is unreadable, which etcd will detect by the checksum."""
     try:
         content = dict(_fields(record)).get(DATA_FIELD, b"")
         index = dict(_fields(content)).get(field, 0) if isinstance(content, bytes) else 0
@@ -130,7 +130,7 @@ def _index_of(record: bytes, field: int) -> int:
 
 
 def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer: their numbers and their values."""
+    """The fields of a protocol buffer as (number, value)."""
     found: list[tuple[int, int | bytes]] = []
     place = 0
     while place < len(data):
