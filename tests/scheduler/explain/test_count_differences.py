@@ -122,16 +122,16 @@ def test_canaries_are_told_beside_those_that_are_wanted_and_others_wait_for_thei
     new = _job(3, 150, update=update)
     found = _told(cluster, new)
     assert _numbers(found) == (3, 3, 1, 0)
-    assert found.notes == ("1 is a canary beside those that are wanted, until the deployment is promoted",)
+    assert found.notes == ("1 is a canary beyond the desired count, until the deployment is promoted",)
     cluster.register(new)
     cluster.settle(new)
     name = f"deployment {_deployment_of(cluster)[:8]}"
-    beside = f"1 is a canary beside those that are wanted, until {name} is promoted"
+    beside = f"1 is a canary beyond the desired count, until {name} is promoted"
     assert (_numbers(_told(cluster)), _told(cluster).notes) == ((3, 4, 0, 0), (beside,))
     more = _told(cluster, replace(new, task_groups=(replace(new.task_groups[0], count=5),)))
     assert _numbers(more) == (5, 3, 1, 0)
     assert more.notes == (
-        "1 is a canary beside those that are wanted, until the deployment is promoted",
+        "1 is a canary beyond the desired count, until the deployment is promoted",
         "2 wait until the deployment is promoted",
     )
 

@@ -182,7 +182,7 @@ def test_a_name_that_no_node_has_is_called_so_with_the_one_that_may_be_meant() -
     found = _why_not(_state(_node(1)), _job(job={"constraints": rules}))
     assert found.notes == ("no node has ${attr.os.nmae}; ${attr.os.name} may be meant", "no node has ${meta.tier}")
     assert _near(found)["node-1"][0] == "${attr.os.nmae} is not set, wanted: = debian"
-    assert _why_not(Snapshot.empty(), _job()).notes == ("there are no nodes",)
+    assert _why_not(Snapshot.empty(), _job()).notes == ("the cluster has no nodes",)
 
 
 @pytest.mark.parametrize("kind", ["system", "sysbatch"])

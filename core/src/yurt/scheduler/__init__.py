@@ -6,8 +6,8 @@ and then ends the evaluation with `exhausted`. The same snapshot, evaluation, `n
 to the byte: ids come from the seed, equal scores are told apart by it.
 
 Packages, each importing only from those after it: `explain`, `job_types`, `placing` and `reconcile`, `feasibility` and
-`capacity`, `devices`, `constraints`. The entry points are the modules beside them (`attempts`, `plan_check`, `replay`)
-and `explain`.
+`capacity`, `devices`, `constraints`. The entry points are the modules in this folder (`attempts`, `plan_check`,
+`replay`) and `explain`.
 
 The names below are loaded when first used: importing this package does not import numpy, which would be a fifth of an
 agent's start-up.
@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def is_loaded() -> bool:
-    """Whether all modules for the first evaluation are loaded."""
+    """Whether all modules that an evaluation needs are loaded."""
     return all(name in globals() for name in _HOMES)
 
 

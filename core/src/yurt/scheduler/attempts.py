@@ -28,7 +28,7 @@ from yurt.structs.status import (
 
 
 class Attempt(NamedTuple):
-    """A plan, and how the evaluation ends if all of it is accepted."""
+    """A plan, and the outcome of the evaluation if all of it is accepted."""
 
     plan: Plan
     outcome: Outcome
@@ -58,9 +58,9 @@ class Series:
     def __init__(self, state: Snapshot, *, seed: int, limits: LimitsOf = no_limits) -> None:
         self._state = state
         self._plans: list[Plan] = []
-        """Those that are not laid over `_state` yet."""
+        """Plans that `_state` does not include yet."""
         self._warm_start: WarmStart | None = None
-        """Where the last attempt has ended, if the next one can go on from there."""
+        """The state of the last attempt, if the next one can continue from it."""
         self._seed = seed
         self._limits = limits
 
@@ -68,7 +68,7 @@ class Series:
         """Attempt an evaluation on top of all earlier plans."""
         warm_start, self._warm_start = self._warm_start, None
         job = self._state.jobs.get((evaluation.namespace, evaluation.job_id))
-        # Limits count what all jobs take, so they need each earlier plan in the state. Most jobs have none.
+        # Limits count the usage of all jobs, so they need each earlier plan in the state. Most jobs have no limits.
         can_go_on = job is not None and is_new(self._state, job) and not self._limits(self._state, job)
         if warm_start is None or not can_go_on:
             self._lay_over()
@@ -91,7 +91,7 @@ class Series:
 def _ready(
     snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0, limits: LimitsOf
 ) -> AttemptContext | Attempt:
-    """The attempt for a service or batch job, ready to run; other job types are attempted at once."""
+    """The attempt for a service or batch job, ready to run; for other job types the result at once."""
     if evaluation.triggered_by not in TRIGGERS:
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
         return _nothing(evaluation, EVAL_FAILED, text, now=now)
@@ -119,7 +119,7 @@ def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: L
 
 
 def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Snapshot, Evaluation]:
-    """The state as if the job had been registered, and the evaluation of its registration."""
+    """The state after a registration of the job, and the evaluation that it would create."""
     current = snapshot.jobs.get(job.key)
     if current is not None and has_same_specification(current, job):
         return snapshot, _registration(job, current.modify_index, seed, now)
@@ -154,7 +154,7 @@ def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
 
 
 def _nothing(evaluation: Evaluation, status: str, description: str, *, now: UnixNano) -> Attempt:
-    """An empty attempt: the trigger is unknown, or the job only launches children."""
+    """An empty attempt, for an unknown trigger or a job that only launches children."""
     ended = replace(evaluation, status=status, status_description=description, modify_time=now)
     plan = Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)
     return Attempt(plan, Outcome(evaluation=ended))

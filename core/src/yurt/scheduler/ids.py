@@ -105,7 +105,7 @@ def step(value: int) -> int:
 
 
 def _finalised(value: int) -> int:
-    """As `mix`, for one number."""
+    """`mix` for one number."""
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)

@@ -1,4 +1,4 @@
-"""The plan check: which parts of a plan still fit the newest state (docs/explanation/plan-check.md).
+"""The plan check: finds the parts of a plan that still fit the newest state (docs/explanation/plan-check.md).
 
 A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node.
 Evictions always hold. With `all_at_once` one refusal drops everything.
@@ -42,9 +42,9 @@ from yurt.structs.status import (
 from yurt.structs.volumes.request import VolumeRequest
 
 CHECKED_EACH = 64
-"""One of this many states has a node of the fast path checked exactly as well."""
+"""On one in this number of states, one node of the fast path is also checked exactly."""
 MANY = 32
-"""From this number of placements on, nodes with capacity for all are found in one array operation."""
+"""From this number of placements on, nodes with capacity for all are found by one array operation."""
 
 
 class _NodePart(NamedTuple):
@@ -57,7 +57,7 @@ class _NodePart(NamedTuple):
 
 
 def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> PlanResult:
-    """The plan without the parts that no longer fit; with an index to refresh to if parts were dropped."""
+    """The plan without the parts that no longer fit; with a `refresh_index` if parts were dropped."""
     parts: dict[str, _NodePart] = defaultdict(lambda: _NodePart([], [], [], []))
     checker = _Checker(snapshot, plan)
     # The fast path accepts; it never refuses. Nodes that it is not sure of are checked exactly, one by one.
@@ -91,7 +91,9 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
     assert set(accepted.stops) <= set(plan.stops), "a check frees no more than the plan does"
     dropped = {each.id for each in plan.placements} - {each.id for each in accepted.placements}
-    assert dropped.isdisjoint([stop.preempted_by for stop in accepted.preemptions]), "no victims of what is dropped"
+    assert dropped.isdisjoint([stop.preempted_by for stop in accepted.preemptions]), (
+        "dropped placements have no victims"
+    )
     return PlanResult(
         accepted=accepted,
         refresh_index=refresh,
@@ -101,7 +103,8 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
 
 
 def _accepted(checker: _Checker, rejected: dict[str, str]) -> Plan:
-    """The plan without what some nodes reject; adds those that reject their part without what ends for another's."""
+    """The plan without the parts that nodes reject; adds the nodes that reject their part without stops made for
+    another node."""
     plan = checker.plan
     while rejected:
         if plan.all_at_once:
@@ -119,7 +122,8 @@ def _accepted(checker: _Checker, rejected: dict[str, str]) -> Plan:
 def _within_limits_and_guarantees(
     checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]
 ) -> Plan:
-    """The accepted plan within both, asked in turn: a plan that loses parts for the one may free less for the other."""
+    """The accepted plan within limits and guarantees, checked in turn: losing parts for one may free less for the
+    other."""
     region = region_of(limits) if checker.plan.preemptions else ""
     is_limited = _is_limited(checker.snapshot, checker.plan, limits)
     while True:
@@ -139,9 +143,9 @@ def _is_limited(snapshot: Snapshot, plan: Plan, limits: LimitsOf) -> bool:
 
 
 def _within_guarantees(checker: _Checker, accepted: Plan, region: str, rejected: dict[str, str]) -> Plan:
-    """The accepted plan without the nodes on which it preempts what is guaranteed to others, or is protected.
+    """The accepted plan without the nodes on which it preempts guaranteed or protected allocations.
 
-    What is left names the region, even while nothing is guaranteed: `apply` decides again on the state that it finds.
+    The remaining plan names the region even if no quota has a guarantee: `apply` checks again on its own state.
     """
     from yurt.scheduler.capacity.guarantees import guarantee_refusals
     from yurt.state.quota_tree import tree_of
@@ -159,7 +163,7 @@ def _within_guarantees(checker: _Checker, accepted: Plan, region: str, rejected:
 
 
 def _within_limits(checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]) -> Plan:
-    """The accepted plan without the nodes that exceed a limit, which are added to those rejected."""
+    """The accepted plan without the nodes that exceed a limit, which are added to the rejected ones."""
     from yurt.scheduler.capacity.plan_limits import PlanLimits
 
     beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals()
@@ -175,12 +179,12 @@ class _Checker:
         self.snapshot = snapshot
         self.plan = plan
         self._usages: dict[tuple[int, int, str], Usage] = {}
-        """By identity of the granted resources, which the placements of a group share; the plan keeps them alive."""
+        """Usages by identity of the granted resources, which placements of a group share; the plan keeps them alive."""
         self._known_versions: dict[int, bool] = {}
         self._mounted: dict[tuple[int, str], tuple[VolumeRequest, ...]] = {}
 
     def roomy(self) -> frozenset[str]:
-        """Nodes that can surely take all of the plan's placements: no exclusive resources, and sufficient capacity.
+        """Nodes that certainly have capacity for all placements of the plan and need no check of exclusive resources.
 
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
@@ -190,8 +194,8 @@ class _Checker:
         doubtful = {update.node_id for update in plan.in_place} | {update.node_id for update in plan.attributes}
         allocs = self.snapshot.allocs
         if allocs.count_where("job", (plan.namespace, plan.job_id)):
-            known = set(allocs.present([placement.id for placement in plan.placements]))
-            doubtful.update(placement.node_id for placement in plan.placements if placement.id in known)
+            existing = set(allocs.present([placement.id for placement in plan.placements]))
+            doubtful.update(placement.node_id for placement in plan.placements if placement.id in existing)
         # Stops are ignored here: without them usage is an upper bound, so a node that fits is sure to fit.
         used, offered = columns.used.copy(), columns.nodes.offered
         touched = np.zeros(len(used), np.bool_)
@@ -211,7 +215,7 @@ class _Checker:
         return frozenset([ids[row] for row in fits.nonzero()[0].tolist()]) - doubtful
 
     def check_roomy(self, node_id: str, roomy: Container[str]) -> None:
-        """Assert that the exact check takes what the fast path took, on one node."""
+        """Assert that the exact check accepts the same as the fast path, on one node."""
         node = self.snapshot.nodes.get(node_id)
         if node is None or node_id not in roomy:
             return
@@ -241,7 +245,7 @@ class _Checker:
         return all(self.snapshot.version(plan.namespace, plan.job_id, version) is not None for version in versions)
 
     def refusal(self, node_id: str, part: _NodePart) -> str:
-        """Why the node refuses its part; empty when it accepts."""
+        """The reason why the node refuses its part; "" when it accepts."""
         node = self.snapshot.nodes.get(node_id)
         refusal = self._stale(part) or self._attributes_refusal(node, part)
         if refusal or not (part.placements or part.in_place):
@@ -257,7 +261,7 @@ class _Checker:
         return self._overflow(node, part) or self._withdrawn(node, part)
 
     def refusals_without_stops(self, accepted: Plan) -> dict[str, str]:
-        """The nodes that refuse their placements of the accepted plan since it stops less than the whole plan.
+        """The nodes that refuse their placements because the accepted plan stops less than the whole plan.
 
         A gang ends on many nodes for one placement; without that, what counted on its capacity no longer fits.
         """
@@ -275,7 +279,7 @@ class _Checker:
         return {node_id: reason for node_id, reason in refusals if reason}
 
     def _stale(self, part: _NodePart) -> str:
-        """Updates of deleted allocations, and placements with a duplicate id or an unknown job version."""
+        """A reason if the part updates a deleted allocation, or places a duplicate id or a missing job version."""
         allocs, plan = self.snapshot.allocs, self.plan
         changed = [u.id for u in part.in_place] + [u.id for u in part.attributes]
         if any(alloc_id not in allocs for alloc_id in changed):
@@ -311,8 +315,8 @@ class _Checker:
         used = columns.used_on(row)
         offered: list[int] = columns.nodes.offered[row].tolist()
         in_use = columns.in_use.get(node.id, NOTHING_IN_USE)
-        # What the plan ends on the node is freed before what it places is counted: a replacement may take over the
-        # ports and devices of the allocation that it replaces.
+        # Stops on the node are applied before placements: a replacement may take over the ports and devices of the
+        # allocation that it replaces.
         for stop in part.leaving:
             alloc = self.snapshot.allocs.get(stop.id)
             if alloc is not None and alloc.node_id == node.id and is_using(alloc):
@@ -320,7 +324,7 @@ class _Checker:
         coming = [self.usage(placement) for placement in part.placements]
         for usage in coming:
             in_use = _add(used, in_use, usage, 1)
-        # The cheap and the common first; what is named is what operators see when plans are refused.
+        # Cheap and frequent reasons first; operators see the first one found in refused plans.
         if 0 < offered[ALLOCS] < used[ALLOCS]:
             return MAX_ALLOCS
         if _is_shared(in_use, coming, "core"):
@@ -340,7 +344,7 @@ class _Checker:
         return ""
 
     def _withdrawn(self, node: Node, part: _NodePart) -> str:
-        """Why the node no longer has a host volume for its placements; empty when it has them all.
+        """The reason why the node lacks a host volume for its placements; "" when it has them all.
 
         `apply` decides the same again (`yurt.fsm.host_volumes`); here only this node is refused, not the whole plan.
         """
@@ -354,25 +358,25 @@ class _Checker:
         return ""
 
     def _host_requests(self, placement: Placement) -> tuple[VolumeRequest, ...]:
-        """The host volumes that the placement mounts; cached for its group."""
+        """The host volumes that the placement mounts; cached by group."""
         key = (placement.job_version, placement.task_group)
-        known = self._mounted.get(key)
-        if known is None:
+        requests = self._mounted.get(key)
+        if requests is None:
             job = self.snapshot.version(self.plan.namespace, self.plan.job_id, placement.job_version)
             group = None if job is None else job.group(placement.task_group)
-            known = self._mounted[key] = () if group is None else host_requests(group)
-        return known
+            requests = self._mounted[key] = () if group is None else host_requests(group)
+        return requests
 
     def usage(self, placement: Placement) -> Usage:
         """The usage of a placement; cached for equal resources."""
         key = (id(placement.resources), placement.job_version, placement.task_group)
-        known = self._usages.get(key)
-        if known is None:
+        cached = self._usages.get(key)
+        if cached is None:
             plan = self.plan
             job = self.snapshot.version(plan.namespace, plan.job_id, placement.job_version)
             group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
-            known = self._usages[key] = usage_of_resources(placement.resources, group)
-        return known
+            cached = self._usages[key] = usage_of_resources(placement.resources, group)
+        return cached
 
 
 def _add(used: list[int], in_use: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
@@ -425,7 +429,7 @@ def _nothing(plan: Plan) -> Plan:
 def _without(plan: Plan, rejected: Mapping[str, str]) -> Plan:
     """The plan without the refusing nodes; canaries that are not placed are not counted.
 
-    What a refusing node goes on running is not replaced elsewhere, and nothing is evicted for what is not placed.
+    Allocations that continue on a refusing node are not replaced elsewhere, and no victim ends for a dropped placement.
     """
     staying = {stop.id for stop in plan.stops if stop.node_id in rejected}
     staying |= {u.id for u in plan.attributes if u.client_status is not None and u.node_id in rejected}
@@ -448,7 +452,7 @@ def _without(plan: Plan, rejected: Mapping[str, str]) -> Plan:
 
 
 def _whole_gangs(plan: Plan) -> Plan:
-    """The plan without gangs below their minimum; what they would replace continues."""
+    """The plan without gangs below their minimum; allocations that they would replace continue."""
     left = Counter(placement.task_group for placement in plan.placements)
     broken = {name for name, least in plan.gangs.items() if left[name] < least}
     if not broken:

@@ -22,7 +22,7 @@ from yurt.structs.explain.explanation import ReplayedAttempt
 from yurt.structs.plan import Plan
 
 CHAIN_MAX = 64
-"""Evaluations that one worker schedules on the same state, one after another."""
+"""The maximum number of evaluations that one worker schedules on the same state, one after another."""
 _encoder = msgspec.msgpack.Encoder()
 
 

@@ -156,16 +156,16 @@ def _packed_metrics(run: Sequence[Placement]) -> tuple[list[tuple[NodeScoreMeta,
     first = metrics[0]
     if first is None:
         return None if any(metrics) else ([NO_SCORES] * len(run), [])
-    shared, told, width = _shared(first), _exhausted(first), len(first.score_meta_data)
+    shared, exhausted, width = _shared(first), _exhausted(first), len(first.score_meta_data)
     tables, steps = [], []
     for at, metric in enumerate(metrics):
         if metric is None or _shared(metric) != shared or len(metric.score_meta_data) != width:
             return None
         tables.append(metric.score_meta_data)
         now = _exhausted(metric)
-        if now != told:
+        if now != exhausted:
             steps.append(ExhaustedFrom(at=at, nodes=now[0], classes=now[1], dimensions=now[2]))
-            told = now
+            exhausted = now
     return tables, steps
 
 
@@ -181,9 +181,9 @@ class _ScoreParts:
 
     def number(self, score: NodeScoreMeta) -> int:
         """The number of a score's parts in the table."""
-        known = self._known.get(id(score.scores))
-        if known is not None:
-            return known
+        existing = self._known.get(id(score.scores))
+        if existing is not None:
+            return existing
         names, values = tuple(score.scores), tuple(score.scores.values())
         if not self.rows:
             self.names = names

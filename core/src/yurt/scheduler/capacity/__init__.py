@@ -1,1 +1,1 @@
-"""The resources of allocations on nodes and under cluster-wide limits, and those left by plans in flight."""
+"""The resources of allocations on nodes and under quotas, with plans in flight counted."""

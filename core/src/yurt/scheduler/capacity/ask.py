@@ -34,7 +34,7 @@ class NodeGrant(NamedTuple):
 
 
 class NearCoreShortage(NamedTuple):
-    """A task that requires cores near its devices, and how many of these are free for it."""
+    """A task that requires cores near its devices, and the number of these that are free for it."""
 
     task: str
     asked: int
@@ -42,7 +42,7 @@ class NearCoreShortage(NamedTuple):
 
 
 class GroupAsk:
-    """A group's request. `plain` is its grant on any node when nothing exclusive (ports, cores, devices) is asked."""
+    """A group's request. `plain` is its grant on any node if it requests nothing exclusive (ports, cores, devices)."""
 
     def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
         self.group = group
@@ -51,9 +51,10 @@ class GroupAsk:
         self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
         self.volumes = single_writer_volumes(group)
         self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
-        """Whether nodes are told apart by how well their devices suit the group."""
+        """Whether nodes differ in how well their devices suit the group."""
         self.asks_affinities = any(device.affinities for _, device in self.devices)
-        """Whether that is a part of every node's score, also where no affinity is met (docs/explanation/placing.md)."""
+        """Whether the device score counts on every node, also where no affinity is met
+        (docs/explanation/placing.md)."""
         resources = AllocatedResources(
             tasks={
                 task.name: AllocatedTaskResources(
@@ -76,18 +77,18 @@ class GroupAsk:
 
     @cached_property
     def needed_devices(self) -> tuple[RequestedDevice, ...]:
-        """The requests that a node must meet; the scheduler chooses among several alternatives."""
+        """The device requests that a node must meet, without those that have alternatives."""
         return tuple(request for _, request in self.devices if not request.first_available)
 
     @cached_property
     def signature(self) -> tuple[object, ...]:
-        """Asks that agree in it fit equally often in free amounts and devices."""
+        """A key of the request: equal ones fit equally often into the same free amounts and devices."""
         usage = self.plain.usage
         return (usage.cpu, usage.memory, usage.disk, self.cores, self.needed_devices)
 
     @cached_property
     def least_amounts(self) -> NamespaceUsage:
-        """The least that an allocation uses on any node: quotas refuse by it before any node is considered.
+        """The minimum usage of an allocation on any node, by which quotas refuse before a node is considered.
 
         Which devices a node would give, and how many MHz its cores have, is counted once it grants them.
         """
@@ -99,7 +100,8 @@ class GroupAsk:
 
     @cached_property
     def reclaim_amounts(self) -> NamespaceUsage:
-        """As `least_amounts`, with parts of devices and the first alternatives: what a guarantee may have to cover.
+        """`least_amounts` with parts of devices and the first alternatives: the amounts that a guarantee may have to
+        cover.
 
         What a node grants decides once more.
         """
@@ -112,7 +114,7 @@ class GroupAsk:
         return self.least_amounts._replace(devices=tuple(sorted(devices.items())))
 
     def grant(self, node: Node, in_use: ExclusiveResources, *, salt: int) -> NodeGrant | str:
-        """The node's grant, or the exhausted dimension."""
+        """The grant of a node, or the exhausted dimension."""
         if not self.is_exclusive:
             return self.plain
         resources = self.plain.resources
@@ -143,12 +145,12 @@ class GroupAsk:
         return NodeGrant(given, usage_of_resources(given, self.group))
 
     def device_score(self, node: Node, in_use: ExclusiveResources) -> float:
-        """How well the node's free devices meet the device affinities."""
+        """The share of the device affinities that the node's free devices meet."""
         granted = grant_devices(node, in_use.devices, self.devices)
         return 0.0 if granted is None else granted[1]
 
     def cpu_of_cores(self, mhz: int) -> int:
-        """The MHz of reserved cores, by node; tasks that never run concurrently share."""
+        """The MHz of reserved cores by node; tasks that never run concurrently share them."""
         shares = {
             task.name: mhz * task.resources.cores if task.resources.cores else task.resources.cpu
             for task in self.group.tasks
@@ -164,7 +166,7 @@ class GroupAsk:
             self.has_device_affinities = True
 
     def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:
-        """Assign cores to each task, those near its devices first; false when required ones are missing."""
+        """Assign cores to each task, those near its devices first; False when required ones are missing."""
         per_core = mhz_of_core(node)
         for task in self.group.tasks:
             if task.resources.cores:

@@ -1,4 +1,4 @@
-"""Guarantees of quotas: who is entitled to reclaim what is lent, and what preemption must not take.
+"""Guarantees of quotas: entitlement to reclaim lent capacity, and protection from preemption.
 
 A placement is *entitled* under a quota of its namespace's chain when the quota is guaranteed something that the
 placement asks for, and stays within all of its guarantee with it. Then allocations of borrowers may be ended for it:
@@ -10,15 +10,15 @@ placement asks for, and stays within all of its guarantee with it. Then allocati
    together;
 4. it is a batch job, or a service whose namespace has a quota.
 
-What a victim frees beyond the need is nobody's: in a plan that reclaims, a placement that asks for what is guaranteed
-is entitled, or left for the next plan, which competes for it as any other.
+Capacity that a victim frees beyond the need belongs to no one: in a plan that reclaims, a placement that requests
+guaranteed resources is entitled, or is left for the next plan, which competes for them like any other.
 
-Rule 2 holds for preemption by priority, too. So each reclaim raises what is used within guarantees at the level of the
+Rule 2 holds for preemption by priority, too. So each reclaim raises the usage within guarantees at the level of the
 entitled quota, and lowers it at none as deep: between two outside events only finitely many happen, and none undoes
 another (tests/scheduler/capacity/test_guarantees.py).
 
-What ends already counts as gone: else two reclaims in a row could take a borrower below its guarantee. All of it is a
-function of the state, the plan and the time that the plan names; the plan check and `apply` decide by it.
+An ending allocation counts as gone: else two successive reclaims could take a borrower below its guarantee. All this
+is a function of the state, the plan and the time that the plan names; the plan check and `apply` use it too.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from yurt.structs.status import JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH
 
 SURPLUS: Final = "the plan reclaims, and this placement is beyond the guarantee"
 RECLAIMABLE: Final = (JOB_BATCH, JOB_SYSBATCH)
-"""Job types of which allocations are reclaimed whether or not their namespace has a quota."""
+"""Job types whose allocations are reclaimed whether or not their namespace has a quota."""
 
 
 class Guarantees:
-    """The usage under quotas with guarantees while a plan is made or checked."""
+    """The usage under guarantees while a plan is made or checked."""
 
     def __init__(
         self,
@@ -60,14 +60,15 @@ class Guarantees:
         now: int,
         holdings: QuotaHoldings | None = None,
     ) -> None:
-        """`key`: the namespace and node pool of the job that is placed; `holdings`: those of the snapshot, if known."""
+        """`key`: the namespace and node pool of the job to place; `holdings`: the sums of the snapshot, if computed
+        already."""
         self.tree = tree
         self._key = key
         self._now = now
         self._snapshot = snapshot
         self._holdings = holdings
         self._delta: dict[NamespaceKey, NamespaceUsage] = {}
-        """What was counted before anybody asked what quotas hold, summed up."""
+        """The sum of all changes counted before the holdings were computed."""
         self._held: dict[QuotaKey, NamespaceUsage] = {}
         self._ended: set[str] = set()
         self._gangs: dict[tuple[str, str, str], tuple[Allocation, ...]] = {}
@@ -78,7 +79,7 @@ class Guarantees:
         self._count(self._key, amounts, times)
 
     def count_end(self, alloc: Allocation, sign: int = 1) -> None:
-        """Count the end of an allocation, or take it back with `sign` -1."""
+        """Count the end of an allocation, or undo that with `sign` -1."""
         if not is_staying(alloc):
             return
         self._count(namespace_key(alloc), counted(usage_of(alloc)), -sign)
@@ -88,15 +89,15 @@ class Guarantees:
             self._ended.discard(alloc.id)
 
     def is_ended(self, alloc: Allocation) -> bool:
-        """Whether its end was counted already."""
+        """Whether the end of the allocation was counted already."""
         return alloc.id in self._ended
 
     def count_reclaim(self, quotas: Iterable[str]) -> None:
-        """The plan reclaims for the guarantees of these quotas."""
+        """Record that the plan reclaims for the guarantees of these quotas."""
         self._reclaiming.update(quotas)
 
     def look_as(self, key: NamespaceKey) -> None:
-        """Look at guarantees as a job of another namespace or node pool; what was counted stays counted."""
+        """Answer for a job of another namespace or node pool from now on; the counts stay."""
         self._key = key
 
     def entitled(self, amounts: NamespaceUsage) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ class Guarantees:
         return tuple(name for name in self.tree.guaranteed(self._key[0]) if self._is_within(name, amounts))
 
     def asks_reclaimed(self, amounts: NamespaceUsage) -> bool:
-        """Whether a placement asks for something that is guaranteed to the quotas for which the plan reclaims."""
+        """Whether a placement requests a dimension guaranteed to the quotas for which the plan reclaims."""
         return any(
             counts_in(part.pool, self._key[1]) and most_in(amounts, dimension) > 0
             for name in self._reclaiming
@@ -117,7 +118,7 @@ class Guarantees:
         )
 
     def is_surplus(self, amounts: NamespaceUsage) -> bool:
-        """Whether a placement would take what the plan has reclaimed for guarantees, without being within any."""
+        """Whether a placement would take reclaimed capacity without being within a guarantee."""
         return self.asks_reclaimed(amounts) and not self.entitled(amounts)
 
     @property
@@ -126,22 +127,22 @@ class Guarantees:
         return bool(self._reclaiming)
 
     def entitled_against(self, entitled: Iterable[str], namespace: str) -> str:
-        """The lowest of these quotas under which a namespace does not count; empty where there is none."""
+        """The lowest of these quotas under which a namespace does not count; "" for none."""
         if self._key[0] == namespace:
             return ""
         others = self.tree.chain(namespace)
         return next((name for name in entitled if name not in others), "")
 
     def is_reclaimable(self, alloc: Allocation) -> bool:
-        """Whether the allocation may be reclaimed as far as its own job says: its type and its age."""
+        """Whether the allocation may be reclaimed by its job type, namespace and age."""
         return self.is_lendable(alloc) and self.protected_until(alloc) <= self._now
 
     def is_lendable(self, alloc: Allocation) -> bool:
-        """Whether the allocation may be reclaimed once it is not protected."""
+        """Whether the allocation may be reclaimed after its protection."""
         return is_lendable(self.tree, alloc)
 
     def protected_until(self, alloc: Allocation) -> int:
-        """When the allocation's protection ends; a start far in the future, by a wrong clock, protects nothing."""
+        """The end of the allocation's protection; a start far in the future, by a wrong clock, protects nothing."""
         protection = self.tree.protection(alloc.namespace)
         started = max((member.create_time for member in self.bundle_of(alloc)), default=alloc.create_time)
         return started + protection if started - self._now < protection else 0
@@ -162,12 +163,13 @@ class Guarantees:
         return left if len(left) - 1 < group.least else (alloc,)
 
     def protects(self, namespace: str) -> bool:
-        """Whether anything is guaranteed to a namespace that is not guaranteed to the job as well."""
+        """Whether a namespace has a guarantee that does not include the job."""
         own = self.tree.chain(self._key[0])
         return any(name not in own for name in self.tree.guaranteed(namespace))
 
     def keeps_guarantees(self, alloc: Allocation) -> bool:
-        """Whether all quotas under which the allocation counts, and the job does not, keep what they are guaranteed."""
+        """Whether all quotas under which only the allocation counts, and not the job, keep their guarantees without
+        it."""
         if not self.protects(alloc.namespace):
             return True
         own, lost, pool = self.tree.chain(self._key[0]), counted(usage_of(alloc)), namespace_key(alloc)[1]
@@ -180,13 +182,13 @@ class Guarantees:
         )
 
     def _keeps(self, name: str, part: GuaranteedPart, lost: NamespaceUsage) -> bool:
-        """Whether a quota keeps a part of its guarantee without this."""
+        """Whether a quota keeps a part of its guarantee without these amounts."""
         held = self._held_by(name, part.pool)
         less = ((amount_in(lost, dimension), dimension, amount) for dimension, amount in part.amounts)
         return all(amount_in(held, dimension) - each >= amount for each, dimension, amount in less if each)
 
     def _is_within(self, name: str, amounts: NamespaceUsage) -> bool:
-        """Whether a quota stays within its guarantee, which covers something of these amounts."""
+        """Whether a quota stays within its guarantee, and the guarantee covers a part of these amounts."""
         is_covered = False
         for part in self.tree.shares[name].guaranteed:
             if not counts_in(part.pool, self._key[1]):
@@ -202,7 +204,7 @@ class Guarantees:
         return is_covered
 
     def _held_by(self, name: str, pool: str) -> NamespaceUsage:
-        """The usage under a quota in a node pool, without allocations that end."""
+        """The usage under a quota in a node pool, without ending allocations."""
         found = self._held.get((name, pool))
         if found is None:
             if self._holdings is None:
@@ -227,7 +229,7 @@ class Guarantees:
 
 
 def is_lendable(tree: QuotaTree, alloc: Allocation) -> bool:
-    """Whether an allocation may be reclaimed as far as its job's type and its namespace say."""
+    """Whether the allocation's job type and namespace permit reclaiming it."""
     job = alloc.job
     if job is None or not is_staying(alloc):
         return False
@@ -235,15 +237,16 @@ def is_lendable(tree: QuotaTree, alloc: Allocation) -> bool:
 
 
 def guarantees_for(snapshot: Snapshot, region: str, job: Job | None, now: int) -> Guarantees | None:
-    """The guarantees of a region as an attempt at a job meets them; None where there are none."""
+    """The guarantees of a region for an attempt at a job; None if the region has none."""
     tree = tree_of(snapshot, region) if region and job is not None else None
     return None if tree is None or job is None else Guarantees(snapshot, tree, (job.namespace, job.node_pool), now=now)
 
 
 def guarantee_refusals(snapshot: Snapshot, plan: Plan, tree: QuotaTree) -> dict[str, str]:
-    """By id the placements that preempt what they must not, with the reason; the first ones in the plan go first.
+    """Placements that preempt protected or guaranteed allocations, by id, with the reason; earlier ones in the plan
+    take precedence.
 
-    A stop without its placement, which a part of a divided plan may have, is refused by the id of that one.
+    A stop whose placement is in another part of the plan is refused under the id of that placement.
     """
     victims: dict[str, list[AllocStop]] = {}
     for stop in plan.preemptions:
@@ -270,7 +273,7 @@ def guarantee_refusals(snapshot: Snapshot, plan: Plan, tree: QuotaTree) -> dict[
 
 
 def _refusal(guarantees: Guarantees, snapshot: Snapshot, stops: Sequence[AllocStop], amounts: NamespaceUsage) -> str:
-    """Why a placement must not come, or preempt these; else they count as ended."""
+    """The reason why a placement must not be made, or must not preempt these; without one, they count as ended."""
     if not stops and guarantees.is_reclaiming and guarantees.is_surplus(amounts):
         return SURPLUS
     entitled = guarantees.entitled(amounts) if stops else ()
@@ -278,7 +281,7 @@ def _refusal(guarantees: Guarantees, snapshot: Snapshot, stops: Sequence[AllocSt
     reclaiming: set[str] = set()
     for stop in stops:
         alloc = snapshot.allocs.get(stop.id)
-        # Nothing is taken from what is gone. The quota for which it was to be reclaimed may be gone too.
+        # A missing or ending allocation loses nothing. The quota for which it was to be reclaimed may be gone too.
         if alloc is None or not is_staying(alloc) or guarantees.is_ended(alloc):
             continue
         reason = _refusal_of(guarantees, stop, alloc, entitled)
@@ -297,7 +300,7 @@ def _refusal(guarantees: Guarantees, snapshot: Snapshot, stops: Sequence[AllocSt
 def _refusal_of(guarantees: Guarantees, stop: AllocStop, alloc: Allocation, entitled: Sequence[str]) -> str:
     quota = stop.reclaimed_for
     if quota and quota not in entitled:
-        return f'quota "{quota}" is within its guarantee no more, so it reclaims nothing'
+        return f'quota "{quota}" is not within its guarantee any more, so it reclaims nothing'
     if quota and not guarantees.entitled_against((quota,), alloc.namespace):
         return f'allocation "{alloc.id}" counts under quota "{quota}" too'
     if quota and not guarantees.is_reclaimable(alloc):

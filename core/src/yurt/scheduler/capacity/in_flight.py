@@ -1,4 +1,4 @@
-"""In-flight plans: accepted but not yet stored, added to a state.
+"""Plans in flight, accepted but not yet stored, added to a state.
 
 Only the usage that the plans add to nodes is laid over: it is the only way in which one job's plan can invalidate
 another's. Schedulers of other jobs and the plan check read nothing else of a job. A stop frees nothing until the
@@ -23,9 +23,9 @@ from yurt.state.usage import Usage, usage_of_resources
 from yurt.structs.plan import Plan
 
 Takers = list[tuple[Usage, list[str]]]
-"""Usages, each with the node that it is on; a node may occur more than once."""
+"""Usages, each with the ids of its nodes; a node may occur more than once."""
 _Amounts = list[tuple[Usage, list[int] | IntArray]]
-"""Usages with the rows of known nodes, as an array when there are many."""
+"""Usages with the rows of existing nodes, as an array when there are many."""
 
 
 def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
@@ -43,7 +43,7 @@ def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
 
 
 MANY = 64
-"""From this number of placements on, they are added to the state as one sum."""
+"""From this number of placements on, plans are added to the state as one sum."""
 FEW = 8
 """Up to this number of rows, each is counted separately."""
 
@@ -107,16 +107,16 @@ class InFlightPlans:
 
 
 class _InFlightUsage:
-    """The total usage of plans as sums by row; unknown while one of them uses more than amounts."""
+    """The total usage of plans as sums by row; incomplete while a plan uses exclusive resources."""
 
     def __init__(self) -> None:
         self._sums: IntArray = np.zeros((0, 0), np.int64)
         self._uses: Counter[int] = Counter()
-        """How many usages of plans take something in a chunk of rows."""
+        """The number of usages of plans in each chunk of rows."""
         self._rows: object = None
         self._parts: dict[int, tuple[Plan, _Amounts]] = {}
         self._others: set[int] = set()
-        """Plans that take something exclusive or change what is stored."""
+        """Plans that use exclusive resources or change stored allocations."""
 
     def add(self, state: Snapshot, plan: Plan) -> None:
         columns = state.columns
@@ -159,7 +159,7 @@ class _InFlightUsage:
         return state.columns.plus(self._sums, [number for number, uses in self._uses.items() if uses])
 
     def _begin(self, state: Snapshot) -> None:
-        """Sum up again: nodes were added or removed, so rows may have moved."""
+        """Compute the sums again, after nodes were added or removed and rows may have moved."""
         columns = state.columns
         self._rows, self._sums = columns.rows, np.zeros(columns.used.shape, np.int64)
         plans = [part[0] for part in self._parts.values()]
@@ -175,8 +175,8 @@ def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
     takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
         return None
-    known = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
-    return [(usage, rows if len(rows) < FEW else np.array(rows, np.int64)) for usage, rows in known]
+    usage_rows = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
+    return [(usage, rows if len(rows) < FEW else np.array(rows, np.int64)) for usage, rows in usage_rows]
 
 
 def _is_stored(state: Snapshot, plan: Plan) -> bool:
@@ -185,7 +185,7 @@ def _is_stored(state: Snapshot, plan: Plan) -> bool:
 
 
 def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
-    """The usage by allocation, unless the plan is stored; a plan is stored completely or not at all."""
+    """The usage of the plan's allocations by node, empty if it is stored; a plan is stored completely or not at all."""
     found: Takers = []
     allocs, placements = snapshot.allocs, plan.placements
     if not placements or (placements[0].id in allocs and placements[-1].id in allocs):

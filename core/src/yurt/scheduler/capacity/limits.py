@@ -1,8 +1,8 @@
-"""Limits beside the nodes: quotas on allocations that apply whatever the nodes' capacity.
+"""Cluster-wide limits: quotas on allocations that apply in addition to the capacity of nodes.
 
-The scheduler asks for the limits of a job once for an attempt, and each of them before a placement or a run of equal
-ones; the plan applier asks again on the newest state. Limits are pure: they are made from the state alone, and plans in
-flight are counted here. Quotas (`scheduler.capacity.quotas`) are the limits that
+The scheduler computes the limits of a job once per attempt, and checks each of them before a placement or a run of
+equal ones; the plan applier checks again on the newest state. Limits are pure: they derive from the state alone, and
+plans in flight are counted here. Quotas (`scheduler.capacity.quotas`) are the limits that
 servers have; the protocol leaves room for others, such as licences.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LimitChange(NamedTuple):
-    """`times` allocations that are added to a namespace and node pool; a negative number of them is removed."""
+    """`times` more allocations in a namespace and node pool; a negative number of them ends."""
 
     key: NamespaceKey
     amounts: NamespaceUsage
@@ -37,48 +37,48 @@ class Limit(Protocol):
 
     @property
     def name(self) -> str:
-        """The quota's name, which identifies it; evaluations blocked on it retry when some of it is freed."""
+        """The quota's name, which identifies the limit; evaluations blocked on it retry when some of it is freed."""
         ...
 
     def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
-        """How changes together would exceed it: "memory exhausted (512 MB needed, 300 of 1000 MB left)".
+        """The dimensions in which changes together would exceed it: "memory exhausted (512 MB needed, 300 of 1000 MB
+        left)".
 
-        Empty when they fit. What they do not make larger is never lacking, so that a limit that was lowered below its
-        use refuses what is new and nothing else.
+        Empty when they fit. Dimensions that they do not enlarge are never lacking, so that a limit lowered below its
+        usage refuses only new usage.
         """
         ...
 
     def fitting(self, change: LimitChange, most: int) -> int:
-        """How many times the change fits, up to `most`."""
+        """The number of times that the change fits, up to `most`."""
         ...
 
     def count(self, change: LimitChange) -> None:
-        """Count a change; one of a namespace that is not under the limit changes nothing."""
+        """Count a change; one of a namespace outside the limit has no effect."""
         ...
 
 
 LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
-"""The limits of a job. Whether it has any follows from the job, its namespace and what is specified of limits, never
-from allocations: a series of attempts asks before it lays earlier plans over the state.
-"""
+"""A function for the limits of a job. Whether a job has limits depends on the job, its namespace and the
+specifications, never on allocations: a series of attempts asks before it lays earlier plans over the state."""
 
 
 def region_of(limits: LimitsOf) -> str:
-    """The region of limits, whose guarantees hold too; empty where they have none.
+    """The region of limits, whose guarantees apply too; "" if they have none.
 
-    An attribute, no protocol: asking whether a protocol is met costs more than the rest of a small attempt's limits.
+    An attribute rather than a protocol: a runtime protocol check costs more than the other limits of a small attempt.
     """
     region: str = getattr(limits, "region", "")
     return region
 
 
 def no_guarantees() -> Guarantees | None:
-    """No guarantees of anyone."""
+    """The `guarantees` of an attempt without guarantees."""
     return None
 
 
 def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-    """No limits on any job."""
+    """The `LimitsOf` of a cluster without limits."""
     return ()
 
 
@@ -92,7 +92,7 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
 
 
 def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
-    """The usage that an in-flight plan adds; its stops free capacity only once clients have ended them."""
+    """The usage that a plan in flight adds; its stops free capacity only once clients have ended the allocations."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id))
     key = (plan.namespace, "" if job is None else job.node_pool)
     for usage, node_ids in takers_of(snapshot, plan):
@@ -100,7 +100,7 @@ def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
 
 
 def exceeded(limits: Iterable[Limit], changes: Sequence[LimitChange]) -> tuple[str, tuple[str, ...]] | None:
-    """The first limit that changes would exceed together, and by which dimensions."""
+    """The first limit that the changes together would exceed, and the exceeded dimensions."""
     for limit in limits:
         dimensions = tuple(limit.lacking(changes))
         if dimensions:
@@ -115,10 +115,10 @@ def count(limits: Iterable[Limit], change: LimitChange) -> None:
 
 
 def release_of(alloc: Allocation) -> tuple[LimitChange, ...]:
-    """The change of a limit when a plan stops the allocation: one, or none.
+    """The change of limits when a plan stops the allocation: one, or none.
 
-    None when its client has ended it already, and none when an earlier plan has stopped it: that plan released it, and
-    it counts until its client confirms the end.
+    None if its client has ended it already, or if an earlier plan has stopped it: that plan released it, and it counts
+    until its client confirms the end.
     """
     if not is_using(alloc) or is_server_terminal(alloc):
         return ()
@@ -126,7 +126,8 @@ def release_of(alloc: Allocation) -> tuple[LimitChange, ...]:
 
 
 class ReclaimLimit:
-    """What a plan that reclaims may place: what is within guarantees. No evaluation waits for it: its name is empty."""
+    """Restricts a plan that reclaims to placements within guarantees. Evaluations do not wait for it, so its name is
+    ""."""
 
     name = ""
 
@@ -134,7 +135,7 @@ class ReclaimLimit:
         self._guarantees = guarantees
 
     def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
-        """That a placement, the first of the changes, is beyond the guarantee by more than it replaces."""
+        """A reason if a placement, the first of the changes, exceeds the guarantee by more than it replaces."""
         first, *others = changes
         grown = first.amounts
         for change in others:
@@ -143,15 +144,15 @@ class ReclaimLimit:
         return ("beyond the guarantee for which the plan reclaims",) if self._guarantees.is_surplus(grown) else ()
 
     def fitting(self, change: LimitChange, most: int) -> int:
-        """All or none of placements that have no victims: those that are entitled are placed one by one."""
+        """All or none of placements without victims: entitled ones are placed one by one."""
         return 0 if self._guarantees.asks_reclaimed(change.amounts) else most
 
     def count(self, change: LimitChange) -> None:
-        """No effect: the guarantees count by themselves."""
+        """No effect: the guarantees are counted elsewhere."""
 
 
 class LimitCheck:
-    """Checks the placements of one attempt against its job's limits; `current` is what is left."""
+    """Checks the placements of one attempt against its job's limits; `current` has the remaining amounts."""
 
     def __init__(
         self,
@@ -162,14 +163,14 @@ class LimitCheck:
         self._make = make
         self._make_guarantees = guarantees
         self.guarantees = guarantees()
-        """What others are guaranteed, and this job; None where nobody is."""
+        """The guarantees of others and of this job; None if no quota has one."""
         self._key = ("", "") if job is None else (job.namespace, job.node_pool)
         self.current: Sequence[Limit] = make()
         self.reached = ""
-        """The name of the limit that refused a placement last; empty for none."""
+        """The name of the limit that last refused a placement; "" for none."""
 
     def note_reclaim(self, quotas: Collection[str]) -> None:
-        """The attempt reclaims for the guarantees of these quotas."""
+        """Record that the attempt reclaims for the guarantees of these quotas."""
         if self.guarantees is None or not quotas:
             return
         if not self.guarantees.is_reclaiming:
@@ -187,7 +188,8 @@ class LimitCheck:
         return bool(self.current) or self.guarantees is not None
 
     def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:
-        """How one more allocation would exceed a limit after another one is stopped; empty when it fits."""
+        """The dimensions of a limit that one more allocation would exceed after `replaced` is stopped; empty when it
+        fits."""
         found = self.excess(amounts, replaced)
         if found is None:
             return ()
@@ -197,13 +199,13 @@ class LimitCheck:
     def excess(
         self, amounts: NamespaceUsage, replaced: Allocation | None, victims: Iterable[Allocation] = ()
     ) -> tuple[str, tuple[str, ...]] | None:
-        """As `refuses`, with the name of the limit; the refusal is not recorded."""
+        """`refuses` with the name of the limit and further victims; does not record the refusal."""
         ending = (*(() if replaced is None else (replaced,)), *victims)
         back = (change for alloc in ending for change in release_of(alloc))
         return exceeded(self.current, (LimitChange(self._key, amounts), *back))
 
     def fitting(self, amounts: NamespaceUsage, most: int) -> int:
-        """How many more equal allocations fit, up to `most`."""
+        """The number of further equal allocations that fit, up to `most`."""
         change = LimitChange(self._key, amounts)
         return min((limit.fitting(change, most) for limit in self.current), default=most)
 
@@ -222,10 +224,10 @@ class LimitCheck:
 
 
 class LimitedGrants:
-    """Refuses what a node would grant when that exceeds a limit, though the group's request alone does not.
+    """Refuses grants of nodes that exceed a limit although the group's request does not.
 
-    Which devices a node has, and how many MHz its cores, is known once it grants them. Another node may give less of
-    what is limited, so a refusal closes one node only.
+    The devices and the MHz of cores are known only when a node grants them. Another node may grant less of the limited
+    resource, so a refusal closes one node only.
     """
 
     def __init__(self, check: LimitCheck, replaced: Allocation | None) -> None:
@@ -238,7 +240,7 @@ class LimitedGrants:
         return self.refuses_after(usage, ())
 
     def refuses_after(self, usage: Usage, victims: Iterable[Allocation]) -> str:
-        """As `refuses`, once these have ended too."""
+        """`refuses` after these victims have ended too."""
         found = self._check.excess(counted(usage), self._replaced, victims)
         if found is None:
             return ""
@@ -246,7 +248,7 @@ class LimitedGrants:
         return f"{QUOTA_REFUSAL}{found[0] or 'guarantee'}: {', '.join(found[1])}"
 
     def reached(self) -> tuple[str, ...]:
-        """How the last refused grant would exceed its limit, which the check then names; empty when none was."""
+        """The excess of the last refused grant, whose limit the check then names; empty if none was refused."""
         if self._refused is None:
             return ()
         self._check.reached = self._refused[0]

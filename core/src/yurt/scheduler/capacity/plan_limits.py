@@ -1,7 +1,7 @@
 """The check of a plan against the limits of its job: the last part of the plan check.
 
 A plan is accepted or refused by node, and so is what it changes of a limit: the placements of a node come together with
-the stops there that release capacity. A node whose change no longer fits is refused with a reason; what is released on
+the stops there that release capacity. A node whose change no longer fits is refused with a reason; capacity released on
 nodes without placements is free for all others. Refusing one node may withdraw what another node needs (a gang loses a
 member, and with it what the member replaced), so the caller checks the rest again; if that still exceeds the limit,
 every node that grows is refused (`is_final`).
@@ -20,7 +20,7 @@ from yurt.state.usage import Usage, usage_of
 from yurt.structs.plan import QUOTA_REFUSAL, InPlaceUpdate, Placement, Plan
 
 PASSES_MAX = 3
-"""Passes over nodes that did not fit at first: others may have released enough. The rest waits for the next plan."""
+"""The maximum number of passes over nodes that did not fit at first, since others may have released enough."""
 
 
 class PlanLimits:
@@ -38,7 +38,8 @@ class PlanLimits:
         self._limits = limits_now(limits, snapshot, job) if job is not None and has_growth else ()
 
     def refusals(self, *, is_final: bool = False) -> dict[str, str]:
-        """The nodes whose part of the plan exceeds a limit, with the reason; all that grow when `is_final`."""
+        """The nodes whose part of the plan exceeds a limit, with the reason; with `is_final` all nodes whose usage
+        grows."""
         if not self._limits:
             return {}
         changes = self._by_node()
@@ -54,7 +55,7 @@ class PlanLimits:
         return self._refused_of(growing)
 
     def _refused_of(self, growing: dict[str, list[LimitChange]]) -> dict[str, str]:
-        """The nodes that no longer fit; those that release something are asked first."""
+        """The nodes that no longer fit; those that release something are checked first."""
         waiting = sorted(growing, key=lambda node_id: all(change.times > 0 for change in growing[node_id]))
         found: dict[str, str] = {}
         for _ in range(PASSES_MAX):
@@ -79,7 +80,7 @@ class PlanLimits:
             count(self._limits, change)
 
     def _by_node(self) -> dict[str, list[LimitChange]]:
-        """The changes of each node; equal placements that follow each other on a node are one."""
+        """The changes of each node; consecutive equal placements on a node become one."""
         plan, allocs = self._plan, self._snapshot.allocs
         found: dict[str, list[LimitChange]] = defaultdict(list)
         last: tuple[str, Usage] | None = None
@@ -114,8 +115,8 @@ class PlanLimits:
 
     def _pool(self, version: int) -> str:
         """The node pool of a version of the job."""
-        known = self._pools.get(version)
-        if known is None:
+        pool = self._pools.get(version)
+        if pool is None:
             job = self._snapshot.version(self._plan.namespace, self._plan.job_id, version)
-            known = self._pools[version] = "" if job is None else job.node_pool
-        return known
+            pool = self._pools[version] = "" if job is None else job.node_pool
+        return pool

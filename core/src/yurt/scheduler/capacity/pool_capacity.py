@@ -1,4 +1,4 @@
-"""The free capacity of a node pool, and how many allocations of a group it may take: a test before any attempt.
+"""The free capacity of a node pool, and the number of allocations of a group that fit: a test before any attempt.
 
 The test is necessary, not sufficient: ports, constraints, spreads and quotas are not looked at. Where it says that
 nothing fits, no attempt would place anything; that spares a queue of 10,000 jobs 10,000 attempts for each allocation
@@ -26,25 +26,25 @@ from yurt.structs.resources import RequestedDevice
 
 AMOUNTS = (CPU, MEMORY, DISK, CORES)
 SHARES_PER_CARD = 48
-"""The number of shares that a card is assumed to have capacity for; the scheduler knows their real sizes."""
+"""The assumed number of shares that fit on a card; the scheduler uses their real sizes."""
 TABLES_MAX: Final = 64
-"""The number of different requests for which the counts are maintained."""
+"""The maximum number of different requests for which counts are maintained."""
 ALL_ROWS: Final = slice(None)
 
 Signature = tuple[object, ...]
 
 
 class PendingAllocs(NamedTuple):
-    """Allocations of one group that wait."""
+    """The waiting allocations of one group."""
 
     ask: GroupAsk
     number: int
     least: int
-    """The minimum that must be placed together: more than 1 for gangs."""
+    """The minimum number that must be placed together; above 1 only for gangs."""
 
 
 class _Frame(NamedTuple):
-    """Facts that follow from a pool's nodes alone; computed once for nodes that do not change."""
+    """Values that derive from a pool's nodes alone; computed once for unchanged nodes."""
 
     rows: IntArray
     ids: tuple[str, ...]
@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
 
 
 class _PlacesByRow(NamedTuple):
-    """How many allocations of equal asks each row may take."""
+    """The number of allocations of equal requests that fit on each row."""
 
     ask: GroupAsk
     places: IntArray
@@ -83,12 +83,13 @@ class PoolCapacity:
         self._counts: dict[RequestedDevice, IntArray] = {}
         self._most: list[int] | None = None
         self._tables: dict[Signature, _PlacesByRow] = {}
-        """What fits of equal asks: most jobs of a queue ask alike."""
+        """Counts by request; most jobs of a queue have equal requests."""
         self._asked: dict[Signature, GroupAsk] = {}
-        """What its copies were asked for as well, so that the next copy has the answer."""
+        """Requests for which a copy was asked, so that the next copy has the answer."""
 
     def follow(self, snapshot: Snapshot, changed: Iterable[str]) -> bool:
-        """Advance to a later state in which these nodes' allocations changed; False when a rebuild is necessary.
+        """Advance to a later state in which only the allocations of these nodes changed; False if a rebuild is
+        necessary.
 
         Only for a room from which nothing was taken or released.
         """
@@ -114,11 +115,11 @@ class PoolCapacity:
         return made
 
     def places(self, ask: GroupAsk) -> IntArray:
-        """How many allocations each row may take."""
+        """The number of allocations that fit on each row."""
         return self._table(ask).places
 
     def total_places(self, ask: GroupAsk) -> int:
-        """The number of allocations that the pool may take when nothing else runs in it."""
+        """The number of allocations that would fit into an empty pool."""
         sums, key = self._frame.empty_sums, ask.signature
         found = sums.get(key)
         if found is None:
@@ -126,7 +127,7 @@ class PoolCapacity:
         return found
 
     def take(self, demands: Iterable[PendingAllocs]) -> dict[int, int]:
-        """Take what fits of some groups, from the first rows; returns the number by row. Empty: nothing fits."""
+        """Take capacity for some groups, from the first rows on; returns the number by row. Empty: nothing fits."""
         taken: dict[int, int] = {}
         for one in demands:
             table = self._table(one.ask)
@@ -149,7 +150,8 @@ class PoolCapacity:
         return any(self._table(one.ask).total >= max(1, one.least) for one in demands)
 
     def first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
-        """How many of these allocations must end, in order, until some group fits; -1 when ending all does not suffice.
+        """The number of these allocations that must end, in order, until some group fits; -1 if ending all does not
+        suffice.
 
         Only the row of each is looked at again. The room is left with these allocations released.
         """
@@ -190,7 +192,8 @@ class PoolCapacity:
             counts[at] = self._count(at, request, self._in_use[at])
 
     def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
-        """Whether `number` allocations fit on each of these rows beside what was taken, devices excluded."""
+        """Whether `number` allocations fit on each of these rows in addition to the taken capacity, devices
+        excluded."""
         amounts = _amounts(ask) * number
         for at in rows:
             if bool((self.free[at] < amounts).any()):
@@ -201,7 +204,7 @@ class PoolCapacity:
         return True
 
     def use_on(self, rows: Iterable[int], ask: GroupAsk, number: int) -> None:
-        """Subtract the amounts of `number` allocations from each of these rows, as they may land on any."""
+        """Subtract the amounts of `number` allocations from each of these rows, since they may land on any."""
         for at in rows:
             self.free[at] -= _amounts(ask) * number
 
@@ -242,7 +245,7 @@ class PoolCapacity:
                 self._tables[key] = table._replace(total=table.total + grown)
 
     def _recount(self, changed: list[int], columns: Columns) -> None:
-        """Read some rows from the state again."""
+        """Read the allocations of some rows from the state again."""
         frame = self._frame
         rows = np.asarray(changed, np.int64)
         used = columns.used[frame.rows[rows]]
@@ -286,7 +289,7 @@ class PoolCapacity:
             taken[at] += counts[at] if request.all_of_node else number * _parts(request)
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
-        """The number of allocations for which each row has devices."""
+        """The number of allocations for which each row has enough devices."""
         counts = self._device_parts(request, is_empty=is_empty)[rows]
         others = [number[rows] for other, number in self._taken.items() if not is_empty and _overlap(other, request)]
         taken = np.asarray(sum(others, start=np.zeros_like(counts)))
@@ -297,20 +300,20 @@ class PoolCapacity:
         return places
 
     def _device_parts(self, request: RequestedDevice, *, is_empty: bool = False) -> IntArray:
-        """The free devices of each row in parts of a card, less what was taken."""
-        known = self._frame.empty_counts if is_empty else self._counts
-        counts = known.get(request)
+        """The free devices of each row in parts of a card, less the taken ones."""
+        present = self._frame.empty_counts if is_empty else self._counts
+        counts = present.get(request)
         if counts is None and is_empty:
             counts = np.asarray([self._count(at, request, NOTHING_IN_USE) for at in range(len(self._ids))], np.int64)
         elif counts is None:
             counts = self._present_counts(request)
-        known[request] = counts
+        present[request] = counts
         return counts
 
     def _present_counts(self, request: RequestedDevice) -> IntArray:
-        """The counts of all rows; those of unchanged nodes are cached."""
+        """The device counts of all rows; those of unchanged nodes are cached."""
         lasting = self._snapshot.columns.nodes.lasting
-        known: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
+        cached: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
         nodes, in_use = self._snapshot.nodes, self._snapshot.columns.in_use
         found: list[int] = []
         for at, node_id in enumerate(self._ids):
@@ -318,9 +321,9 @@ class PoolCapacity:
                 found.append(self._count(at, request, self._in_use[at]))
                 continue
             node, now = nodes[node_id], in_use.get(node_id, NOTHING_IN_USE)
-            entry = known.get(node_id)
+            entry = cached.get(node_id)
             if entry is None or entry[0] is not node or entry[1] is not now:
-                entry = known[node_id] = (node, now, self._count(at, request, now))
+                entry = cached[node_id] = (node, now, self._count(at, request, now))
             found.append(entry[2])
         return np.asarray(found, np.int64)
 
@@ -361,7 +364,7 @@ def _amounts(ask: GroupAsk) -> IntArray:
 
 
 def _slots(limit: IntArray, used: IntArray) -> IntArray:
-    """How many more allocations the nodes' own limits allow."""
+    """The number of further allocations that the nodes' own limits allow."""
     return np.where(limit > 0, limit - used, 1 << 30)
 
 

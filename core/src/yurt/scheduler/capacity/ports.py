@@ -64,7 +64,7 @@ class _Offer:
             port = low + self.salt % (high - low + 1)
             if not bits >> port & 1:
                 return port
-        # Random tries keep two plans made side by side from taking the same port; a nearly full range is searched.
+        # Random tries keep concurrent plans from taking the same port; a nearly full range is searched.
         free = ~(bits >> low) & ((1 << (high - low + 1)) - 1)
         if not free:
             return None
@@ -79,7 +79,7 @@ def has_ports(group: TaskGroup) -> bool:
 
 
 def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt: int) -> PortGrant | str:
-    """The group's ports on a node, or why they are unavailable."""
+    """The group's ports on a node, or the reason why they are unavailable."""
     offer = _Offer(node, taken, salt)
     shared, mappings = [], []
     for network in group.networks:
@@ -99,9 +99,8 @@ def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt:
 
 
 class PortProblem(NamedTuple):
-    """A port unavailable on a node: a static one, with its `value`, one of the dynamic range, or for want of an address
-    in its host network or in the default one (`address`).
-    """
+    """A port that is unavailable on a node: a static one (`value`), one of the dynamic range, or any port for lack of
+    an address in its host network or the default one (`address`)."""
 
     kind: Literal["static", "dynamic", "host_network", "address"]
     text: str
@@ -110,7 +109,7 @@ class PortProblem(NamedTuple):
 
 
 def port_problems(node: Node, taken: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
-    """Every port unavailable on the node, each checked after the others were assigned."""
+    """All ports that are unavailable on the node, each checked after the others were assigned."""
     offer = _Offer(node, taken, 0)
     found: list[PortProblem] = []
     networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]

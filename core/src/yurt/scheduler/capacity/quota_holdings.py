@@ -1,4 +1,4 @@
-"""What counts under quotas with guarantees: allocations that stay, by quota and node pool.
+"""The usage under quotas with guarantees: that of allocations that stay, by quota and node pool.
 
 What ends already counts as gone: else two reclaims in a row could take a borrower below its guarantee.
 """
@@ -25,12 +25,12 @@ MEMO: Final = "staying usage of namespaces"
 
 
 class QuotaHoldings:
-    """The sums of one state; `follow` keeps them up with the changes of commands."""
+    """The sums of one state; `follow` updates them with the changes of commands."""
 
     def __init__(self, snapshot: Snapshot, tree: QuotaTree) -> None:
         self.tree = tree
         self._sums: dict[str, dict[str, NamespaceUsage]] = {}
-        """By namespace and node pool."""
+        """Usage by namespace and node pool."""
         for (namespace, pool), used in staying_usage(snapshot).items():
             self._sums.setdefault(namespace, {})[pool] = used
         self._by_quota: dict[QuotaKey, NamespaceUsage] = {}
@@ -47,15 +47,15 @@ class QuotaHoldings:
         return found
 
     def namespaces(self) -> set[str]:
-        """The namespaces of which anything was counted."""
+        """The namespaces with any usage."""
         return set(self._sums)
 
     def runs(self, namespace: str, pool: str) -> bool:
-        """Whether allocations of a namespace stay in a node pool."""
+        """Whether a namespace has staying allocations in a node pool."""
         return any(used.allocs and counts_in(pool, of_job) for of_job, used in self._sums.get(namespace, {}).items())
 
     def follow(self, changes: Changes, namespaces: set[str]) -> set[str]:
-        """Count what a command changed; adds its namespaces, and returns the quotas under which it counts."""
+        """Count the changes of a command; adds its namespaces to the set, and returns the quotas that count them."""
         changed: set[str] = set()
         for change in changes:
             if change.table != "allocs":
@@ -87,7 +87,7 @@ def add_usage(sums: dict[NamespaceKey, NamespaceUsage], key: NamespaceKey, amoun
 
 
 def staying_usage(snapshot: Snapshot) -> Sums:
-    """The usage of namespaces without ending allocations, with in-flight plans."""
+    """The usage of namespaces without ending allocations, plans in flight included."""
     stored = _stored(snapshot)
     if not snapshot.ahead:
         return stored
@@ -98,11 +98,11 @@ def staying_usage(snapshot: Snapshot) -> Sums:
 
 
 def _stored(snapshot: Snapshot) -> Sums:
-    """The sums without plans in flight, kept for other attempts at the same state."""
+    """The sums without plans in flight, cached for other attempts at the same state."""
     memo, allocs, by_namespace = snapshot.columns.nodes.lasting, snapshot.allocs, snapshot.columns.by_namespace
-    known: tuple[object, object, Sums] | None = memo.get(MEMO)
-    if known is not None and known[0] is allocs and known[1] is by_namespace:
-        return known[2]
+    cached: tuple[object, object, Sums] | None = memo.get(MEMO)
+    if cached is not None and cached[0] is allocs and cached[1] is by_namespace:
+        return cached[2]
     found: dict[NamespaceKey, NamespaceUsage] = {}
     for namespace, pools in by_namespace.items():
         found.update(((namespace, pool), used) for pool, used in pools.items())
@@ -125,7 +125,7 @@ def _add_plan(found: dict[NamespaceKey, NamespaceUsage], snapshot: Snapshot, pla
 
 
 def placed_usage(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[NamespaceKey, Usage]]:
-    """The usage of each placement of a plan, and the limits it counts under."""
+    """The usage of each placement of a plan, with the namespace and pool under which it counts."""
     versions: dict[int, Job | None] = {}
     for placement in plan.placements:
         job = _version(snapshot, plan, placement, versions)
@@ -134,11 +134,11 @@ def placed_usage(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[NamespaceKey,
         yield key, usage_of_resources(placement.resources, group)
 
 
-def _version(snapshot: Snapshot, plan: Plan, placement: Placement, known: dict[int, Job | None]) -> Job | None:
+def _version(snapshot: Snapshot, plan: Plan, placement: Placement, versions: dict[int, Job | None]) -> Job | None:
     number = placement.job_version
-    if number not in known:
-        known[number] = snapshot.version(plan.namespace, plan.job_id, number)
-    return known[number]
+    if number not in versions:
+        versions[number] = snapshot.version(plan.namespace, plan.job_id, number)
+    return versions[number]
 
 
 def is_staying(alloc: Allocation) -> bool:

@@ -1,7 +1,7 @@
 """Quotas as limits of the scheduler and the plan applier.
 
 The limit of the own region holds for all namespaces together that name the quota or one below it, and each of its node
-pool limits for their jobs in that pool; a job of the pool "all" counts in every pool. What is used comes from the
+pool limits for their jobs in that pool; a job of the pool "all" counts in every pool. The usage comes from the
 columnar view, which sums it up as allocations come and go: making the limits of a job looks at no allocation.
 """
 
@@ -20,12 +20,13 @@ from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec
 UNITS: Final = {
     "cpu": "MHz", "cores": "cores", "memory": "MB", "memory_max": "MB", "secrets": "MB",
 }  # fmt: skip
-"""The dimensions of a quota as its specification names them, devices excluded."""
+"""The units of a quota's dimensions, devices excluded."""
 FIELDS: Final = {"memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb"}
 
 
 class Dimension(NamedTuple):
-    """One number of a quota: the amount allowed, used, and requested or changed. Devices are in thousandths."""
+    """One dimension of a quota: the allowed and used amount, and the requested or changed one. Devices are in
+    thousandths."""
 
     name: str
     unit: str
@@ -38,7 +39,7 @@ class QuotaPart(NamedTuple):
 
     pool: str
     allowed: tuple[tuple[str, int], ...]
-    """By dimension; -1 means that nothing is allowed, and dimensions without a limit are missing."""
+    """Amounts by dimension; -1 means that nothing is allowed, and dimensions without a limit are missing."""
     devices: tuple[tuple[str, int], ...]
 
     def dimensions(self, used: NamespaceUsage) -> Iterable[Dimension]:
@@ -50,7 +51,7 @@ class QuotaPart(NamedTuple):
 
 
 def parts_of(spec: QuotaSpec, region: str) -> tuple[QuotaPart, ...]:
-    """The limits of a quota in a region; none where it has no limit for the region."""
+    """The limits of a quota in a region; none if it has no limit for the region."""
     limit = spec.limit_of(region)
     if limit is None or limit.region_limit is None:
         return ()
@@ -71,7 +72,7 @@ def _limits(part: QuotaPart) -> bool:
 
 
 class RegionQuota:
-    """A quota during planning."""
+    """A quota in a region while a plan is made or checked."""
 
     def __init__(self, snapshot: Snapshot, spec: QuotaSpec, parts: Sequence[QuotaPart]) -> None:
         self.name = spec.name
@@ -80,7 +81,7 @@ class RegionQuota:
         self._used = [used_by(snapshot, self._namespaces, part.pool) for part in self._parts]
 
     def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
-        """How changes together would exceed it, in every dimension that they make larger."""
+        """The excess of the changes together, in every dimension that they enlarge."""
         counted_changes = tuple(self._own(changes))
         found: list[str] = []
         for part, used in zip(self._parts, self._used, strict=True):
@@ -95,7 +96,7 @@ class RegionQuota:
         return found
 
     def fitting(self, change: LimitChange, most: int) -> int:
-        """How many times the change fits, up to `most`."""
+        """The number of times that the change fits, up to `most`."""
         for part, used in zip(self._parts, self._used, strict=True):
             if change.key[0] not in self._namespaces or not counts_in(part.pool, change.key[1]):
                 continue
@@ -128,25 +129,25 @@ def _sum(changes: Sequence[LimitChange]) -> NamespaceUsage:
 
 
 class QuotaLimits:
-    """Gives a job its limits: the quota of its namespace, in the region of this server."""
+    """Computes a job's limits: the quota of its namespace in the region of this server."""
 
     def __init__(self, region: str) -> None:
         self.region = region
 
     def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-        """The quota of the job's namespace and those above it; none where the namespace has no quota.
+        """The quota of the job's namespace and those above it; none if the namespace has no quota.
 
         Quotas without a limit here are left out.
         """
         namespace = snapshot.namespaces.get(job.namespace)
         if namespace is None or not namespace.quota:
             return ()
-        known = ((spec, parts_of(spec, self.region)) for spec in chain_of(snapshot, namespace.quota))
-        return tuple(RegionQuota(snapshot, spec, parts) for spec, parts in known if any(map(_limits, parts)))
+        parts_by_quota = ((spec, parts_of(spec, self.region)) for spec in chain_of(snapshot, namespace.quota))
+        return tuple(RegionQuota(snapshot, spec, parts) for spec, parts in parts_by_quota if any(map(_limits, parts)))
 
 
 def exhausted_text(dimension: Dimension, asked: int) -> str:
-    """`memory exhausted (512 MB needed, 300 of 1000 MB left)`."""
+    """The text `memory exhausted (512 MB needed, 300 of 1000 MB left)`."""
     scale = scale_of(dimension)
     unit = f" {dimension.unit}" if dimension.unit else ""
     needed = f"{dimension.name} exhausted ({amount_text(asked, scale)}{unit} needed, "
@@ -157,10 +158,10 @@ def exhausted_text(dimension: Dimension, asked: int) -> str:
 
 
 def scale_of(dimension: Dimension) -> int:
-    """How many of the dimension's units make one displayed unit."""
+    """The number of the dimension's units in one displayed unit."""
     return MILLI if dimension.name.startswith("device ") else 1
 
 
 def amount_text(amount: int, scale: int = 1) -> str:
-    """An amount with only the digits that it needs: 1500 thousandths are 1.5."""
+    """An amount with only the necessary digits: 1500 thousandths are 1.5."""
     return str(amount) if scale == 1 else f"{amount / scale:g}"

@@ -1,6 +1,4 @@
-"""The cluster as it will be once the plan so far is applied: the snapshot's columns with stops and placements laid
-over them.
-"""
+"""The cluster after the plan so far: the snapshot's columns with the plan's stops and placements applied."""
 
 from __future__ import annotations
 
@@ -28,32 +26,32 @@ class ClusterView:
     """The mutable view of one attempt; the snapshot does not change."""
 
     def __init__(self, snapshot: Snapshot, now: int = 0) -> None:
-        """`now` is the time of the attempt; only the choice of victims looks at it."""
+        """`now` is the time of the attempt; only the choice of victims depends on it."""
         self.snapshot = snapshot
         self.now = now
         self.guarantees: Guarantees | None = None
-        """What preemption must leave to others; None where nobody is guaranteed anything."""
+        """Guarantees that preemption must keep; None without any."""
         self.columns = snapshot.columns
         self.rows = snapshot.columns.nodes
         self.offered: IntArray = self.rows.offered
         self._used: IntArray | None = None
         self._touched: dict[int, list[int]] = {}
-        """What is used on the rows that changed, until so many have that all is copied."""
+        """The usage of changed rows, until the number of these makes a copy of the whole array cheaper."""
         self._offers: dict[int, list[int]] = {}
-        """What rows offer, of those that were asked for one by one."""
+        """The capacity of rows that were read one by one."""
         self._in_use: dict[str, ExclusiveResources] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
         self.generation = 0
-        """Grows with every change of what is used."""
+        """A number that grows with every change of usage."""
 
     def usage_of(self, alloc: Allocation) -> Usage:
-        """The usage of an allocation; cached in the snapshot for equal resources."""
+        """The usage of an allocation; cached for equal resources."""
         key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
-        known = self._usages.get(key)
-        if known is None:
-            known = self._usages[key] = usage_of(alloc)
-        return known
+        usage = self._usages.get(key)
+        if usage is None:
+            usage = self._usages[key] = usage_of(alloc)
+        return usage
 
     @property
     def used(self) -> IntArray:
@@ -66,7 +64,7 @@ class ClusterView:
         return self._used
 
     def look(self) -> IntArray:
-        """As `used` for a single read: `changed_rows` still reports the same rows afterwards."""
+        """`used` for a single read: `changed_rows` still reports the same rows afterwards."""
         if self._used is not None or not self._touched:
             return self.used
         found = self.columns.used.copy(order="F")
@@ -100,7 +98,7 @@ class ClusterView:
         return self.snapshot.nodes[self.rows.ids[row]]
 
     def row(self, node_id: str) -> int | None:
-        """The row of a node, or None for one that is unknown."""
+        """The row of a node, or None for a missing node."""
         return self.columns.rows.get(node_id)
 
     def in_use(self, row: int) -> ExclusiveResources:
@@ -110,7 +108,7 @@ class ClusterView:
         return self.columns.in_use.get(node_id, NOTHING_IN_USE) if found is None else found
 
     def release(self, alloc: Allocation) -> None:
-        """Free an allocation's resources: the plan stops it."""
+        """Free the resources of an allocation that the plan stops."""
         if is_using(alloc) and alloc.id not in self._released:
             self._released.add(alloc.id)
             self._count(alloc, -1)
@@ -126,7 +124,7 @@ class ClusterView:
         return alloc_id in self._released
 
     def take(self, row: int, usage: Usage, *, sign: int = 1) -> None:
-        """Add a placement on a row (or with `sign` -1 remove it)."""
+        """Add a placement on a row, or remove one with `sign` -1."""
         self.generation += 1
         used = self.used_on(row) if self._used is None else self._used[row]
         used[CPU] += sign * usage.cpu

@@ -1,1 +1,1 @@
-"""Constraints on resolved values: operators, version ranges and what `${...}` names on a node."""
+"""Constraints on resolved values: operators, version ranges, and the targets that `${...}` names on a node."""

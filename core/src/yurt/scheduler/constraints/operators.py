@@ -1,4 +1,4 @@
-"""Constraint operators on resolved values (docs/explanation/feasibility.md). An unresolved side is None.
+"""Constraint operators on resolved values (docs/explanation/feasibility.md). An unresolved value is None.
 
 A value that cannot be parsed makes the constraint false, never an error: registration refuses such constraints, and a
 node's attribute may hold anything.
@@ -36,12 +36,12 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
 
 
 def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]:
-    """`holds` for many left sides, in their order; equal values are compared once."""
+    """`holds` for many left sides, in order; equal values are compared once."""
     pattern = compiled(right) if operand == "regexp" else None
     if pattern is not None:
         return pattern.search_all(lefts)
-    known = {left: holds(operand, left, right) for left in dict.fromkeys(lefts)}
-    return [known[left] for left in lefts]
+    answer_of = {left: holds(operand, left, right) for left in dict.fromkeys(lefts)}
+    return [answer_of[left] for left in lefts]
 
 
 def _is_ordered(operand: str) -> Callable[[str, str], bool]:
@@ -58,13 +58,14 @@ def _is_ordered(operand: str) -> Callable[[str, str], bool]:
 
 
 def _integer(text: str) -> int | None:
-    """A 64-bit integer."""
+    """The text as a 64-bit integer, or None."""
     found = int(text) if _INTEGER.fullmatch(text) else None
     return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
 
 
 def _number(text: str) -> float | None:
-    """A decimal number within a float's range; or `inf`, `infinity` (with or without a sign), `nan`."""
+    """The text as a decimal number within a float's range, or as `inf`, `infinity` (with or without a sign) or
+    `nan`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     found = float(text) if _DECIMAL.fullmatch(text) else None

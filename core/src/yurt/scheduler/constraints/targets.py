@@ -16,7 +16,7 @@ FIELDS: Final = {
     "node.class": "node_class",
     "node.pool": "node_pool",
 }
-"""What of a node besides attributes and metadata can be referred to, and the field that has it."""
+"""The names of a node's fields that constraints can use, apart from attributes and metadata, with the field."""
 
 
 def is_unique(target: str) -> bool:

@@ -26,7 +26,7 @@ class ParsedVersion(NamedTuple):
     parts: tuple[int, ...]
     prerelease: str
     given: int
-    """How many parts were written."""
+    """The number of parts in the text."""
 
     @property
     def order(self) -> tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]:
@@ -98,7 +98,7 @@ def _meets(found: ParsedVersion, operand: str, than: ParsedVersion, *, strict: b
 
 
 def _is_close(found: ParsedVersion, than: ParsedVersion, *, strict: bool) -> bool:
-    """Whether only the last specified part exceeds the constraint's; a less precise version does not match."""
+    """Whether only the last part of the constraint is exceeded; a version with fewer parts does not match."""
     kept = than.given - 1
     if than.prerelease and not found.prerelease and not strict:
         return False

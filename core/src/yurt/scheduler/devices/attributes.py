@@ -30,7 +30,7 @@ _UNITS: dict[str, tuple[str, float]] = {
     "mw": ("W", 1e-3),
     "MW": ("W", 1e6),
 }
-"""What a unit measures and its factor to the base unit; case is ignored, except that mW is not MW."""
+"""The dimension of each unit and its factor to the base unit; case is ignored, except that mW is not MW."""
 _QUANTITY = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z/]*)")
 _COMPARED = frozenset({"=", "==", "is", "!=", "not", "<", "<=", ">", ">="})
 _LISTING = frozenset({"=", "==", "is", "set_contains", "set_contains_all", "set_contains_any"})
@@ -64,7 +64,7 @@ def number_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) 
 
 
 def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instance: NodeDevice | None = None) -> bool:
-    """Whether an instance, or without one its group, meets a condition."""
+    """Whether an instance, or its group if none is given, meets a condition."""
     one, other = _resolve(left, kind, instance), _resolve(right, kind, instance)
     if one is not None and other is not None and operand in _COMPARED:
         first, second = _quantity(one), _quantity(other)
@@ -76,7 +76,7 @@ def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instanc
 
 
 def admits(kind: NodeDeviceResource, instance: NodeDevice, constraints: Iterable[Constraint]) -> bool:
-    """Whether an instance is permitted by these constraints; constraints on ids select instances directly."""
+    """Whether these constraints permit an instance; constraints on ids select instances directly."""
     for constraint in constraints:
         if not meets(constraint.operand, kind, constraint.l_target, constraint.r_target, instance):
             return False

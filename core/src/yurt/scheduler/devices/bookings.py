@@ -16,7 +16,7 @@ from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
 
 COMPUTE_MAX = 100
 SHARES_MAX = 48
-"""Shares of one device; a device's driver serves no more programs at once."""
+"""The maximum number of shares of one device; a device's driver serves no more programs at once."""
 
 
 class Share(NamedTuple):
@@ -56,9 +56,9 @@ class Booked(NamedTuple):
 
     def next_number(self) -> str:
         """An unused share number of the device."""
-        known = {share.number for share in self.shares}
-        # Of n + 1 numbers at most n are known: there is always one.
-        return next(text for number in range(len(known) + 1) if (text := str(number)) not in known)
+        used_numbers = {share.number for share in self.shares}
+        # Of n + 1 numbers at most n are in use: one is always free.
+        return next(text for number in range(len(used_numbers) + 1) if (text := str(number)) not in used_numbers)
 
 
 NOTHING = Booked()
@@ -74,9 +74,9 @@ def bookings(in_use: Iterable[str]) -> dict[str, Booked]:
     found: dict[str, Booked] = {}
     for key in in_use:
         device, share = parted(key)
-        known = found.get(device, NOTHING)
+        booked = found.get(device, NOTHING)
         found[device] = (
-            known._replace(is_whole=True) if share is None else known._replace(shares=(*known.shares, share))
+            booked._replace(is_whole=True) if share is None else booked._replace(shares=(*booked.shares, share))
         )
     return found
 
@@ -103,18 +103,18 @@ def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
 
 
 def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
-    """Why the devices of the usage `coming` are overbooked, or empty; `in_use` includes it."""
+    """The reason why devices of the usage `coming` are overbooked, or ""; `in_use` includes it."""
     device_ids = {parted(key)[0] for key in coming}
     if not device_ids:
         return ""
-    known = {
+    touched = {
         instance_key(kind, instance.id): (kind, instance)
         for kind in node.node_resources.devices
         for instance in kind.instances
     }
     for device, booked in sorted(bookings(in_use).items()):
         if device in device_ids and booked.shares:
-            reason = _excess(booked, known.get(device))
+            reason = _excess(booked, touched.get(device))
             if reason:
                 return reason
     return ""

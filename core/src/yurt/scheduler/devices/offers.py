@@ -44,7 +44,7 @@ from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import DeviceTopology, RequestedDevice
 
 ORDERS_MAX = 24
-"""Orders in which the requests of a group are tried when the given order does not succeed."""
+"""The maximum number of orders in which the requests of a group are tried when the given order fails."""
 
 CORES_MAX = 65_536
 RACKS_KEPT = 16_384
@@ -79,7 +79,7 @@ class KindChoice(NamedTuple):
 
 
 class Rack:
-    """A node's devices regardless of bookings; built once per node."""
+    """A node's devices, independent of bookings; built once per node."""
 
     def __init__(self, devices: tuple[NodeDeviceResource, ...]) -> None:
         self.devices = devices
@@ -115,7 +115,7 @@ class Rack:
         return found
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
-        """The healthy instances permitted for the request, booked or not."""
+        """The healthy instances that the request permits, booked or not."""
         found = self._matching.get(request)
         if found is None:
             if len(self._matching) >= REQUESTS_KEPT:
@@ -131,11 +131,11 @@ class Rack:
 
 
 _racks: dict[int, Rack] = {}
-"""By identity of a node's devices, which the rack keeps alive so that the identity is not reused."""
+"""Racks by the identity of a node's devices, which the rack keeps alive so that the identity is not reused."""
 
 
 def rack_of(node: Node) -> Rack:
-    """The node's devices."""
+    """The rack of a node."""
     devices = node.node_resources.devices
     found = _racks.get(id(devices))
     if found is None:
@@ -177,22 +177,22 @@ class Stock:
         return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
-        """The healthy instances permitted for the request, booked or not."""
+        """The healthy instances that the request permits, booked or not."""
         return self.rack.matching(request)
 
     def take(self, offer: DeviceOffer) -> None:
-        """Book the offer's instances for the requests that follow."""
+        """Book the offer's instances, which later requests then cannot use."""
         self.booked.update(offer.taken)
 
 
 def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
-    """Whether the node could meet each request if all of its devices were free."""
+    """Whether the node could meet each request alone if all of its devices were free."""
     stock = Stock(node, ())
     return all(find_offer(stock, request) is not None for request in requests)
 
 
 def looks_at_instances(request: RequestedDevice) -> bool:
-    """Whether nodes of one class may differ in their answers, because their instances differ."""
+    """Whether nodes of one class may differ because their instances differ."""
     topology = request.topology
     if request.share or (topology is not None and REQUIRE in (topology.nvlink, topology.numa)):
         return True
@@ -281,7 +281,7 @@ def is_named(kind: NodeDeviceResource, name: str) -> bool:
 
 
 def wish_of(request: RequestedDevice) -> TopologyRequest:
-    """The adjacency that the request asks of its devices."""
+    """The adjacency that the request wants for its devices."""
     topology = request.topology or DeviceTopology()
     return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
 
@@ -335,7 +335,7 @@ def _all(stock: Stock, found: list[DeviceItem]) -> DeviceOffer | None:
 
 
 def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
-    """MIG instances: the smallest with sufficient memory, on the most used card."""
+    """An offer of MIG instances: the smallest with sufficient memory, on the most used card."""
     free_of: dict[str, int] = {}
     usable = []
     for item in found:
@@ -388,7 +388,7 @@ def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> 
 
 
 def capacity_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
-    """MiB and percent of an instance still bookable by shares of this mode; None when it cannot be shared so."""
+    """MiB and percent of an instance still bookable by shares of this mode; None if it cannot be shared so."""
     booked = stock.of(item)
     if item.is_part or booked.is_whole or request.share not in modes_of(item.kind, item.instance):
         return None
@@ -451,7 +451,7 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
 
 
 def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:
-    """The cores near the devices, as the devices report."""
+    """The cores near the devices, as the devices report them."""
     device_ids = {device_of(each) for device in devices for each in device.device_ids}
     found: set[int] = set()
     for kind in node.node_resources.devices if device_ids else ():
@@ -462,7 +462,7 @@ def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozen
 
 
 def _numbers(attribute: Attribute | None) -> Iterator[int]:
-    """ "0-3,8" as 0, 1, 2, 3 and 8."""
+    """The numbers in a text: "0-3,8" as 0, 1, 2, 3 and 8."""
     for part in (attribute.string_val or "").split(",") if attribute is not None else ():
         first, _, last = part.strip().partition("-")
         if first.isdigit() and (not last or last.isdigit()):

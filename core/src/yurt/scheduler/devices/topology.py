@@ -1,4 +1,4 @@
-"""Device topology: which of a node's free devices are adjacent.
+"""Device topology: the adjacency of a node's devices.
 
 A node's devices, their NVLink connections, NUMA nodes and distances are a `Layout`. `choose` finds the set that is best
 for the task and then leaves most behind: fewest pairs that NVLink does not join, fewest NUMA nodes, most links,
@@ -20,13 +20,13 @@ from yurt.structs.node import NodeDevice, NodeDeviceResource
 
 PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
 SETS_MAX = 20_000
-"""Sets that are compared at most; beyond that, devices are added one by one."""
+"""The maximum number of sets that are compared; beyond it, devices are added one by one."""
 KEPT_MAX = 4096
 _LEVELS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
-"""Connections between two devices, nearest first, as `nvidia-smi topo` names them."""
+"""Kinds of connection between two devices, nearest first, as `nvidia-smi topo` names them."""
 UNKNOWN_NODE = -1
 PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
-"""Attributes that give the location of an instance."""
+"""Attributes with the location of an instance."""
 
 Cost = tuple[int, int, int, int, int, int]
 Candidate = tuple[Cost, tuple[int, ...]]
@@ -54,10 +54,10 @@ class Layout:
         self.has_places = self.has_links or len(set(numa)) > 1 or any(any(row) for row in distances)
         self.islands = _islands(links)
         self.classes = _classes(self)
-        self.known: dict[tuple[int, int, TopologyRequest], int | None] = {}
+        self.cache: dict[tuple[int, int, TopologyRequest], int | None] = {}
 
     def cost(self, chosen: Sequence[int], free: int, wish: TopologyRequest) -> Cost:
-        """The cost of a set; lower is better."""
+        """The cost of a set of devices; lower is better."""
         apart = joined = ways = 0
         for at, one in enumerate(chosen):
             links, distances = self.links[one], self.distances[one]
@@ -100,13 +100,13 @@ class Layout:
 
 
 def choose(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
-    """The best set of this size of allowed devices; None when none meets the request. `free` are all free devices."""
+    """The best set of this size among allowed devices; None if none meets the request. `free` are all free devices."""
     key = (allowed, free, wish)
-    if key not in layout.known:
-        if len(layout.known) >= KEPT_MAX:
-            layout.known.clear()
-        layout.known[key] = _search(layout, allowed, free, wish)
-    return layout.known[key]
+    if key not in layout.cache:
+        if len(layout.cache) >= KEPT_MAX:
+            layout.cache.clear()
+        layout.cache[key] = _search(layout, allowed, free, wish)
+    return layout.cache[key]
 
 
 def mask_of(chosen: Iterable[int]) -> int:
@@ -146,7 +146,7 @@ def _in_order(group: Sequence[int], allowed: int, last: int) -> list[int]:
 
 
 def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
-    """Sets that differ in their number from each class; within a class the first devices are used."""
+    """Sets with different numbers of devices from each class; within a class the first devices are used."""
     if not classes:
         if not count:
             yield ()
@@ -159,7 +159,7 @@ def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, .
 
 
 def _vectors(classes: Sequence[Sequence[int]], count: int) -> int:
-    """The number of sets from `_sets`."""
+    """The number of sets that `_sets` would yield."""
     ways = [1] + [0] * count
     for group in classes:
         ways = [sum(ways[max(0, total - len(group)) : total + 1]) for total in range(count + 1)]
@@ -221,7 +221,7 @@ def _is_same(layout: Layout, one: int, other: int) -> bool:
 # -- from a node's devices ---------------------------------------------------------------------------------------------
 
 _layouts: dict[tuple[tuple[int, ...], Matrix, Matrix], Layout] = {}
-"""A cache: equal layouts give equal answers."""
+"""A cache, since nodes with equal layouts share the object."""
 
 
 def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:

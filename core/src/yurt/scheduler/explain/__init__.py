@@ -1,4 +1,5 @@
-"""Explanations: why an allocation is on its node, why a group is unplaced, and the smallest change that would help.
+"""Explanations: the reasons why an allocation is on its node or a group is unplaced, and the smallest change that would
+help.
 
 `why` and `why_not` are the entry points. Nothing that places imports this package.
 """

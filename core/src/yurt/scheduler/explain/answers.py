@@ -1,4 +1,4 @@
-"""Explanations: why a job's allocations are on their nodes or unplaced, and the smallest change that would help.
+"""Answers: the reasons why a job's allocations are on their nodes or unplaced, and the smallest change that would help.
 
 Nothing here is part of placing. An explanation runs an attempt on the state as it is (`dry_runs`), keeps what it looked
 at, and asks of every node all that stands in the way (`blockers`) and what the least change is (`nearest`,
@@ -64,7 +64,7 @@ def why_not(
 
 
 def why(snapshot: Snapshot, alloc: Allocation, *, seed: int, disclosure: Disclosure = ALL) -> AllocationExplanation:
-    """Why an allocation is on its node: its scores at placement, and a present ranking without it."""
+    """The reasons why an allocation is on its node: its scores at placement, and a present ranking without it."""
     metrics = alloc.metrics
     evaluation = snapshot.evals.get(alloc.eval_id)
     scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
@@ -97,7 +97,7 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int, disclosure: Disclos
 
 
 def _explained(dry_runs: DryRuns, group: TaskGroup, disclosure: Disclosure) -> GroupExplanation:
-    """The dry run's result for a group, and why no more was placed."""
+    """A dry run's result for a group, and the reasons for its unplaced allocations."""
     dry_run = dry_runs.unchanged
     attempt, name, node_id = dry_run.attempt, group.name, disclosure.node_id
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
@@ -128,7 +128,7 @@ def _explained(dry_runs: DryRuns, group: TaskGroup, disclosure: Disclosure) -> G
 
 
 def _there(blockers: NodeBlockers, node_id: str) -> NearMiss | None:
-    """A node and its shortages; None when no node is asked about or it is in another pool."""
+    """The node in question and its shortages; None without a node, or if it is in another pool."""
     row = blockers.view.row(node_id) if node_id else None
     return None if row is None else near_miss(blockers, row)
 
@@ -163,7 +163,7 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int, disclosure: Disclos
 
 
 def _note_of_own(snapshot: Snapshot, blockers: NodeBlockers, node_id: str) -> Iterator[str]:
-    """Why an allocation's own node would refuse it now, if it would."""
+    """The reason why an allocation's own node would refuse it now, or None."""
     row = blockers.view.row(node_id)
     if row is not None and node_id in snapshot.nodes and blockers.count[row]:
         miss = near_miss(blockers, row)
@@ -203,7 +203,7 @@ def _limit(text: str, blockers: NodeBlockers, free: BoolArray) -> Blocker:
 
 
 def _blockers(blockers: NodeBlockers, nodes: BoolArray) -> list[Blocker]:
-    """Every problem with its number of nodes; reachable nodes first, then by frequency."""
+    """Every problem with its number of nodes; those of reachable nodes first, then by frequency."""
     problems = split_by_requirement(blockers)
     number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
     found = []
@@ -232,13 +232,13 @@ def _notes(attempt: FinishedAttempt, group: TaskGroup, desired: int, disclosure:
     if group.name in attempt.draft.failed or (group.count and not desired):
         yield from unknown_names(attempt.context.snapshot, job, group, reads_nodes=disclosure.reads_nodes)
         if not attempt.context.snapshot.nodes:
-            yield "there are no nodes"
+            yield "the cluster has no nodes"
     if attempt.kind == "generic":
         yield from _notes_of_whole(attempt, group)
 
 
 def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]:
-    """Allocations that are unplaced because others of their gang are."""
+    """Notes on allocations that are unplaced because other members of their gang are."""
     if group.name in attempt.broken:
         yield f"gang: {attempt.broken[group.name].gang}, so none of them is placed"
     elif attempt.context.job is not None and attempt.context.job.all_at_once and attempt.draft.failed:
@@ -251,7 +251,7 @@ def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]
 
 
 def _note_of_victims(number: int) -> tuple[str, ...]:
-    """Which capacity the explanation assumes to be free, if any."""
+    """A note on the capacity that the explanation assumes to be free, if any."""
     if not number:
         return ()
     who = "1 less important allocation that may be preempted uses"
@@ -261,13 +261,13 @@ def _note_of_victims(number: int) -> tuple[str, ...]:
 
 
 def _quota(attempt: FinishedAttempt, group: str) -> tuple[str, ...]:
-    """How one more allocation of the group would exceed a quota."""
+    """The excess of a quota by one more allocation of the group."""
     failed = attempt.draft.failed.get(group)
     return () if failed is None else tuple(f"quota {attempt.limit_reached}: {text}" for text in failed.quota_exhausted)
 
 
 def _open_rows(attempt: FinishedAttempt, group: str) -> BoolArray | None:
-    """For a system job the nodes without an allocation of the group; None for all."""
+    """For a system job, the rows of nodes without an allocation of the group; None for all rows."""
     if attempt.kind != "system" or not attempt.draft.failed:
         return None
     mask = np.zeros(len(attempt.view.offered), np.bool_)
@@ -296,7 +296,7 @@ def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> 
 
 
 def _ranked_now(snapshot: Snapshot, blockers: NodeBlockers, chosen: str) -> tuple[NodeScore, ...]:
-    """The chosen node, feasible or not, and the best of the others that would take one more."""
+    """The chosen node, feasible or not, and the best of the others that have capacity."""
     row, ranker = blockers.view.row(chosen), blockers.placer.ranker
     if row is None or chosen not in snapshot.nodes:
         return ()
@@ -306,7 +306,7 @@ def _ranked_now(snapshot: Snapshot, blockers: NodeBlockers, chosen: str) -> tupl
 
 
 def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:
-    """One sentence."""
+    """The explanation in one sentence."""
     if alloc.metrics is None:
         return "nothing is known about how it was placed"
     parts = [_choice(alloc, alloc.metrics)]

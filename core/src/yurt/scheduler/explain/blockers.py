@@ -61,10 +61,10 @@ class ExclusiveUse(NamedTuple):
 
 
 class NodeBlockers:
-    """All problems of a group on all nodes, after its placer's plan."""
+    """All problems of a group on all nodes, with its placer's plan applied."""
 
     def __init__(self, placer: GroupPlacer, disclosure: Disclosure = ALL, *, staying: Iterable[int] = ()) -> None:
-        """`staying`: the row of each allocation of the group whose request would not shrink with it."""
+        """`staying`: the rows of the group's allocations whose request would not shrink with the group's."""
         self.placer = placer
         self.disclosure = disclosure
         self.view = placer.view
@@ -77,7 +77,7 @@ class NodeBlockers:
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
         self.in_use: dict[int, ExclusiveUse] = {}
         self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
-        """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
+        """The MHz of the cores that each row lacks; a shortage of cores is not reported again as one of MHz."""
         self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
         if placer.ask.is_exclusive:
             for row in np.flatnonzero(self.nodes).tolist():
@@ -88,7 +88,7 @@ class NodeBlockers:
             self.count += problem.mask
 
     def short(self, column: int) -> IntArray:
-        """Each row's shortage of an amount, beyond the MHz of missing cores; 0 or less for none."""
+        """Each row's shortage of an amount, without the MHz of missing cores; 0 or less for none."""
         asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
         missing: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
         return missing
@@ -161,10 +161,10 @@ class NodeBlockers:
             for key in texts:
                 masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
         missing = [p.mask for p in self._checks() if p.kind == "device"]
-        for known in missing:
+        for existing in missing:
             for key in masks:
                 if key[0] == "device":
-                    masks[key] &= ~known
+                    masks[key] &= ~existing
         return [NodeProblem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
 
     def _ask_node(self, row: int) -> None:
@@ -184,7 +184,7 @@ class NodeBlockers:
 
 
 def _states(node: Node) -> list[tuple[ProblemKind, str]]:
-    """Why a node accepts no allocations."""
+    """The reasons why nodes accept no allocations."""
     found: list[tuple[ProblemKind, str]] = []
     if node.status != NODE_READY:
         found.append(("status", node.status))

@@ -20,19 +20,19 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 ROUNDS_MAX = 32
-"""Rounds in which a change grows allocation by allocation, when no single number suffices."""
+"""The maximum number of rounds in which a change grows, when no single number suffices."""
 LEAP_AFTER = 6
-"""After this many rounds, numbers are set to their limits."""
+"""The number of rounds after which numbers are set to their limits."""
 LEAPS_MAX = 6
-"""Kinds of shortages that may be resolved one after another with numbers at their limits."""
+"""The maximum number of shortages that are resolved one after another with numbers at their limits."""
 TRIES_MAX, TRIES_MIN = 400, 60
-"""Attempts used to minimize a change, when each of them is short and when each of them is long."""
+"""The number of attempts to minimize a change: the first if attempts are short, the second if they are long."""
 TRIED_ALLOCATIONS = 200_000
-"""Allocations placed by all attempts together, beyond which only the fewest attempts are made."""
+"""The number of allocations placed by all attempts together from which TRIES_MIN applies."""
 
 
 def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
-    """The explanation with a verified smallest change, and how many allocations it places."""
+    """The explanation with a verified smallest change, and the number of allocations that it places."""
     change, group = made.smallest_change, dry_runs.job.group(made.name)
     if change is None or group is None:
         return made
@@ -40,7 +40,7 @@ def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
 
 
 class _ChangeSearch:
-    """The change of one group, tested by attempts."""
+    """The search for the change of one group, tested by attempts."""
 
     def __init__(self, dry_runs: DryRuns, made: GroupExplanation, group: TaskGroup) -> None:
         self._dry_runs = dry_runs
@@ -48,7 +48,7 @@ class _ChangeSearch:
         self._group = group
 
     def search(self, first: SmallestChange) -> SmallestChange:
-        """The change, grown until it places some allocations; unchanged when it never does."""
+        """The change, grown until it places allocations; unchanged if it never does."""
         change = first
         for number in range(ROUNDS_MAX):
             if number == LEAP_AFTER and (far := self._leap(change)) is not None:
@@ -106,14 +106,14 @@ class _ChangeSearch:
         return self._dry_runs.run(edits, group=self._made.name)
 
     def _places(self, dry_run: DryRun) -> int:
-        """How many more of the group a dry run placed than without a change."""
+        """The number of the group's allocations that a dry run placed beyond the unchanged one."""
         name, before = self._made.name, self._dry_runs.unchanged
         if self._dry_runs.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
             return max(0, dry_run.served(name) - before.served(name))
         return max(0, before.unplaced(name) - dry_run.unplaced(name))
 
     def _others_waiting(self, dry_run: DryRun) -> int:
-        """How many allocations of the job's other groups were unplaced."""
+        """The number of unplaced allocations of the job's other groups."""
         return sum(dry_run.unplaced(group.name) for group in self._dry_runs.job.task_groups if group is not self._group)
 
 

@@ -39,7 +39,7 @@ from yurt.structs.status import (
 
 
 class CountDifference(NamedTuple):
-    """How many are missing for a reason; negative for those beyond the desired count."""
+    """The number of allocations missing for a reason; negative for those beyond the desired count."""
 
     number: int
     text: str
@@ -55,7 +55,7 @@ def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountD
 
 
 def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDifference]:
-    """A system job has one allocation on each eligible node, so none of them waits."""
+    """The differences of a system job, which has one allocation on each eligible node, so that none waits."""
     done = attempt.done.get(group.name, 0)
     if done:
         yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
@@ -70,7 +70,7 @@ def _old(number: int) -> CountDifference:
 
 
 class _GroupDifferences:
-    """One group of a finished attempt."""
+    """The search for differences of one group of a finished attempt."""
 
     def __init__(self, attempt: FinishedGeneric, group: TaskGroup) -> None:
         self._attempt = attempt
@@ -86,7 +86,7 @@ class _GroupDifferences:
     def find(self) -> Iterator[CountDifference]:
         """Find allocations beyond the count, ended ones and waiting ones."""
         missing = self._group.count - len(self._running) - len(self._places)
-        for difference in (*self._beside(), *self._not_replaced()):
+        for difference in (*self._surplus(), *self._not_replaced()):
             missing -= difference.number
             yield difference
         ended = self._ended()[: max(0, missing)]
@@ -125,14 +125,14 @@ class _GroupDifferences:
         state = deployment.task_groups[self._group.name]
         return frozenset() if state.promoted else frozenset(state.placed_canaries)
 
-    # -- beside those that are wanted ------------------------------------------------------------------------------
+    # -- beyond the desired count ----------------------------------------------------------------------------------
 
-    def _beside(self) -> Iterator[CountDifference]:
+    def _surplus(self) -> Iterator[CountDifference]:
         canaries = len(self._canaries & self._running) + sum(1 for place in self._places if place.is_canary)
         if canaries:
             who = "1 is a canary" if canaries == 1 else f"{canaries} are canaries"
             yield CountDifference(
-                -canaries, f"{who} beside those that are wanted, until {self._named_deployment()} is promoted"
+                -canaries, f"{who} beyond the desired count, until {self._named_deployment()} is promoted"
             )
         updating = {p.previous.id for p in self._places if p.stops and p.previous is not None}
         old = len((updating & self._running) - self._canaries)
@@ -152,12 +152,12 @@ class _GroupDifferences:
 
     def _too_many(self, number: int) -> CountDifference:
         """Allocations beyond the count on unreachable nodes, which are counted but not stopped."""
-        what = "is on a node that is out of reach, and beyond what is wanted"
+        what = "is on an unreachable node and beyond the desired count"
         if number > 1:
-            what = "are on nodes that are out of reach, and beyond what is wanted"
+            what = "are on unreachable nodes and beyond the desired count"
         return CountDifference(-number, f"{number} of those there already {what}")
 
-    # -- what is not there, and not to be --------------------------------------------------------------------------
+    # -- missing, and not to be placed -----------------------------------------------------------------------------
 
     def _not_replaced(self) -> Iterator[CountDifference]:
         gone = [
@@ -194,7 +194,7 @@ class _GroupDifferences:
             yield CountDifference(number, _number(number, one, several))
 
     def _reason(self, alloc: Allocation) -> tuple[str, str]:
-        """Why an ended allocation is not replaced, in singular and plural."""
+        """The reason why an ended allocation is not replaced, in singular and plural."""
         if alloc.client_status == CLIENT_COMPLETE:
             return "has done its work and is not run again", "have done their work and are not run again"
         if alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
@@ -234,14 +234,14 @@ class _GroupDifferences:
         )
 
     def _later(self, alloc: Allocation) -> str:
-        """The delayed evaluation that replaces an allocation; a dry run's has no id."""
-        known = alloc.followup_eval_id in self._attempt.context.snapshot.evals
-        return f"delayed evaluation {alloc.followup_eval_id[:8]}" if known else "a delayed evaluation"
+        """The delayed evaluation that replaces an allocation; that of a dry run has no id."""
+        is_stored = alloc.followup_eval_id in self._attempt.context.snapshot.evals
+        return f"delayed evaluation {alloc.followup_eval_id[:8]}" if is_stored else "a delayed evaluation"
 
-    # -- what waits ------------------------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _waiting(self, number: int) -> str:
-        """Why some allocations are not placed now."""
+        """The reason why some allocations are not placed now."""
         until = self._clients_until()
         if until:
             waits, then = (
@@ -256,7 +256,7 @@ class _GroupDifferences:
         return f"{_number(number, 'waits', 'wait')} until {self._named_deployment()} is promoted"
 
     def _clients_until(self) -> int:
-        """When the last lost allocation is stopped by its own client (`stop_on_client_after`); 0 for none."""
+        """The time at which clients have stopped the last lost allocation (`stop_on_client_after`); 0 for none."""
         now = self._attempt.context.now
         lost = [*self._classes.lost, *self._classes.expiring]
         lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
@@ -264,7 +264,7 @@ class _GroupDifferences:
         return max((at for at in times if at > now), default=0)
 
     def _named_deployment(self) -> str:
-        """A name for a deployment; one that only the dry run would create has none."""
+        """A text for the deployment; one that only the dry run would create is not named."""
         deployment = self._deployment()
         is_known = deployment is not None and deployment.id in self._attempt.context.snapshot.deployments
         return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"

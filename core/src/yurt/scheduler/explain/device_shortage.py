@@ -25,11 +25,11 @@ from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
 KINDS_SHOWN = 5
-"""Kinds of devices named to a user whose request names an unknown one."""
+"""The number of kinds of devices named to a user whose request names an unknown one."""
 
 
 class DeviceShortage(NamedTuple):
-    """A request that a node cannot meet: the number of devices it could give; `text` names the shortage.
+    """A request that a node cannot meet: the number of devices it could provide; `text` names the shortage.
 
     `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
     `free_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
@@ -52,7 +52,7 @@ Words = tuple[str, str]
 def device_shortages(
     node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
 ) -> tuple[DeviceShortage, ...]:
-    """The requests that are not met when each gets as much as possible, in order."""
+    """The requests that are not met if each gets as much as possible, in order."""
     in_use = tuple(taken)
     if grant_devices(node, in_use, requests) is not None:
         return ()
@@ -69,7 +69,7 @@ def device_shortages(
 
 
 def _most(stock: Stock, request: RequestedDevice) -> int:
-    """How many of the requested devices could be given."""
+    """The maximum number of the requested devices that could be provided."""
     if request.first_available or request.all_of_node:
         return 0
     counts = range(min(request.count - 1, len(stock.items)), 0, -1)
@@ -114,7 +114,7 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
 
 
 def _available_words(stock: Stock) -> str:
-    """`; the node has nvidia/gpu/A100`: the kinds that could be asked for instead; empty when there are none."""
+    """The kinds that could be requested instead, as in `; the node has nvidia/gpu/A100`; "" for none."""
     kinds = sorted({f"{item.kind.vendor}/{item.kind.type}/{item.kind.name}" for item in stock.items})
     more = f" and {len(kinds) - KINDS_SHOWN} more" if len(kinds) > KINDS_SHOWN else ""
     return f"; the node has {', '.join(kinds[:KINDS_SHOWN])}{more}" if kinds else ""

@@ -1,4 +1,4 @@
-"""Dry runs: attempts at a job, unchanged or with edits applied. Nothing of them is stored."""
+"""Dry runs: attempts at a job, unchanged or with edits applied. Their results are not stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 
 class DryRun(NamedTuple):
-    """An attempt that was made."""
+    """The result of an attempt."""
 
     attempt: FinishedAttempt
     plan: Plan
@@ -41,7 +41,7 @@ class DryRun(NamedTuple):
         return self.attempt.draft.queued.get(group, 0)
 
     def running(self, group: str) -> int:
-        """How many allocations of the group run and continue."""
+        """The number of the group's allocations that run and continue."""
         stopped = {stop.id for stop in self.attempt.draft.stops}
         return sum(
             1
@@ -64,7 +64,7 @@ class DryRun(NamedTuple):
 
 
 class DryRuns:
-    """The inputs of dry runs, each of which starts on the same state."""
+    """The inputs of dry runs, each of which starts from the same state."""
 
     def __init__(self, snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> None:
         self.snapshot = snapshot

@@ -1,4 +1,4 @@
-"""Edits: single changes of a job or a node, and the only place that puts them into words.
+"""Edits: single changes of a job or a node, applied and described in words.
 
 An edit with numbers leads from one to another; two edits of the same thing that follow each other are one edit, from
 the number of the first to that of the second.
@@ -72,8 +72,8 @@ def joined(first: Sequence[SuggestedEdit], then: Sequence[SuggestedEdit]) -> tup
     """The edits of two consecutive changes, merged by subject."""
     edits = {_subject(edit): edit for edit in first}
     for edit in then:
-        known = edits.get(_subject(edit), edit)
-        edits[_subject(edit)] = with_numbers(edit, before=known.before, after=edit.after)
+        earlier = edits.get(_subject(edit), edit)
+        edits[_subject(edit)] = with_numbers(edit, before=earlier.before, after=edit.after)
     return tuple(edits.values())
 
 
@@ -82,7 +82,7 @@ def _subject(edit: SuggestedEdit) -> tuple[object, ...]:
 
 
 def apply_edits(job: Job, group_name: str, edits: Sequence[SuggestedEdit]) -> Job:
-    """The job with its edits applied; edits of nodes are for their operators."""
+    """The job with its edits applied; those of nodes are skipped."""
     for edit in edits:
         job = _apply(job, group_name, edit)
     return job
@@ -132,7 +132,7 @@ def _changed_task(task: Task, edit: SuggestedEdit) -> Task:
 
 
 def _changed_devices(devices: tuple[RequestedDevice, ...], edit: SuggestedEdit) -> tuple[RequestedDevice, ...]:
-    """The requests with the first one that an edit names changed or removed."""
+    """The device requests with the first one that an edit names changed or removed."""
     field = "memory_mb" if edit.kind == "device_memory" else "count"
     for at, device in enumerate(devices):
         if device.name != edit.name:
@@ -191,7 +191,7 @@ def _changed_ports(group: TaskGroup, edit: SuggestedEdit) -> TaskGroup:
 
 
 def _on_default(ports: list[Port], label: str) -> list[Port]:
-    """The ports with the labelled one moved to the default host network."""
+    """The ports with the named one moved to the default host network."""
     return [replace(port, host_network="") if port.label == label else port for port in ports]
 
 
@@ -201,8 +201,8 @@ def edited_node(node: Node, edit: SuggestedEdit) -> Node:
         case "driver":
             return replace(node, drivers={**node.drivers, edit.name: DriverInfo(detected=True, healthy=True)})
         case "volume":
-            known = node.host_volumes.get(edit.name, HostVolumeInfo())
-            return replace(node, host_volumes={**node.host_volumes, edit.name: replace(known, read_only=False)})
+            present = node.host_volumes.get(edit.name, HostVolumeInfo())
+            return replace(node, host_volumes={**node.host_volumes, edit.name: replace(present, read_only=False)})
         case "network":
             resources = node.node_resources
             made = (*resources.networks, NetworkResource(mode=edit.name))

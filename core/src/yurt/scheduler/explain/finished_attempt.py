@@ -1,4 +1,4 @@
-"""The protocol by which explanations read a finished attempt; they read nothing else of it.
+"""The protocol by which explanations read a finished attempt.
 
 `job_types` implements these protocols without knowing of them. `dry_runs` is the only module of this package that makes
 attempts.
@@ -43,7 +43,7 @@ class _Finished(Protocol):
 
     @property
     def limit_reached(self) -> str:
-        """The limit beside the nodes that refused a placement; empty for none."""
+        """The cluster-wide limit that refused a placement; "" for none."""
         ...
 
 
@@ -67,7 +67,7 @@ class FinishedGeneric(_Finished, Protocol):
 
     @property
     def broken(self) -> Mapping[str, AllocationMetric]:
-        """Gangs with too few placed members, and why."""
+        """Gangs with too few placed members, with the reason."""
         ...
 
 
@@ -81,12 +81,12 @@ class FinishedSystem(_Finished, Protocol):
 
     @property
     def done(self) -> Mapping[str, int]:
-        """By group: nodes on which a sysbatch job has completed."""
+        """The nodes on which a sysbatch job has completed, by group."""
         ...
 
     @property
     def failed_nodes(self) -> Mapping[str, set[str]]:
-        """By node: the groups without capacity on it."""
+        """The groups without capacity on a node, by node."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Treat the capacity of replaceable and preemptible allocations as free while an explanation looks.
+"""Treats the capacity of replaceable and preemptible allocations as free during an explanation.
 
 A placement that replaces an allocation may use its capacity. When the attempt found no node even so, the allocation
 keeps running and the capacity was taken back; an explanation frees it again while it looks, and does the same with
@@ -87,7 +87,7 @@ def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGrou
 
 
 def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
-    """How many allocations a change of the group would replace before placing missing ones."""
+    """The number of allocations that a change of the group would replace before placing missing ones."""
     update = group.update
     if update is None or update.max_parallel <= 0:
         return len(attempt.context.allocs)
@@ -95,5 +95,5 @@ def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
 
 
 def is_live(alloc: Allocation) -> bool:
-    """Whether it runs or is going to run, as far as known."""
+    """Whether an allocation runs or is going to run, as far as known."""
     return alloc.client_status not in CLIENT_TERMINAL and alloc.desired_status not in SERVER_TERMINAL

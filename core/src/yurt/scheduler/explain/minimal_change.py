@@ -1,9 +1,9 @@
 """The smallest change with which one node accepts one more allocation of a group.
 
-The change for a node is determined: drop each constraint that it fails, lower each amount by exactly what is missing.
+The change for a node is determined: drop each constraint that it fails, lower each amount by exactly the shortage.
 The smallest change of all is that of the node with the lowest cost. Costs compare by the number of edits to a node's
 equipment, then by the number of edits, then by their relative size. Allocations of the group that already run on the
-node shrink with the group, so they share what is missing.
+node shrink with the group, so they share the shortage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEFT_OUT = 1.5
 """The size of an edit that drops a device request; dropping one of its constraints is a smaller edit."""
 
 Cost = tuple[int, int, float]
-"""(edits of a node's equipment, edits, their sizes relative to what is asked)."""
+"""(number of edits of a node's equipment, number of edits, their sizes relative to the requested amounts)."""
 
 
 class NodeChange(NamedTuple):
@@ -46,7 +46,7 @@ class NodeChange(NamedTuple):
 
 
 def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
-    """The change with which the row accepts one more; None when no known edit of job or node suffices."""
+    """The change with which the row accepts one more; None if no available edit of job or node suffices."""
     edits: list[SuggestedEdit] = []
     weight = 0.0
     whole: set[str] = set()
@@ -71,7 +71,7 @@ Sized = tuple[SuggestedEdit, float]
 
 
 def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized] | None:
-    """The edits that solve a row's problem; None when there are none."""
+    """The edits that solve a row's problem; None if there are none."""
     match problem.kind:
         case "cpu" | "memory" | "disk":
             return _amount(blockers, row, problem.kind)
@@ -129,7 +129,7 @@ def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iter
 
 
 def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> list[Sized] | None:
-    """A reduction of an amount by the shortage, to which the group's allocations on the row contribute too."""
+    """A reduction of an amount by the shortage, shared with the group's allocations on the row."""
     if kind == "cpu" and blockers.placer.ask.cores:
         return _cores_for_cpu(blockers, row)
     column = next(column for column, name, _ in AMOUNTS if name == kind)
@@ -140,7 +140,7 @@ def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> list[Sized] |
 
 
 def lowered(group: TaskGroup, kind: AmountKind, target: int) -> list[SuggestedEdit] | None:
-    """The edits that reduce an allocation's request to `target`; None when it is below the minimum."""
+    """The edits that reduce an allocation's request to `target`; None if that is below the minimum."""
     if kind == "disk":
         return [numbered("disk", group.ephemeral_disk.size_mb, target)] if target >= disk_min(group) else None
     amounts = lowered_tasks(group, kind, target)
@@ -165,13 +165,13 @@ def least_of(task: Task, kind: AmountKind) -> int:
 
 
 def disk_min(group: TaskGroup) -> int:
-    """The minimal disk of a group: its logs must fit."""
+    """The minimum disk of a group: its logs must fit."""
     logs = (t.log_config.max_files * t.log_config.max_file_size_mb for t in group.tasks if t.log_config is not None)
     return max(DISK_MIN, 1 + max(logs, default=0))
 
 
 def lowered_tasks(group: TaskGroup, kind: AmountKind, target: int) -> dict[str, int] | None:
-    """Reduced requests of tasks such that an allocation requests `target`; None when it is below the minimum.
+    """Reduced requests of tasks with which an allocation requests `target`; None if that is below the minimum.
 
     Tasks that never run together share, so every phase is brought down to what the sidecars leave, its largest tasks
     first; the sidecars are lowered only when nothing else is left.
@@ -268,7 +268,7 @@ def device_edits(blockers: NodeBlockers, row: int) -> list[Sized]:
 
 
 def _device_edit(short: DeviceShortage, own: int) -> Sized:
-    """Less memory per device or one constraint fewer, where either is what the node lacks; else fewer devices."""
+    """Less memory per device or one constraint fewer, if the node lacks one of these; else fewer devices."""
     task, name = short.task, short.request.name
     if short.free_mb > 0 and not own:
         memory = short.request.memory_mb
@@ -298,7 +298,8 @@ def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
 
 
 def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
-    """How many cores one more allocation could request on a row so that their MHz fit too; others shrink alike."""
+    """The number of cores that one more allocation could request on a row so that their MHz fit too; others shrink
+    alike."""
     placer, in_use, own = blockers.placer, blockers.in_use[row], int(blockers.own[row])
     asked, whole = placer.ask.cores, cpu_with_cores(placer, in_use.per_core)
     others = int(blockers.view.used[row, CPU]) - own * whole
@@ -310,14 +311,14 @@ def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
 
 
 def _cores_for_cpu(blockers: NodeBlockers, row: int) -> list[Sized] | None:
-    """A shortage of MHz in a group that requests cores: fewer cores, unless another edit reduces them already."""
+    """Fewer cores for a shortage of MHz in a group that requests cores, unless another edit reduces them already."""
     if any(problem.kind == "cores" for problem in blockers.of_row(row)):
         return []
     return _cores(blockers, row)
 
 
 def _is_sufficient(blockers: NodeBlockers, row: int, change: NodeChange) -> bool:
-    """Whether the node accepts one more with the change applied; allocations of the group there are disregarded."""
+    """Whether the node accepts one more with the change applied; the group's allocations there are disregarded."""
     placer = blockers.placer
     if not placer.ask.has_ports and not placer.ask.devices:
         return True

@@ -1,4 +1,4 @@
-"""Minimize a sufficient set of edits: drop edits and reduce numbers while the rest is sufficient.
+"""Minimizes a sufficient set of edits: drops edits and reduces numbers while the rest is sufficient.
 
 Sufficiency is tested by dry runs, not computed. The result is a local minimum: no edit can be dropped and no number be
 nearer to its original by 1, since each of these was tested with the others unchanged.
@@ -60,10 +60,10 @@ class Minimizer:
     def _try(self, edits: Edits) -> bool:
         if not edits:
             return False
-        known = self._known.get(edits)
-        if known is None and self._tries:
+        is_sufficient = self._known.get(edits)
+        if is_sufficient is None and self._tries:
             self._tries -= 1
-            known = self._known[edits] = self._is_sufficient(edits)
-        if known is None:
-            self.is_proved = known = False
-        return known
+            is_sufficient = self._known[edits] = self._is_sufficient(edits)
+        if is_sufficient is None:
+            self.is_proved = is_sufficient = False
+        return is_sufficient

@@ -18,7 +18,7 @@ IS_THERE = "an allocation of the job is there already (distinct_hosts)"
 
 
 def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
-    """The problems of a group, with one problem per missing thing where several share one.
+    """The problems of a group, with one problem per missing requirement where several share one.
 
     A row has one of these for every thing that it lacks, so that it counts as blocked by one thing alone only where it
     lacks nothing else.
@@ -26,13 +26,13 @@ def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
     found: dict[tuple[ProblemKind, str], NodeProblem] = {}
     for problem in blockers.problems:
         for part in _parts(blockers, problem):
-            known = found.get((part.kind, part.text))
-            found[part.kind, part.text] = part if known is None else known._replace(mask=known.mask | part.mask)
+            earlier = found.get((part.kind, part.text))
+            found[part.kind, part.text] = part if earlier is None else earlier._replace(mask=earlier.mask | part.mask)
     return list(found.values())
 
 
 def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem]:
-    """The missing things of a problem, each with its rows; the problem itself when it names none."""
+    """The missing requirements of a problem, each with its rows; the problem itself if it names none."""
     texts_of = _TEXTS.get(problem.kind)
     if texts_of is None:
         yield problem._replace(text=_plain(problem))
@@ -46,7 +46,7 @@ def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem
 
 
 def _plain(problem: NodeProblem) -> str:
-    """The text of a problem for people, where that of the API's metrics is cryptic."""
+    """The text of a problem for people, if that of the API's metrics is cryptic."""
     if problem.kind == "distinct_hosts":
         return IS_THERE
     return problem.text.removeprefix("network: ") if problem.kind == "port" else problem.text

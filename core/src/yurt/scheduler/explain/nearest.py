@@ -26,7 +26,7 @@ MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
 
 
 class Nearest(NamedTuple):
-    """Rows by the lower bound of their change's cost; the closest ones are shown with their shortages."""
+    """Rows by the lower bound of their change's cost; the first ones are shown with their shortages."""
 
     rows: list[int]
     least: list[Cost]
@@ -44,7 +44,7 @@ class _Needs(NamedTuple):
 
 
 def nearest(blockers: NodeBlockers, nodes: BoolArray) -> Nearest:
-    """Rows that a change can fix come first; then by lower bound; then by name."""
+    """The rows in order: those that a change can fix first; then by lower bound; then by name."""
     needs = _needs(blockers)
     rows = np.flatnonzero(nodes)
     names = _ranks([blockers.view.node(row).name for row in rows.tolist()])
@@ -76,7 +76,7 @@ def _needs(blockers: NodeBlockers) -> _Needs:
 
 
 def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
-    """How many problems of these kinds each row has."""
+    """The number of problems of these kinds on each row."""
     found, kind_set = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
     for problem in blockers.problems:
         if problem.kind in kind_set:

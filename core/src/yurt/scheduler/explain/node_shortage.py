@@ -25,12 +25,12 @@ _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
 
 def node_shortages(blockers: NodeBlockers, row: int) -> Iterator[Shortfall]:
-    """All shortages of the node."""
-    told: set[str] = set()
+    """All shortages of the node, each once."""
+    seen: set[str] = set()
     for problem in blockers.of_row(row):
-        if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in told:
+        if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in seen:
             continue
-        told.add(problem.kind)
+        seen.add(problem.kind)
         yield from _of_problem(blockers, row, problem)
 
 
@@ -147,7 +147,7 @@ def _claimed(blockers: NodeBlockers, node: Node, volume: str) -> str:
 
 
 def _holder(blockers: NodeBlockers, node: Node, has_it: Callable[[Usage], bool]) -> str:
-    """The job that holds a resource of a node, in parentheses; empty when only the plan uses it.
+    """The job that holds a resource of a node, in parentheses; "" if only the plan uses it.
 
     A job that the caller may not read has no name here.
     """
@@ -160,8 +160,8 @@ def _holder(blockers: NodeBlockers, node: Node, has_it: Callable[[Usage], bool])
 
 
 def _driver(name: str, info: DriverInfo) -> str:
-    told = f": {info.health_description}" if info.health_description else ""
-    return f'driver "{name}" is {"not healthy" if info.detected else "missing"}{told}'
+    reason = f": {info.health_description}" if info.health_description else ""
+    return f'driver "{name}" is {"not healthy" if info.detected else "missing"}{reason}'
 
 
 def _count(number: int, noun: str) -> str:

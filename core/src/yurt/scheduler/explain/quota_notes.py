@@ -1,4 +1,4 @@
-"""The usage of an exhausted quota, and the namespaces that it comes from."""
+"""Notes on exhausted quotas: their usage, and the namespaces that use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _dimensions(
 
 
 def _users(snapshot: Snapshot, members: Sequence[str], part: QuotaPart, dimension: str) -> list[str]:
-    """The namespaces that use something of a dimension."""
+    """The namespaces with usage of a dimension."""
     found = []
     for name in members:
         amounts = part.dimensions(used_by(snapshot, (name,), part.pool))
@@ -59,8 +59,7 @@ def _used(dimension: Dimension, users: list[str], sees: Callable[[str], bool]) -
     used = amount_text(dimension.used, scale_of(dimension))
     if not users:
         return f"{used} are used"
-    known = [name for name in users if sees(name)][:NAMES_MAX]
-    names = [*known, *(["others"] if len(known) < len(users) else [])]
-    return (
-        f"{used} are used by {'namespace' if users == known and len(known) == 1 else 'namespaces'} {', '.join(names)}"
-    )
+    visible = [name for name in users if sees(name)][:NAMES_MAX]
+    names = [*visible, *(["others"] if len(visible) < len(users) else [])]
+    noun = "namespace" if users == visible and len(visible) == 1 else "namespaces"
+    return f"{used} are used by {noun} {', '.join(names)}"

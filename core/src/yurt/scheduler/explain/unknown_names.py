@@ -11,24 +11,24 @@ from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
 
 ALIKE = 0.8
-"""The similarity (1 is equal) from which a name is taken for a misspelling of a known one."""
+"""The similarity (1 is equal) from which a name is taken for a misspelling of an existing one."""
 OF_MISSING = "is_not_set"
 
 
 def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup, *, reads_nodes: bool) -> Iterator[str]:
-    """Names in the group's constraints that no node has, each with the most similar known one.
+    """Names in the group's constraints that no node has, each with the most similar existing one.
 
     A caller who may not read nodes learns none of their names: for that caller only fields of all nodes are known.
     """
     rules = [*job.constraints, *group.constraints, *(rule for task in group.tasks for rule in task.constraints)]
     targets = [rule.l_target for rule in rules if rule.l_target.startswith("${") and rule.operand != OF_MISSING]
-    known: list[str] | None = None
+    names: list[str] | None = None
     for target in dict.fromkeys(targets):
         if property_codes(snapshot, target)[1]:
             continue
-        if known is None:
-            known = _names(snapshot if reads_nodes else None)
-        close = get_close_matches(target, known, n=1, cutoff=ALIKE)
+        if names is None:
+            names = _names(snapshot if reads_nodes else None)
+        close = get_close_matches(target, names, n=1, cutoff=ALIKE)
         yield f"no node has {target}" + (f"; {close[0]} may be meant" if close else "")
 
 

@@ -1,4 +1,5 @@
-"""distinct_hosts and distinct_property: limits that depend on the job's allocations (docs/explanation)."""
+"""distinct_hosts and distinct_property: limits that depend on the job's allocations
+(docs/explanation/feasibility.md)."""
 
 from __future__ import annotations
 

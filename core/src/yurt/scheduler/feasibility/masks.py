@@ -56,7 +56,7 @@ class Candidates(NamedTuple):
 
 
 class Feasibility(NamedTuple):
-    """Where a group may run: `mask`, within the candidates, and the mask of each failed check."""
+    """The nodes where a group may run: `mask` of all rows, and the mask of each failed check."""
 
     mask: BoolArray
     failing: tuple[tuple[str, BoolArray], ...]
@@ -121,7 +121,7 @@ def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...], key: Hashable) -
     for check in checks:
         passed = check_mask(snapshot, check)
         assert len(passed) == len(mask), (check.text, len(passed), len(mask))
-        # Most checks pass everywhere: they cost one look, and neither a mask nor a reason.
+        # Most checks pass on all nodes: they cost one comparison, and neither a mask nor a reason.
         if passed.all():
             continue
         failing.append((check.text, _frozen(~passed)))
@@ -149,17 +149,17 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
 
 
 def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> list[bool]:
-    """Which shapes pass, each judged by one of its nodes; equal relevant parts are evaluated once."""
+    """Whether each shape passes, judged by one of its nodes; equal relevant parts are evaluated once."""
     if check.part is None:
         return _answers(check, nodes)
     parts = list(map(check.part, shapes))
     alike = dict(zip(parts, nodes, strict=True))
-    known = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
-    return [known[part] for part in parts]
+    answer_of = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
+    return [answer_of[part] for part in parts]
 
 
 def _answers(check: Check, nodes: list[Node]) -> list[bool]:
-    """Which nodes pass."""
+    """Whether each node passes."""
     constraint = check.constraint
     if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
         return [check.test(node) for node in nodes]
@@ -175,8 +175,8 @@ class _Texts:
         self._next = itertools.count()
 
     def numbers(self, texts: Iterable[str | None]) -> list[int]:
-        """The number of each text, -1 for none."""
-        return [self._number(text) if (known := self._numbers.get(text)) is None else known for text in texts]
+        """The number of each text; -1 for None."""
+        return [self._number(text) if (number := self._numbers.get(text)) is None else number for text in texts]
 
     def _number(self, text: str | None) -> int:
         number = self._numbers.setdefault(text, next(self._next))
@@ -191,8 +191,8 @@ class _Texts:
 def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
     """Each row's number of its value of an attribute (-1: no value), and the values."""
     rows = snapshot.columns.nodes
-    # Numbers for good, across changes of nodes, so that answers row by row can be brought forward. They have gaps, and
-    # are made dense below: spreads and distinct rules keep a list entry for each.
+    # Permanent numbers, across changes of nodes, so that cached answers by row stay valid. They have gaps, and are made
+    # dense below, because spreads and distinct rules have a list entry for each number.
     texts: _Texts = rows.lasting.setdefault(("texts", target), _Texts())
 
     def ask(nodes: list[Node]) -> list[int]:

@@ -33,7 +33,7 @@ class _OfShapes(NamedTuple):
     is_known: npt.NDArray[np.bool_]
 
     def has(self, shapes: IntArray) -> bool:
-        """Whether all of these are known."""
+        """Whether the results of all these shapes are known."""
         return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
 
 
@@ -54,35 +54,35 @@ def answers_by_shape(
     *,
     without: int,
 ) -> Answers:
-    """For each row the result of `ask` for its shape, evaluated on one node of the shape; `without` for an empty row.
+    """For each row the result of `ask` for its shape, evaluated on one node of the shape; `without` for an unused row.
 
     The type of `without` is that of all answers. A shape without a class tells too little of its node, which is asked
     again when any node has changed.
     """
     rows = snapshot.columns.nodes
     lasting, in_use = rows.lasting, rows.shapes_in_use
-    known = lasting.get(key)
-    if known is None:
-        known = _OfShapes(np.full(1, without), np.zeros(1, np.bool_))
-    if not known.has(in_use):
-        known = _extended(known, len(rows.shapes.values))
-        asked = in_use[~known.is_known[in_use]]
+    cached = lasting.get(key)
+    if cached is None:
+        cached = _OfShapes(np.full(1, without), np.zeros(1, np.bool_))
+    if not cached.has(in_use):
+        cached = _extended(cached, len(rows.shapes.values))
+        asked = in_use[~cached.is_known[in_use]]
         numbers, values = asked.tolist(), rows.shapes.values
         nodes = _nodes_with(snapshot, numbers)
         assert len(numbers) == len(nodes), (key, len(numbers), len(nodes), "one node speaks for its shape")
-        known.answers[asked] = ask([values[number] for number in numbers], nodes)
-        known.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
+        cached.answers[asked] = ask([values[number] for number in numbers], nodes)
+        cached.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
         if len(lasting) >= MEMO_MAX:
             lasting.clear()
-        lasting[key] = known
+        lasting[key] = cached
     is_node = rows.offered[:, IS_NODE] > 0
-    return np.where(is_node, known.answers[rows.offered[:, SHAPE]], without)
+    return np.where(is_node, cached.answers[rows.offered[:, SHAPE]], without)
 
 
 def answers_by_row(
     snapshot: Snapshot, key: Hashable, ask: Callable[[list[Node]], Sequence[int]], *, without: int
 ) -> Answers:
-    """For each row the result of `ask` for its node; `without` for an empty row, which also determines the type."""
+    """For each row the result of `ask` for its node; `without` for an unused row, which also determines the type."""
     rows = snapshot.columns.nodes
 
     def compute() -> Answers:
@@ -92,7 +92,7 @@ def answers_by_row(
             numbers, nodes = _all_nodes(snapshot)
         else:
             answers, changed = earlier
-            # Rows keep their numbers, so earlier answers stand at the same place; only changed nodes are asked again.
+            # Rows keep their numbers, so earlier answers keep their positions; only changed nodes are evaluated again.
             found[: len(answers)] = answers[: len(found)]
             found[changed] = without
             numbers = [row for row in changed if rows.offered[row, IS_NODE]]
@@ -141,8 +141,8 @@ def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
     return [found[shape] for shape in shapes]
 
 
-def _extended(known: _OfShapes, size: int) -> _OfShapes:
+def _extended(cached: _OfShapes, size: int) -> _OfShapes:
     """A copy with capacity for more shapes."""
-    answers, is_known = np.zeros(size, known.answers.dtype), np.zeros(size, np.bool_)
-    answers[: len(known.answers)], is_known[: len(known.is_known)] = known.answers, known.is_known
+    answers, is_known = np.zeros(size, cached.answers.dtype), np.zeros(size, np.bool_)
+    answers[: len(cached.answers)], is_known[: len(cached.is_known)] = cached.answers, cached.is_known
     return _OfShapes(answers, is_known)

@@ -26,14 +26,15 @@ from yurt.structs.volumes.request import VolumeRequest
 
 
 class VolumeReason(NamedTuple):
-    """Why a node cannot give an allocation its volumes: `csi`, or `volume_claim` for a host volume; and in words."""
+    """The reason why a node cannot provide an allocation's volumes: `csi`, or `volume_claim` for a host volume; and a
+    text."""
 
     kind: Literal["csi", "volume_claim"]
     text: str
 
 
 class VolumeClaims:
-    """The permissions of one group's volumes; updated with every placement of the plan."""
+    """The claims of one group's volumes; updated with every placement of the plan."""
 
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
         self._snapshot = snapshot
@@ -47,11 +48,11 @@ class VolumeClaims:
         """Host volumes that placements of this plan write to, by id."""
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
         self._lacking: dict[str, bool] = {}
-        """By plugin whether it needs a controller in vain."""
+        """Whether each plugin requires a controller and has no healthy one."""
         self._on_node: dict[tuple[int, str], set[str]] = {}
-        """By row and plugin the volumes that are there."""
-        for source, known in self._claims.items():
-            self._note(source, (snapshot.columns.rows.get(claim.node_id) for claim in known))
+        """The volumes in use by row and plugin."""
+        for source, present_claims in self._claims.items():
+            self._note(source, (snapshot.columns.rows.get(claim.node_id) for claim in present_claims))
 
     @property
     def is_used(self) -> bool:
@@ -68,7 +69,7 @@ class VolumeClaims:
         return check_mask(self._snapshot, check)
 
     def _unrecorded(self, source: str) -> BoolArray:
-        """The nodes that offer such a volume without a row; only a row says who owns it and who may write to it."""
+        """The nodes that offer such a volume without a row, which would say who owns it and may write to it."""
         if source not in self._without_row:
             mask = self._offering(source).copy()
             mask[[row for row, volume in self._dynamic(source) if self._offers(volume)]] = False
@@ -180,7 +181,7 @@ class VolumeClaims:
         return found
 
     def _offers(self, volume: HostVolume) -> bool:
-        node = self._snapshot.nodes.get(volume.node_id)  # A row stays after its node is gone.
+        node = self._snapshot.nodes.get(volume.node_id)  # The row of a volume outlives its node.
         offered = None if node is None else node.host_volumes.get(volume.name)
         return offered is not None and offered.id == volume.id
 

@@ -1,4 +1,4 @@
-"""Blocked evaluations: they wait for capacity, or after too many plan conflicts (docs/explanation/scheduling.md)."""
+"""Blocked evaluations, which wait for capacity or after too many plan conflicts (docs/explanation/scheduling.md)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from yurt.structs.status import (
 )
 
 PLACEMENT_CONFLICTS = "created due to placement conflicts"
-RECLAIM = "created to reclaim what is guaranteed when its borrowers are protected no more"
+RECLAIM = "created to reclaim guaranteed capacity when the protection of its borrowers ends"
 REMAINING = "created to place remaining allocations"
 ATTEMPTS = {JOB_SERVICE: 5, JOB_BATCH: 2, JOB_SYSTEM: 5, JOB_SYSBATCH: 2}
 
 
 def max_attempts(job_type: str) -> int:
-    """The limit of attempts without progress for a job type."""
+    """The maximum number of attempts without progress for a job type."""
     return ATTEMPTS.get(job_type, 2)
 
 
 class CapacityWait(NamedTuple):
-    """What an evaluation waits for: unplaced groups, and the node classes or node that may free capacity."""
+    """The reasons of a wait: unplaced groups, and the node classes or the node that may free capacity."""
 
     failed: Mapping[str, AllocationMetric] = MappingProxyType({})
     classes: Mapping[str, bool] = MappingProxyType({})
@@ -75,10 +75,10 @@ def blocked_eval(
 
 
 def reclaim_later(context: AttemptContext, due: int) -> tuple[Evaluation, ...]:
-    """The evaluation that comes when borrowers are protected no more; none where the job has one by then."""
+    """The evaluation for the time when borrowers' protection ends; None if the job has one by then."""
     evaluation, key = context.evaluation, (context.evaluation.namespace, context.evaluation.job_id)
-    known = (each for each in context.snapshot.evals.where("live", key) if each.id != evaluation.id)
-    if any(context.now < each.wait_until <= due and each.status == EVAL_PENDING for each in known):
+    others = (each for each in context.snapshot.evals.where("live", key) if each.id != evaluation.id)
+    if any(context.now < each.wait_until <= due and each.status == EVAL_PENDING for each in others):
         return ()
     return (
         Evaluation(
@@ -108,7 +108,7 @@ def exhausted(
     snapshot_index: int,
     last: Outcome | None = None,
 ) -> Outcome:
-    """The end of an evaluation after too many refused plans: failed; service and batch jobs get a retry.
+    """The end of an evaluation after too many refused plans: failed; service and batch jobs get another evaluation.
 
     `last` is the outcome of the last attempt; what it queued and could not place is kept.
     """

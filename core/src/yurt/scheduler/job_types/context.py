@@ -27,20 +27,20 @@ class AttemptContext(NamedTuple):
     snapshot: Snapshot
     evaluation: Evaluation
     job: Job | None
-    """None when it was purged."""
+    """The job; None if it was purged."""
     allocs: tuple[Allocation, ...]
     """All stored allocations of the job."""
     now: UnixNano
     ids: SeededIds
     seed: int
     limits: Callable[[], Sequence[Limit]]
-    """Computes the limits of the job as they are before the plan."""
+    """Computes the limits of the job before the plan."""
     guarantees: Callable[[], Guarantees | None] = no_guarantees
-    """Computes what namespaces are guaranteed, and hold of it, before the plan."""
+    """Computes the guarantees of namespaces, and their usage before the plan."""
 
     @property
     def nodes_of_allocs(self) -> dict[str, Node | None]:
-        """The nodes of the job's allocations; None where one was deleted."""
+        """The nodes of the job's allocations; None for a deleted one."""
         return {alloc.node_id: self.snapshot.nodes.get(alloc.node_id) for alloc in self.allocs}
 
     @property
@@ -70,7 +70,7 @@ class AttemptContext(NamedTuple):
 
 
 def _guarantees(snapshot: Snapshot, region: str, job: Job | None, now: int) -> Guarantees | None:
-    """The guarantees that an attempt at a job meets; imported with the first quota that there is."""
+    """The guarantees for an attempt at a job; the module is imported only if there are quotas."""
     if not region or not len(snapshot.quotas):
         return None
     from yurt.scheduler.capacity.guarantees import guarantees_for

@@ -14,7 +14,7 @@ from yurt.structs.status import JOB_BATCH
 
 
 def placed_of_asked(found: int, asked: str) -> str:
-    """`1 of 5 finds room`, `4 of 5 find room`: the placeable members of a gang."""
+    """The number of placeable members as a text: `1 of 5 finds room`, `4 of 5 find room`."""
     return f"{found} of {asked} {'finds' if found == 1 else 'find'} room"
 
 
@@ -48,13 +48,13 @@ class Gangs:
             return {}
         placed = [placement.task_group for placement in draft.placements]
         least = {g.name: g.least - self._members(g, draft) for g in groups if g.name in placed}
-        # A gang whose other members wait may have fewer: those that failed do not, or they would be left out.
+        # A gang may run with fewer members while others wait, but not while members failed: those would be left out.
         short = {name for name, number in least.items() if number > placed.count(name)}
         assert short.isdisjoint(draft.failed), (short, "gangs that failed keep their minimum or are left out")
         return {name: number for name, number in least.items() if number > 0}
 
     def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
-        """Counted members besides new ones: those that continue and those that have finished."""
+        """The number of members apart from new ones: those that continue and those that have finished."""
         stopped = draft.stopped_ids()
         return sum(
             1
@@ -65,7 +65,7 @@ class Gangs:
         )
 
     def _is_finished(self, alloc: Allocation) -> bool:
-        """Whether it has completed in this version of a batch job."""
+        """Whether an allocation has completed in this version of a batch job."""
         job = self._context.job
         is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
         return is_own and self._context.evaluation.type == JOB_BATCH and ran_successfully(alloc)

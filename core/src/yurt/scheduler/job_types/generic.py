@@ -1,4 +1,4 @@
-"""Service and batch jobs: reconcile, place, and say how the evaluation ends."""
+"""Service and batch jobs: reconciles, places, and decides how the evaluation ends."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class GenericAttempt:
         """`warm_start` is the state after attempts at other jobs; only a job that `is_new` may continue from it."""
         self.context = context
         self.version_deployment: Deployment | None = None
-        """The deployment of the job's version, also one that has ended: the evaluation names it."""
+        """The deployment of the job's version, ended or not, which the evaluation names."""
         self.requests: Sequence[PlacementRequest] = ()
-        """All placements that the reconciler asks for, those first that replace others."""
+        """All placements that the reconciler requests, replacements first."""
         self._placers = GroupPlacers(context, warm_start)
         self._gangs = Gangs(context)
         self._limits = LimitCheck(context.limits, context.job, context.guarantees)
@@ -60,12 +60,12 @@ class GenericAttempt:
 
     @property
     def broken(self) -> Mapping[str, AllocationMetric]:
-        """Gangs with too few placed members, and why."""
+        """Gangs with too few placed members, with the reason."""
         return self._gangs.broken
 
     @property
     def limit_reached(self) -> str:
-        """The limit beside the nodes that refused a placement; empty for none."""
+        """The cluster-wide limit that refused a placement; "" for none."""
         return self._limits.reached
 
     def warm_start_after(self) -> WarmStart:
@@ -73,15 +73,15 @@ class GenericAttempt:
         return self._placers.warm_start_after()
 
     def run(self) -> tuple[Plan, Outcome]:
-        """The plan and the outcome."""
+        """Run the attempt; returns the plan and the outcome."""
         context = self.context
         latest = context.snapshot.latest_deployment(context.evaluation.namespace, context.evaluation.job_id)
         results = reconcile(self._situation(latest))
         current = latest if latest is not None and self._is_current(latest) else None
         self.version_deployment = results.deployment or current
         active = current if current is not None and current.status in DEPLOYMENT_ACTIVE else None
-        # Replacements first: what an allocation gives back beyond what its replacement takes is free for the placements
-        # after it.
+        # Replacements first: capacity that an allocation frees beyond its replacement's need is available to later
+        # placements.
         self.requests = (*results.destructive, *results.place)
         self.draft = PlanDraft(context, results, results.deployment or active)
         self._begin(results)
@@ -127,10 +127,10 @@ class GenericAttempt:
         self._run_round(job)
         # A gang without capacity for its minimum gives all of its capacity back, and other groups may need it. So
         # everything is placed again; each round leaves out at least one gang more, which bounds the rounds.
-        known = 0
+        broken_before = 0
         while self._gangs.find_broken(job, self.draft):
-            assert len(self._gangs.broken) > known, (known, "each round leaves out one gang more")
-            known = len(self._gangs.broken)
+            assert len(self._gangs.broken) > broken_before, (broken_before, "each round leaves out one gang more")
+            broken_before = len(self._gangs.broken)
             self.draft = self.draft.without_groups(self._gangs.broken)
             self._placers.restart(self._gangs.broken)
             self._limits.restart()
@@ -153,7 +153,7 @@ class GenericAttempt:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _desired(self, results: Results) -> dict[str, DesiredUpdates]:
-        """The counts of each group, including the allocations it preempts."""
+        """The `DesiredUpdates` counts of each group, including the allocations it preempts."""
         if not self.draft.preemptions:
             return results.desired
         preempted = Counter(p.task_group for p in self.draft.placements for _ in p.preempted_allocations)
@@ -207,7 +207,7 @@ class GenericAttempt:
         return Outcome(evaluation=replace(ended, blocked_eval=waiting.id), created=(*followups, waiting))
 
     def _reclaim_later(self) -> tuple[Evaluation, ...]:
-        """The evaluation that comes when protected borrowers may give way to what found no capacity; one, or none."""
+        """The evaluation for the time when protected borrowers may be reclaimed for unplaced groups: one, or none."""
         guarantees, context = self._limits.guarantees, self.context
         if guarantees is None or context.job is None or not self.draft.failed:
             return ()
@@ -219,7 +219,7 @@ class GenericAttempt:
         return reclaim_later(context, due) if due else ()
 
     def _eligibility(self) -> tuple[dict[str, bool], bool]:
-        """The node classes that could take the unplaced groups, and whether that depends on more than the class."""
+        """The node classes that could take the unplaced groups, and whether more than the class matters."""
         job, classes, is_escaped = self.context.job, dict[str, bool](), False
         assert job is not None
         for name in self.draft.failed:

@@ -24,7 +24,7 @@ class GroupPlacers:
         self._warm_start = warm_start or WarmStart(ClusterView(context.snapshot))
         self.view = self._warm_start.view
         self.view.now = context.now
-        """The cluster with what is placed so far."""
+        """The cluster with the placements so far."""
         self._first_generation = self.view.generation
         self.by_group: dict[str, GroupPlacer] = {}
 
@@ -56,14 +56,14 @@ class GroupPlacers:
         return (placer for other, placer in self.by_group.items() if other != name)
 
     def names_of(self, rows: Sequence[int]) -> Mapping[int, str]:
-        """The names of these rows' nodes, perhaps with more: one lookup serves all attempts."""
-        known: dict[int, str] = self.view.rows.names
-        unknown = list(set(rows).difference(known))
+        """The names of these rows' nodes, possibly of more: one cached mapping serves all attempts."""
+        cached: dict[int, str] = self.view.rows.names
+        unknown = list(set(rows).difference(cached))
         if unknown:
             ids = self.view.rows.ids
             nodes = self._context.snapshot.nodes.rows([ids[row] for row in unknown])
-            known.update((row, node.name) for row, node in zip(unknown, nodes, strict=True))
-        return known
+            cached.update((row, node.name) for row, node in zip(unknown, nodes, strict=True))
+        return cached
 
     def warm_start_after(self) -> WarmStart:
         """The warm start for an attempt at the next new job."""

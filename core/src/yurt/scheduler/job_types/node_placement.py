@@ -1,4 +1,4 @@
-"""Placement on given nodes: a system job has no choice of nodes, so each refusal is a separate failure."""
+"""Placement on given nodes, for system jobs: the nodes are not chosen, so each refusal is a separate failure."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class NodePlacement:
         self._counts = counts
 
     def place_all(self, targets: Iterable[GroupTargets]) -> None:
-        """Place once all stops are known, replacements first: the capacity they free may serve later requests."""
+        """Place once all stops are recorded, replacements first: the capacity they free may serve later requests."""
         targets = tuple(targets)
         for placer, destructive, _ in targets:
             for request in destructive:
                 row = self._view.row(request.previous.node_id) if request.previous is not None else None
-                assert row is not None, "what is replaced has a node that is known"
+                assert row is not None, "the node of a replaced allocation exists"
                 self._place(placer, row, request)
         for placer, _, fresh in targets:
             for row, request in fresh:
@@ -77,7 +77,7 @@ class NodePlacement:
         draft.add(request, found, view.node(row), version=placer.job.version, deployment=draft.deployment)
 
     def _placed(self, placer: GroupPlacer, row: int, replaced: Allocation | None) -> PlacedAlloc | AllocationMetric:
-        """The placement on a node, or why it is refused by a limit or by the node."""
+        """The placement on a node, or the reason why a limit or the node refuses it."""
         if not self._limits.current:
             return placer.place_on(row)
         dimensions = self._limits.refuses(placer.ask.least_amounts, replaced)
@@ -91,24 +91,24 @@ class NodePlacement:
         draft = self._draft
         draft.queued[group] += 1
         self.failed_nodes.setdefault(node_id, set()).add(group)
-        known = draft.failed.get(group)
-        draft.failed[group] = metric if known is None else _merged(known, metric)
+        earlier = draft.failed.get(group)
+        draft.failed[group] = metric if earlier is None else _merged(earlier, metric)
 
 
-def _merged(known: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
+def _merged(earlier: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
     """The metrics of failures on several nodes combined: node counts are added, exhausted dimensions united.
 
     Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
     """
-    looked_at = max(known, metric, key=lambda each: each.nodes_evaluated)
+    looked_at = max(earlier, metric, key=lambda each: each.nodes_evaluated)
     return replace(
         looked_at,
-        coalesced_failures=known.coalesced_failures + 1,
-        nodes_exhausted=known.nodes_exhausted + metric.nodes_exhausted,
-        dimension_exhausted=_added(known.dimension_exhausted, metric.dimension_exhausted),
-        class_exhausted=_added(known.class_exhausted, metric.class_exhausted),
-        resources_exhausted=_ran_out(known.resources_exhausted, metric.resources_exhausted),
-        quota_exhausted=known.quota_exhausted or metric.quota_exhausted,
+        coalesced_failures=earlier.coalesced_failures + 1,
+        nodes_exhausted=earlier.nodes_exhausted + metric.nodes_exhausted,
+        dimension_exhausted=_added(earlier.dimension_exhausted, metric.dimension_exhausted),
+        class_exhausted=_added(earlier.class_exhausted, metric.class_exhausted),
+        resources_exhausted=_ran_out(earlier.resources_exhausted, metric.resources_exhausted),
+        quota_exhausted=earlier.quota_exhausted or metric.quota_exhausted,
     )
 
 

@@ -1,4 +1,4 @@
-"""The end of an evaluation after an attempt, for all job types."""
+"""The outcome of an evaluation after an attempt, for all job types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.structs.status import EVAL_COMPLETE
 def completed(
     context: AttemptContext, draft: PlanDraft, plan: Plan, *, limit_reached: str, deployment_id: str
 ) -> Evaluation:
-    """The evaluation as complete, with its unplaced groups; these wait in a blocked evaluation."""
+    """The evaluation as complete, with its unplaced groups, which wait in a blocked evaluation."""
     evaluation = context.evaluation
     return replace(
         evaluation,
@@ -30,7 +30,7 @@ def completed(
 
 
 def _annotations(evaluation: Evaluation, plan: Plan) -> PlanAnnotations | None:
-    """What the plan does by group; ids of preempted allocations only for a dry run that requests them."""
+    """The changes of the plan by group; ids of preempted allocations only for a dry run that requests them."""
     if plan.annotations is None or evaluation.annotate_plan:
         return plan.annotations
     return replace(plan.annotations, preempted_allocs=())

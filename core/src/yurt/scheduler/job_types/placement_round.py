@@ -43,7 +43,7 @@ class PlacementRound:
         self._placers = placers
         self._limits = limits
         self._singly: set[str] = set()
-        """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
+        """Groups of which a run found no more capacity: further allocations are placed singly, by preemption."""
 
     def run(self, requests: Sequence[PlacementRequest]) -> None:
         """Place the requests; unplaceable ones are queued."""
@@ -75,7 +75,7 @@ class PlacementRound:
     def _run_length(self, requests: Sequence[PlacementRequest], at: int) -> int:
         """The number of equal consecutive requests that can be placed as one run."""
         first = requests[at]
-        # A replacement frees capacity of its own: it is no run.
+        # A replacement frees capacity, so it is not part of a run.
         if first.previous is not None or first.group in self._singly:
             return 0
         placer = self._placers.of(self._job, first.group, self._draft)
@@ -89,7 +89,7 @@ class PlacementRound:
         return self._limits.fitting(counted(placer.ask.plain.usage), length) if self._limits.current else length
 
     def _place_run(self, requests: Sequence[PlacementRequest]) -> int:
-        """Place equal requests; returns how many were placed."""
+        """Place equal requests; returns the number placed."""
         name, draft, placers = requests[0].group, self._draft, self._placers
         placer = placers.of(self._job, name, draft)
         rows, metrics = placer.run(len(requests))
@@ -101,8 +101,8 @@ class PlacementRound:
         node_ids, node_names = placers.view.rows.ids, placers.names_of(rows)
         ids = self._context.ids.next_many("alloc", len(rows))
         assert len(ids) == len(rows), (len(ids), len(rows))
-        # One placement is made as a pattern and copied: what they share is then one object for all of them, which the
-        # columns, the plan check and the log recognise by its identity.
+        # One placement is made as a pattern and copied: the copies share objects, which the columns, the plan check and
+        # the log recognise by their identity.
         plain = Placement(
             id="",
             name="",
@@ -149,7 +149,7 @@ class PlacementRound:
         job = older or self._job
         placer = (placers.of if older is None else placers.of_older)(job, request.group, draft)
         replaced = request.previous if request.stops else None
-        # The capacity of what is replaced is free for the placement; it is taken back when there is none.
+        # The capacity of the replaced allocation is free for the placement; it is taken back if none is found.
         if replaced is not None:
             placers.view.release(replaced)
             if not is_terminal(replaced):
@@ -166,7 +166,7 @@ class PlacementRound:
                 index=alloc_index(request.name),
             )
         elif self._limits.guarantees is not None:
-            # A limit above is used up by others who borrow: what they give back makes room under it.
+            # Borrowers use up a limit above the guarantee: capacity reclaimed from them becomes available under it.
             found = placer.reclaim(index=alloc_index(request.name))
         if found is not None:
             self._note_placed(request, found, older)
@@ -235,7 +235,8 @@ class PlacementRound:
         return self._placers.view.row(request.previous.node_id)
 
     def _note_unplaced(self, request: PlacementRequest) -> None:
-        """Stop a failed allocation even without a replacement; evaluations retry until it is replaced."""
+        """Record an unplaced replacement: a failed allocation stops even so, and evaluations retry until it is
+        replaced."""
         previous, draft = request.previous, self._draft
         if not request.is_rescheduled or previous is None:
             return

@@ -20,27 +20,27 @@ NO_GANGS: Mapping[str, int] = {}
 
 
 class PlanDraft:
-    """Collects the results of placement; `as_plan` completes it."""
+    """Collects the results of placement; `as_plan` completes the plan."""
 
     def __init__(self, context: AttemptContext, results: Results, deployment: Deployment | None = None) -> None:
         self.results = results
         self._context = context
         self.deployment = deployment
-        """The active deployment of the job's version, which placements and updates belong to."""
+        """The active deployment of the job's version, to which placements and updates belong."""
         self.placements: list[Placement] = []
         self.preemptions: list[AllocStop] = []
         self.stops: list[AllocStop] = [stop.as_plan() for stop in results.stops]
         self.attributes: dict[str, AttributeUpdate] = dict(results.attributes)
         self.queued: dict[str, int] = {}
-        """By group the number of requests that are not placed."""
+        """The number of unplaced requests by group."""
         self.failed: dict[str, AllocationMetric] = {}
-        """By group why its first request found no node."""
+        """The metrics of each group's first request that found no node."""
         self.replacing: dict[str, list[Allocation]] = {}
-        """By group allocations whose capacity counted as free for a request that found no node even so."""
+        """Allocations, by group, whose capacity counted as free for a request that found no node even so."""
         self.missing: set[str] = set()
-        """Volumes that requests would need and that nobody has registered."""
+        """Volumes that requests need and that are not registered."""
         self.withdrawn: Mapping[str, int] = {}
-        """By group the placements of a job that is placed whole or not at all, when it is not."""
+        """The withdrawn placements, by group, of a job that is placed as a whole or not at all."""
 
     def without_groups(self, broken: Mapping[str, AllocationMetric]) -> PlanDraft:
         """A new draft without broken gangs, but with their recorded failures."""
@@ -88,8 +88,8 @@ class PlanDraft:
 
     def change(self, alloc: Allocation, **changes: object) -> None:
         """Change attributes of a running allocation."""
-        known = self.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
-        self.attributes[alloc.id] = replace(known, **changes)
+        update = self.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
+        self.attributes[alloc.id] = replace(update, **changes)
 
     def deployment_id(self, group: str) -> str:
         """The deployment of a group's allocations, or an empty string."""

@@ -40,21 +40,21 @@ class SystemAttempt:
         self.draft = PlanDraft(context, Results())
         self.placers: Mapping[str, GroupPlacer] = {}
         self.done: Mapping[str, int] = {}
-        """By group the nodes on which a sysbatch job has ended."""
+        """The nodes on which a sysbatch job has ended, by group."""
         self.failed_nodes: Mapping[str, set[str]] = {}
-        """By node the groups that found no capacity on it."""
+        """The groups without capacity on a node, by node."""
         self._limits = LimitCheck(context.limits, context.job, context.guarantees)
         self.view.guarantees = self._limits.guarantees
         self._version_deployment_id = context.evaluation.deployment_id
-        """The deployment of the job's version, also one that has ended: the evaluation names it."""
+        """The deployment of the job's version, ended or not, which the evaluation names."""
 
     @property
     def limit_reached(self) -> str:
-        """The limit beside the nodes that refused a placement; empty for none."""
+        """The cluster-wide limit that refused a placement; "" for none."""
         return self._limits.reached
 
     def run(self) -> tuple[Plan, Outcome]:
-        """The plan and the outcome."""
+        """Run the attempt; returns the plan and the outcome."""
         context, job, draft = self.context, self.context.job, self.draft
         for alloc in context.allocs:
             # Stopped already, but its client can no longer confirm it: its capacity would stay taken for ever.
@@ -84,7 +84,8 @@ class SystemAttempt:
         is_blocked_again = evaluation.status == EVAL_BLOCKED and evaluation.node_id in self.failed_nodes
         if is_blocked_again:
             nodes.remove(evaluation.node_id)
-        # One blocked evaluation for each node: capacity on any other node is of no use to what waits for this one.
+        # One blocked evaluation for each node: capacity on other nodes does not help the allocation that waits for this
+        # one.
         for node_id in nodes:
             failed = {name: draft.failed[name] for name in sorted(self.failed_nodes[node_id])}
             created.append(
@@ -117,7 +118,7 @@ class SystemAttempt:
 
 
 def _is_busy(counts: Counts, failed_fresh: Mapping[str, int]) -> bool:
-    """Whether a deployment still has something to do.
+    """Whether a deployment still has changes to make.
 
     A new node without room is not waited for: nothing bounds that wait, since the deadline of a deployment is that of
     the nodes which it began with, and those are healthy.

@@ -1,7 +1,7 @@
-"""Compares each node's allocations with a system job: what to stop, keep, update and place.
+"""Compares each node's allocations with a system job: stop, keep, update or place.
 
 Each node that may take a group gets one allocation of it. An allocation is looked at by itself: its node decides
-whether it stays, because there is no count that others could make up for.
+whether it stays, because a system job has no count that other nodes could fill.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from yurt.structs.status import (
 
 COUNTERS: Final = DesiredUpdates.__struct_fields__
 Counts = dict[str, dict[str, int]]
-"""By group the counts of `DesiredUpdates`."""
+"""The `DesiredUpdates` counts by group."""
 
 
 def stop(draft: PlanDraft, view: ClusterView, request: StopRequest) -> None:
@@ -69,7 +69,7 @@ def stop_live(context: AttemptContext, draft: PlanDraft, view: ClusterView, grou
 
 
 class SystemDiff:
-    """Compares the nodes with one system job."""
+    """The comparison of the nodes with one system job."""
 
     def __init__(self, context: AttemptContext, job: Job, draft: PlanDraft, view: ClusterView) -> None:
         self._context = context
@@ -79,9 +79,9 @@ class SystemDiff:
         self.counts: Counts = {}
         self.placers: dict[str, GroupPlacer] = {}
         self.done: dict[str, int] = {}
-        """By group the nodes on which a sysbatch job has ended."""
+        """The nodes on which a sysbatch job has ended, by group."""
         self._disconnected: list[tuple[Allocation, int]] = []
-        """Allocations that become unknown, and until when."""
+        """Allocations that become unknown, and their time limits."""
 
     def compare(self, rollout: SystemRollout) -> list[GroupTargets]:
         """Stop unwanted allocations, record retained ones, and return the requests for placements."""
@@ -189,7 +189,7 @@ class SystemDiff:
             self._disconnected.append((alloc, self._context.now + lost_after))
 
     def follow_up(self) -> None:
-        """Evaluate again when the time limits of unknown allocations expire."""
+        """Create evaluations for the time limits of unknown allocations."""
         made, eval_of = followups(
             self._job,
             self._disconnected,

@@ -1,4 +1,4 @@
-"""The roll-out of a new version of a system job: how many nodes get it now, and its deployment.
+"""The roll-out of a new version of a system job: the number of nodes that get it now, and its deployment.
 
 A system job rolls by nodes, not by a count. With canaries, a share of the nodes gets the new version first and the
 others wait for its promotion. After that, and without canaries, at most `max_parallel` nodes roll at a time.
@@ -38,7 +38,7 @@ class SystemRollout:
         self._job = job
         self._draft = draft
         self._canaries: dict[str, int] = {}
-        """For groups that try a new version on some nodes first: on how many."""
+        """The number of canary nodes of groups that have canaries."""
 
     def updates(
         self, group: TaskGroup, outdated: Sequence[Allocation], counts: dict[str, int]
@@ -62,7 +62,7 @@ class SystemRollout:
         return destructive[:budget]
 
     def _canary_budget(self, group: TaskGroup, destructive: int) -> int | None:
-        """How many more nodes get the new version before its promotion; None for a group without canaries."""
+        """The number of further nodes that get the new version before its promotion; None without canaries."""
         update, deployment = group.update, self.current
         if (
             update is None
@@ -105,7 +105,7 @@ class SystemRollout:
         return max(0, min(desired, update.max_parallel - own.count(None)))
 
     def begin(self, group: TaskGroup, counts: dict[str, int], *, replaced: int, new: int) -> None:
-        """Start a deployment when a new version replaces allocations of the group or reaches new nodes."""
+        """Start a deployment if a new version replaces allocations of the group or reaches new nodes."""
         job = self._job
         update = group.update
         if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
@@ -124,7 +124,7 @@ class SystemRollout:
             self._draft.deployment = self.current
 
     def end(self, *, is_busy: bool) -> None:
-        """Refer the plan to the new deployment, or complete the current one when nothing is left to do."""
+        """Refer the plan to the new deployment, or complete the current one if no changes are left."""
         results = self._draft.results
         results.deployment = self._draft.deployment if self.current is None else None
         if self.current is not None and not is_busy and is_complete(self.current):

@@ -1,4 +1,4 @@
-"""Cells: the best row under spreads without rescoring all rows.
+"""Cells: finds the best row under spreads without rescoring all rows.
 
 All rows of a cell get the same boost, so among those of a cell whose scores are means of equally many parts, a *line*,
 the order never changes: it is kept sorted, its far end as arrays until it is needed. Lines that get the same boost as
@@ -22,7 +22,7 @@ from yurt.scheduler.placing.spread import SpreadScore
 from yurt.state.arrays import IntArray
 
 MANY: Final = 20
-"""From this number of cells on, the next best rows are reported one per line: rows of a cell score alike."""
+"""From this number of cells on, the next best rows are reported one per line: rows of a cell have similar scores."""
 NO_WORTH: Final = [0]
 """The value of a level that no attribute determines."""
 
@@ -31,7 +31,7 @@ Entry = tuple[int, int, int]
 Lead = tuple[float, int, int, "_Group", int]
 """(negative score, tie, row, group, place in the group)."""
 Key = tuple[int, int, int]
-"""What the lines of a group have in common: values, level, and the number of parts of their rows."""
+"""The common values of a group's lines: values, level, and the number of parts of their rows."""
 
 
 class _Group:
@@ -71,7 +71,7 @@ class _CellLine:
 
 
 class Cells:
-    """The best rows under spreads; `kept` is how many of them are maintained."""
+    """The best rows under spreads; `kept` is the number of them that are maintained."""
 
     def __init__(
         self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
@@ -82,18 +82,18 @@ class Cells:
         self._cell_of_row, self._codes = spread.cells.of_row, spread.cells.codes
         self._sorted = SortedRows(spread.cells.numbers, ties, rows, sums=sums, counts=counts)
         self._moved: dict[int, tuple[_CellLine, Entry] | None] = {}
-        """Rows of which the arrays tell nothing any more: where they are instead."""
+        """Rows whose entries in the arrays are out of date, with their present line and entry."""
         assert len(sums) == len(counts) == len(self._cell_of_row), (len(sums), len(counts), len(self._cell_of_row))
         is_many = len(self._codes) >= MANY
         sizes = [part.size for part in spread.parts]
         self._fine = sizes.index(max(sizes)) if is_many else -1
-        """The attribute that tells by its level; -1 for none."""
+        """The attribute whose boost is added by its level (the one with the most values); -1 for none."""
         self._needed = 1 if is_many else kept
         self._boosts = CellBoosts(spread, self._fine)
         self._groups: dict[Key, _Group] = {}
         self._lines: dict[tuple[int, int], _CellLine] = {}
         self._lines_of: dict[int, list[_CellLine]] = {}
-        """The lines that have a value of the attribute that tells by its level."""
+        """The lines with each value of that attribute."""
         self._changed: list[_CellLine] = []
         for cell, count, first, end in self._sorted.lines():
             line = self._line(cell, count)
@@ -164,9 +164,9 @@ class Cells:
         if row in self._moved:
             found = self._moved[row]
         else:
-            known = self._sorted
-            line = self._lines.get((self._cell_of_row[row], known.count_of.item(row)))
-            found = None if line is None else (line, (-known.sum_of.item(row), known.tie_of.item(row), row))
+            sorted_rows = self._sorted
+            line = self._lines.get((self._cell_of_row[row], sorted_rows.count_of.item(row)))
+            found = None if line is None else (line, (-sorted_rows.sum_of.item(row), sorted_rows.tie_of.item(row), row))
         # Rows are not taken out of the sorted arrays, which would move all after them; `_fill` skips them instead.
         self._moved[row] = None
         if found is None:
@@ -178,7 +178,7 @@ class Cells:
             self._change(line)
 
     def placed(self, row: int, changed: tuple[bool, ...]) -> None:
-        """Update the boosts after a placement on the row; `changed` comes from the spread."""
+        """Update the boosts after a placement on the row; `changed` is the result of `SpreadScore.count`."""
         self._top = None
         codes, fine = self._codes[self._cell_of_row[row]], self._fine
         if fine >= 0:
@@ -219,7 +219,7 @@ class Cells:
         self._changed.clear()
 
     def _fill(self, line: _CellLine) -> None:
-        """Take as many entries from the arrays as the first ones require."""
+        """Take entries from the arrays until the first ones are certain."""
         entries, needed = line.entries, self._needed
         while line.next is not None and (len(entries) < needed or line.next < entries[needed - 1]):
             if line.next[2] not in self._moved:
@@ -231,8 +231,8 @@ class Cells:
         if at == line.end:
             line.next = None
             return
-        known = self._sorted
-        line.next = (known.sums.item(at), known.ties.item(at), known.rows.item(at))
+        sorted_rows = self._sorted
+        line.next = (sorted_rows.sums.item(at), sorted_rows.ties.item(at), sorted_rows.rows.item(at))
         line.at = at + 1
 
     def _join(self, line: _CellLine) -> None:

@@ -37,42 +37,42 @@ NONE: Final = ExhaustedCounts(0, {}, {})
 CountsOfMask = dict[int, tuple[BoolArray, ExhaustedCounts]]
 """Counts of the rows without capacity in a mask, by the mask's identity; the value keeps the mask alive."""
 COUNTS_KEPT: Final = 16
-"""Masks whose counts are cached for the next attempt."""
+"""The maximum number of masks whose counts are cached for the next attempt."""
 
 
 class ExhaustedNodes:
-    """The rows of `mask` without capacity for a usage, and those that refused otherwise."""
+    """The rows of `mask` without capacity for a usage, and those that refused for another reason."""
 
     def __init__(self, view: ClusterView, usage: Usage, mask: BoolArray) -> None:
         self.view = view
-        self.known: ExhaustedCounts | None = None
-        """What was counted, as long as it holds."""
+        self.counts: ExhaustedCounts | None = None
+        """The present counts; None when they must be computed again."""
         self._usage = usage
         self._mask = mask
         self._refused: dict[str, set[int]] = {}
         self._of_state: CountsOfMask = {}
-        """What is counted already of the rows as they are without the plan."""
+        """The counts of the rows as they are without the plan."""
 
     def forget(self, of_state: CountsOfMask | None = None) -> None:
-        """Reset after changes other than filled rows; `of_state` holds the counts of the state without the plan."""
-        self.known = None
+        """Drop the counts after changes other than filled rows; `of_state` has the counts without the plan."""
+        self.counts = None
         if of_state is not None:
             self._of_state = of_state
 
     def reopen(self) -> None:
-        """Forget the refusals of rows."""
+        """Drop the refusals of rows, and the counts."""
         self._refused.clear()
-        self.known = None
+        self.counts = None
 
     def fill(self, row: int) -> None:
-        """Record that a row has become exhausted."""
-        if self.known is not None:
+        """Count a row that has become exhausted."""
+        if self.counts is not None:
             self._add(row, self.view.exhausted(row, self._usage))
 
     def refuse(self, row: int, reason: str) -> None:
-        """Record that the node of a row with capacity refuses for another reason."""
+        """Count a row with capacity whose node refuses for another reason."""
         self._refused.setdefault(reason, set()).add(row)
-        if self.known is not None:
+        if self.counts is not None:
             self._add(row, (reason,))
 
     def masks(self) -> dict[str, BoolArray]:
@@ -91,19 +91,19 @@ class ExhaustedNodes:
         kept, mask = self._of_state, self._mask
         found = kept.get(id(mask)) if is_of_state else None
         if found is not None:
-            self.known = found[1]
+            self.counts = found[1]
             return
         closed = mask & impossible
-        self.known = self._counted(closed) if closed.any() else NONE
+        self.counts = self._counted(closed) if closed.any() else NONE
         if is_of_state:
             while len(kept) >= COUNTS_KEPT:
                 kept.pop(next(iter(tuple(kept))), None)
-            kept[id(mask)] = (mask, self.known)
+            kept[id(mask)] = (mask, self.counts)
 
     def filling(self, rows: IntArray, used: IntArray) -> Iterator[ExhaustedCounts]:
-        """The counts as rows fill up one after another, computed in advance and retained."""
-        assert self.known is not None
-        counts, offered, classes = self.known, self.view.offered[rows], self.view.rows.classes.values
+        """The counts as rows fill up one after another, computed in advance and kept."""
+        assert self.counts is not None
+        counts, offered, classes = self.counts, self.view.offered[rows], self.view.rows.classes.values
         dimensions: list[list[str]] = [[] for _ in range(len(rows))]
         for name, mask in exhausted_masks(used, offered, self._usage):
             for at in np.flatnonzero(mask).tolist():
@@ -119,13 +119,13 @@ class ExhaustedNodes:
         return ExhaustedCounts(int(np.count_nonzero(closed)), class_counts(rows, closed), found)
 
     def _add(self, row: int, dimensions: Iterable[str]) -> None:
-        assert self.known is not None
+        assert self.counts is not None
         number = self.view.offered_on(row)[NODE_CLASS]
-        self.known = self.known.with_node(self.view.rows.classes.values[number], dimensions)
+        self.counts = self.counts.with_node(self.view.rows.classes.values[number], dimensions)
 
 
 def exhausted_masks(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
-    """For each dimension the rows that lack capacity for one more."""
+    """For each dimension, the rows that lack capacity for one more."""
     asked = usage.amounts
     for column, name in DIMENSIONS:
         yield name, used[:, column] + asked[column] > offered[:, column]

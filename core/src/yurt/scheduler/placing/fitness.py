@@ -1,4 +1,4 @@
-"""The fitness of all rows for one request, and which rows have capacity for one more.
+"""The fitness of all rows for one request, and the rows with capacity for one more.
 
 Attempts that follow each other ask for the same on nearly the same state. So the arrays of the last asks are kept with
 the columns of the nodes, and the next attempt evaluates only the rows whose usage has changed since.
@@ -20,15 +20,15 @@ from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
 
 FITS_KEPT: Final = 16
-"""Requests whose fitness is cached for the next attempt."""
+"""The maximum number of requests whose fitness is cached for the next attempt."""
 FEW_ROWS: Final = 32
 """Up to this number of rows, each is evaluated separately."""
 FEW_CHANGED: Final = 4
-"""When more than a quarter of the rows changed, all are recomputed: plain arrays are faster than selecting rows."""
+"""If more than one in this number of rows changed, all are recomputed: plain arrays are faster than selected rows."""
 
 
 class Fitness(NamedTuple):
-    """For one request the fitness and capacity of all rows, with their inputs."""
+    """The fitness and capacity of all rows for one request, with the chunks they were computed from."""
 
     chunks: tuple[Chunk, ...]
     binpacks: IntArray
@@ -42,16 +42,16 @@ _Key = tuple[tuple[int, ...], bool]
 
 
 class FitnessTable:
-    """The fitness for one group's request, of all rows or of one."""
+    """The fitness of all rows, or of one, for one group's request."""
 
     def __init__(self, view: ClusterView, ask: GroupAsk, binpack: Binpack) -> None:
         self._view = view
         self._usage = ask.plain.usage
         self._binpack = binpack
         self._core_mhz = _core_mhz(view, ask) if ask.cores else None
-        """What the reserved cores of one more would add on each row."""
-        self._known: dict[tuple[int, ...], tuple[int, bool]] = {}
-        """For amounts used and offered the fitness, and whether there is room."""
+        """The MHz that the reserved cores of one more allocation would add on each row."""
+        self._cache: dict[tuple[int, ...], tuple[int, bool]] = {}
+        """The fitness and whether one more fits, by used and offered amounts."""
 
     def of_all(self) -> Fitness:
         """The fitness of all rows; cached between attempts, which recompute only changed rows."""
@@ -63,18 +63,18 @@ class FitnessTable:
             return Fitness(
                 (), self._binpack.of_rows(used, view.offered), self._has_capacity(view.used, view.offered), {}
             )
-        known = kept.get(key)
-        changed = None if known is None else view.columns.changed_rows(known.chunks)
+        cached = kept.get(key)
+        changed = None if cached is None else view.columns.changed_rows(cached.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
-        if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
+        if cached is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
             found = Fitness(
                 view.columns.chunks, self._binpack.of_rows(used, offered), self._has_capacity(used, offered), {}
             )
         else:
-            found = self._brought_forward(known, changed) if changed else known
-        # A view that a plan has changed is true for this attempt only; what is kept has to follow from the state.
-        if found is not known and view.generation == 0:
+            found = self._brought_forward(cached, changed) if changed else cached
+        # A view with a plan holds for this attempt only; cached results must depend on the state alone.
+        if found is not cached and view.generation == 0:
             while len(kept) >= FITS_KEPT:
                 kept.pop(next(iter(tuple(kept))), None)
             kept[key] = found
@@ -86,21 +86,21 @@ class FitnessTable:
         found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
         return found
 
-    def _brought_forward(self, known: Fitness, changed: list[int]) -> Fitness:
+    def _brought_forward(self, cached: Fitness, changed: list[int]) -> Fitness:
         view, chunks = self._view, self._view.columns.chunks
-        binpacks, has_capacity = known.binpacks.copy(), known.has_capacity.copy()
+        binpacks, has_capacity = cached.binpacks.copy(), cached.has_capacity.copy()
         if len(changed) <= FEW_ROWS:
             for row in changed:
                 binpacks[row], has_capacity[row] = self.of_row(row)
-            is_same = all(known.has_capacity.item(row) and has_capacity.item(row) for row in changed)
+            is_same = all(cached.has_capacity.item(row) and has_capacity.item(row) for row in changed)
         else:
             rows = np.array(changed, np.int64)
             used, offered = view.used[rows], view.offered[rows]
             binpacks[rows], has_capacity[rows] = self._binpack.of_rows(used, offered), self._has_capacity(used, offered)
-            is_same = bool((known.has_capacity[rows] & has_capacity[rows]).all())
-        # The counts of exhausted rows hold as long as the changed rows had room before and have it now.
-        is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
-        return Fitness(chunks, binpacks, has_capacity, known.counts if is_same else {})
+            is_same = bool((cached.has_capacity[rows] & has_capacity[rows]).all())
+        # The counts of exhausted rows stay valid if the changed rows had capacity before and have it now.
+        is_same &= all(now.offered is then.offered for now, then in zip(chunks, cached.chunks, strict=True))
+        return Fitness(chunks, binpacks, has_capacity, cached.counts if is_same else {})
 
     def _has_capacity(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows with capacity for one more."""
@@ -117,15 +117,15 @@ class FitnessTable:
         used, offered = view.used_on(row), view.offered_on(row)
         mhz = 0 if self._core_mhz is None else self._core_mhz.item(row)
         key = (*used, *offered[:USED_WIDTH], mhz)
-        known = self._known.get(key)
-        if known is None:
+        result = self._cache.get(key)
+        if result is None:
             fitness = self._binpack.of_row(used, offered, mhz)
-            known = self._known[key] = (fitness, not view.exhausted(row, self._usage))
-        return known
+            result = self._cache[key] = (fitness, not view.exhausted(row, self._usage))
+        return result
 
 
 def _core_mhz(view: ClusterView, ask: GroupAsk) -> IntArray:
-    """For each row the MHz of the cores that a request reserves."""
+    """For each row, the MHz of the cores that a request reserves."""
     of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
     kinds, firsts = numbered(of_one)
     return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]

@@ -1,4 +1,4 @@
-"""Places the allocations of one group: choose a node, take its grant, update the ranking.
+"""Places the allocations of one group: chooses a node, takes its grant, updates the ranking.
 
 A group has one `Ranker`. Each placement takes the best row, asks its node for ports, cores and devices when the group
 needs any, and reports the change to the ranker. A row that refuses is closed for the group and recorded with its
@@ -41,7 +41,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
 
 RECLAIMING: Final = (JOB_BATCH, JOB_SERVICE)
-"""Job types that reclaim what their quota has lent; system jobs run beside all others, on every node."""
+"""Job types that reclaim capacity lent by their quota; system jobs do not, since they run on every node."""
 
 
 class PlacedAlloc(NamedTuple):
@@ -52,7 +52,7 @@ class PlacedAlloc(NamedTuple):
     metrics: AllocationMetric
     preempted: tuple[Allocation, ...] = ()
     reclaimed_for: Mapping[str, str] = MappingProxyType({})
-    """By id of a preempted allocation the quota for whose guarantee it ends."""
+    """The quota for whose guarantee each preempted allocation ends, by allocation id."""
 
 
 class GroupPlacer:
@@ -70,7 +70,7 @@ class GroupPlacer:
         self.distinct = Distinct(view.snapshot, job, group)
         self.volumes = VolumeClaims(view.snapshot, job, group)
         self.volumes_refused: dict[VolumeReason, BoolArray] = {}
-        """Rows that could not take the last allocation for its volumes, by reason."""
+        """Rows that could not provide the last allocation's volumes, by reason."""
         self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)
         salt = number_of(seed, "rank", group.name)
         self.ranker = Ranker(
@@ -82,7 +82,7 @@ class GroupPlacer:
             options=RankOptions(is_spread_algorithm(view.snapshot, job), salt),
         )
         self.limits: LimitedGrants | None = None
-        """Limits beside the nodes, such as a quota, which the next grant must not exceed; None: there are none."""
+        """Cluster-wide limits, such as a quota, that the next grant must not exceed; None without any."""
         self._salt = salt
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
@@ -95,9 +95,7 @@ class GroupPlacer:
 
     @property
     def can_restart(self) -> bool:
-        """Whether an equal group of a new job can continue with the ranking: only amounts lead from one to the
-        next.
-        """
+        """Whether an equal group of a new job can continue with the ranking, because only amounts affect it."""
         return self.can_run and not self.ranker.spread.is_used
 
     def restart(self, job: Job, group: TaskGroup) -> None:
@@ -117,14 +115,14 @@ class GroupPlacer:
             self.ranker.count_own([row], sign)
 
     def placed_elsewhere(self, row: int, group: str) -> None:
-        """Another group of the job was placed on the row."""
+        """Record that another group of the job was placed on the row."""
         self._preemption.forget(row)
         if self.distinct.is_used:
             self.distinct.count((row,), group)
             self._close_refused()
 
     def placed_run_elsewhere(self, rows: Sequence[int], group: str) -> None:
-        """Another group of the job was placed on the rows."""
+        """Record that another group of the job was placed on the rows."""
         self._preemption.forget(rows)
         if self.distinct.is_used:
             self.distinct.count(rows, group)
@@ -136,7 +134,8 @@ class GroupPlacer:
         return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
     def run(self, count: int) -> tuple[list[int], Iterator[AllocationMetric]]:
-        """Up to `count` more allocations, equal to `place` without preemption repeated: rows and metrics."""
+        """Place up to `count` allocations, as repeated calls of `place` without preemption would; returns rows and
+        metrics."""
         assert self.can_run, (self.group.name, "a run takes no ports, devices or volumes, and keeps nothing apart")
         found = place_run(self.ranker, count)
         assert len(found.rows) <= count, (self.group.name, len(found.rows), count)
@@ -169,7 +168,7 @@ class GroupPlacer:
         preferred: int | None = None,
         index: int = 0,
     ) -> PlacedAlloc | None:
-        """Place one more allocation, the one with this index; None when no node can take it."""
+        """Place the allocation with this index; None when no node can take it."""
         ranker = self.ranker
         if self.volumes.is_used:
             self.look_at_volumes(index)
@@ -177,10 +176,10 @@ class GroupPlacer:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             if row is None:
                 return self._preempting()
-            # Another salt for each try: two placements on one node must not draw the same dynamic port.
+            # A different salt for each try: two placements on one node must not draw the same dynamic port.
             self._salt += 1
             grant = self._grant(row)
-            # The ranking counts amounts only; ports, cores and devices show when they are asked for, on the best node.
+            # The ranking counts amounts only; ports, cores and devices are checked on the best node alone.
             if isinstance(grant, str):
                 ranker.exhausted.refuse(row, grant)
                 ranker.close(row)
@@ -205,7 +204,7 @@ class GroupPlacer:
             self._close_refused()
 
     def _preempting(self) -> PlacedAlloc | None:
-        """The placement with the least important victims, tried only when no node has capacity; borrowers go first."""
+        """The placement with the least important victims, when no node has capacity; borrowers are tried first."""
         mask, refused = self.mask, self._refused_otherwise()
         for other in refused.values():
             mask = mask & ~other
@@ -225,7 +224,7 @@ class GroupPlacer:
         return PlacedAlloc(found.row, found.grant, replace(metrics, score_meta_data=(found.meta,)), found.victims)
 
     def reclaim(self, *, index: int = 0) -> PlacedAlloc | None:
-        """Place one allocation, the one with this index, by the end of what others have borrowed."""
+        """Place the allocation with this index by ending allocations of borrowers."""
         if self.volumes.is_used:
             self.look_at_volumes(index)
         mask = self.mask
@@ -258,7 +257,8 @@ class GroupPlacer:
         return self.limits is not None and bool(self.limits.refuses_after(grant.usage, ended))
 
     def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
-        """Place one allocation on a given node, with preemption if permitted; or return why it does not fit."""
+        """Place one allocation on a given node, with preemption if permitted; or return the reason why it does not
+        fit."""
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: NodeGrant | str = "" if reasons else self._grant(row)
         victims: tuple[Allocation, ...] = ()
@@ -295,11 +295,11 @@ class GroupPlacer:
         return grant
 
     def _exceeds(self, grant: NodeGrant) -> str:
-        """How a grant would exceed a limit beside the nodes; empty when it fits."""
+        """The excess of a cluster-wide limit by a grant; empty when it fits."""
         return "" if self.limits is None else self.limits.refuses(grant.usage)
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
-        """Rows refused because of other allocations, of this job or as users of a volume."""
+        """Rows refused because of other allocations: of this job, or of other users of a volume."""
         found = self.distinct.refused() if self.distinct.is_used else {}
         return found | {reason.text: mask for reason, mask in self.volumes_refused.items()}
 
@@ -308,7 +308,7 @@ class GroupPlacer:
             self.ranker.close_all(mask)
 
     def _metrics(self, scores: tuple[NodeScoreMeta, ...]) -> AllocationMetric:
-        """The metrics for an imminent placement."""
+        """The metrics for the next placement."""
         if self.distinct.is_used or self.volumes.is_used:
             metrics, _ = self.metrics.ruled_out(self._refused_otherwise(), self.ranker.exhausted.masks())
         else:
@@ -316,14 +316,14 @@ class GroupPlacer:
         return replace(metrics, score_meta_data=scores)
 
     def failure(self) -> AllocationMetric:
-        """Why no node can take one more: every constraint and dimension with its number of nodes."""
+        """The metrics of a failed placement: every failed constraint and dimension with its number of nodes."""
         metrics, exhausted = self.metrics.ruled_out(self._refused_otherwise(), self.ranker.exhausted.masks())
         return replace(metrics, resources_exhausted=self.metrics.lacking(exhausted))
 
 
 def _has_topology(view: ClusterView) -> bool:
     """Whether any node reports the topology of its devices."""
-    told = answers_by_row(
+    has_location = answers_by_row(
         view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False
     )
-    return bool(told.any())
+    return bool(has_location.any())

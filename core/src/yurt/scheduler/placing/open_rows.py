@@ -1,4 +1,4 @@
-"""Open rows: feasible rows that have not been found full for the group."""
+"""Open rows: feasible rows that have not refused the group yet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpenRows:
         return True
 
     def open(self, row: int) -> None:
-        """Reopen a closed row after a placement on it: other allocations freed capacity there, perhaps for more."""
+        """Reopen a closed row: other allocations freed capacity on it, perhaps for more than the placement there."""
         assert self.mask is not self.feasible or not self.mask[row], "a row that is open is not opened again"
         self.mask = self.mask.copy()
         self.mask[row] = True

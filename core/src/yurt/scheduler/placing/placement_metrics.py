@@ -1,4 +1,4 @@
-"""The metrics of placements: how many nodes were evaluated, and why nodes were ruled out.
+"""The metrics of placements: the number of evaluated nodes, and the reasons why nodes were ruled out.
 
 What constraints rule out is the same for all placements of groups with equal constraints, and is kept with the columns
 of the nodes. What capacity rules out is counted at each placement (`exhausted_nodes`).
@@ -42,7 +42,7 @@ class PlacementMetrics:
         self._candidates = candidates
         self._feasible = feasible
         self._counted: tuple[ExhaustedCounts | None, AllocationMetric | None] = (None, None)
-        """The counts of the last placement, and the metrics that show them."""
+        """The counts of the last placement, and the metrics with them."""
         self._seen: frozenset[int] | None = None
         """The shapes of the candidates."""
 
@@ -68,8 +68,8 @@ class PlacementMetrics:
 
     def showing(self, counts: ExhaustedCounts) -> AllocationMetric:
         """The metrics with this many exhausted nodes; the same object for equal counts."""
-        known, metrics = self._counted
-        if metrics is None or known is not counts:
+        last_counts, metrics = self._counted
+        if metrics is None or last_counts is not counts:
             metrics = self.looked_at()
             if counts.nodes:
                 metrics = replace(
@@ -110,7 +110,7 @@ class PlacementMetrics:
         return metrics, exhausted
 
     def of_refusal(self, row: int, reasons: list[str]) -> AllocationMetric:
-        """Why a given row's node refuses."""
+        """The metrics of one row's refusal."""
         mask = np.zeros(len(self._candidates.mask), np.bool_)
         mask[row] = True
         return AllocationMetric(

@@ -1,4 +1,4 @@
-"""Preemption: which allocations to stop for a job of higher priority (docs/explanation/placing.md; invariant C5).
+"""Preemption: chooses allocations to stop for a job of higher priority (docs/explanation/placing.md; invariant C5).
 
 Among victims of equal priority that are all of batch jobs, those go whose end loses the least work: the run time since
 their last checkpoint, times what they hold. With a service among them, the one closest to the shortage goes.
@@ -27,9 +27,9 @@ PRIORITY_DELTA = 10
 PARALLEL_PENALTY = 50.0
 AMOUNTS = ALLOCS + 1
 CARD_MHZ: Final = 32_000
-"""What holding a device counts as, in MHz of CPU."""
+"""The weight of holding a device, in MHz of CPU."""
 CARD_HOUR: Final = 3600 * CARD_MHZ
-"""Lost work that halves a node's preemption score, in MHz x seconds."""
+"""The amount of lost work that halves a node's preemption score, in MHz x seconds."""
 
 
 def is_allowed(view: ClusterView, job: Job) -> bool:
@@ -44,7 +44,7 @@ def is_allowed(view: ClusterView, job: Job) -> bool:
 
 
 def lost_work_of(view: ClusterView, victims: Collection[Allocation]) -> dict[str, int]:
-    """By allocation the work that is lost when it ends now, in MHz x seconds; zeros where some are no batch jobs."""
+    """The work lost if each allocation ended now, in MHz x seconds, by id; zeros if any is not of a batch job."""
     if not all(alloc.job is not None and alloc.job.type in (JOB_BATCH, JOB_SYSBATCH) for alloc in victims):
         return {alloc.id: 0 for alloc in victims}
     return {
@@ -55,7 +55,7 @@ def lost_work_of(view: ClusterView, victims: Collection[Allocation]) -> dict[str
 
 
 def preemption_score(victims: Iterable[Allocation], lost: int = 0) -> float:
-    """Near 1 for few victims of low priority that lose little work (MHz x seconds), near 0 for the contrary."""
+    """A score near 1 for few victims of low priority that lose little work (MHz x seconds), near 0 for the opposite."""
     return _priority_score(victims) * (CARD_HOUR / (CARD_HOUR + lost))
 
 
@@ -68,7 +68,7 @@ def _priority_score(victims: Iterable[Allocation]) -> float:
 
 
 def evictions(victims: Iterable[Allocation], by: str, reclaimed_for: Mapping[str, str]) -> list[AllocStop]:
-    """The stops of the allocations preempted for the allocation `by`; some are reclaimed for a quota, by their id."""
+    """The stops of the allocations preempted for the allocation `by`; those reclaimed name their quota."""
     return [
         AllocStop(
             id=victim.id,
@@ -113,8 +113,8 @@ def preempt(
         candidates.remove(victim)
         chosen.append(victim)
         _end(view, victim)
-    # The choice is greedy, so an early victim may turn out needless once later ones have ended: each is given its life
-    # back where the rest is enough, first the one that loses most, then the one that helps least.
+    # The choice is greedy, so an early victim may become needless after later ones: each is spared if the others are
+    # sufficient, first the one that loses the most work, then the one that helps least.
     for alloc in sorted(chosen, key=lambda a: (-lost[a.id], -_distance(whole, view.usage_of(a)), a.id)):
         _give_back(view, alloc)
         again = fit(view, ask, row, salt)
@@ -124,10 +124,10 @@ def preempt(
             grant = again
             chosen.remove(alloc)
     if guarantees is not None:
-        # Whoever takes the choice tells of it.
+        # The caller counts the ends when it accepts the choice.
         for alloc in chosen:
             guarantees.count_end(alloc, -1)
-    assert all(view.is_released(alloc.id) for alloc in chosen), "the room of the victims counts as free"
+    assert all(view.is_released(alloc.id) for alloc in chosen), "the capacity of the victims counts as free"
     assert all(alloc.job is not None and alloc.job.priority < job.priority for alloc in chosen), (job.key, "C5")
     return grant, tuple(chosen)
 
@@ -145,7 +145,7 @@ def _give_back(view: ClusterView, alloc: Allocation) -> None:
 
 
 def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable | None:
-    """The inputs of a row's preemption score: equal inputs give equal scores. None: evaluate the node."""
+    """The inputs of a row's preemption score: equal inputs give equal scores. None: evaluate the node itself."""
     if ask.is_exclusive:
         return None
     candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
@@ -153,17 +153,17 @@ def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable 
     if guarantees is not None and any(guarantees.protects(alloc.namespace) for alloc in candidates):
         return None
     jobs: dict[tuple[str, str], int] = {}
-    known = []
+    inputs = []
     lost = lost_work_of(view, candidates)
     for alloc in candidates:
         assert alloc.job is not None
         number = jobs.setdefault((alloc.namespace, alloc.job_id), len(jobs))
-        known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc), lost[alloc.id]))
-    return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
+        inputs.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc), lost[alloc.id]))
+    return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(inputs))
 
 
 def fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
-    """The resources that a row grants for a request; None where it does not fit."""
+    """The resources that a row grants for a request; None if it does not fit."""
     if view.exhausted(row, ask.plain.usage):
         return None
     grant = ask.grant(view.node(row), view.in_use(row), salt=salt)
@@ -195,7 +195,8 @@ def _next(
     chosen: list[Allocation],
     lost: Mapping[str, int],
 ) -> Allocation | None:
-    """The lowest priority first; among equals the one that loses the least work, then the closest to the shortage."""
+    """The next victim: the lowest priority first; of equals the one that loses the least work, then the closest to the
+    shortage."""
     need = _need(view, ask, row)
 
     def rank(alloc: Allocation) -> tuple[int, int, int, float, str]:
@@ -209,7 +210,7 @@ def _next(
 
 
 def is_of_use(view: ClusterView, ask: GroupAsk, row: int, alloc: Allocation) -> bool:
-    """Whether the end of an allocation frees something that is lacking on a row."""
+    """Whether the end of an allocation frees a lacking resource of a row."""
     return _is_of_use(_need(view, ask, row), view.usage_of(alloc))
 
 

@@ -54,10 +54,10 @@ class PreemptionChoice:
         self._ask = ask
         self._ranker = ranker
         self._scores: FloatArray = np.full(len(ranker.own), np.nan)
-        """Scores of preempting, where they are known: not a number elsewhere."""
+        """The known preemption scores by row; NaN elsewhere."""
         self._situations: dict[Hashable, float] = {}
         self._reclaims: ReclaimSearch | None = None
-        """The search among borrowers, once a placement found no other room."""
+        """The search among borrowers, created when a placement found no free capacity."""
 
     def restart(self, job: Job, group: TaskGroup) -> None:
         """Continue for an equal group of another job."""
@@ -67,21 +67,21 @@ class PreemptionChoice:
         self._situations.clear()
 
     def forget(self, rows: int | Sequence[int]) -> None:
-        """Forget the results of changed rows."""
+        """Drop the results of changed rows."""
         self._scores[rows] = np.nan
 
     def forget_all(self) -> None:
-        """Forget all results."""
+        """Drop all results."""
         self._scores[:] = np.nan
 
     def forget_borrowers(self) -> None:
-        """Forget what was found out about borrowers."""
+        """Drop the results of the search among borrowers."""
         self._reclaims = None
 
     def reclaim(
         self, mask: BoolArray, *, exceeds: Callable[[NodeGrant, Sequence[Allocation]], bool], salt: int
     ) -> ReclaimedNode | None:
-        """The best of some rows for a job within its guarantee, with its victims released in the view."""
+        """The best row for a job within its guarantee, with its victims released in the view."""
         if self._reclaims is None:
             from yurt.scheduler.placing.reclaim import ReclaimSearch
 
@@ -100,7 +100,8 @@ class PreemptionChoice:
         scores = np.where(mask, self._scores, IMPOSSIBLE)
         rows, _ = best_rows(scores, self._ranker.ties, 1)
         while len(rows) and self._view.guarantees is not None:
-            # Others hold less of their guarantees after each preemption: a score may be worse than when it was made.
+            # Others hold less of their guarantees after each preemption: a score may have become worse since it was
+            # computed.
             row = int(rows[0])
             again = self._score(row, salt)
             if again == scores[row]:
@@ -128,7 +129,7 @@ class PreemptionChoice:
         return preemption_score(victims, sum(lost_work_of(self._view, victims).values()))
 
     def _score(self, row: int, salt: int) -> float:
-        """The preemption score of a row, minus infinity where it is impossible."""
+        """The preemption score of a row; minus infinity if preemption is impossible."""
         ranker = self._ranker
         key = situation(self._view, self._job, self._ask, row)
         meta_key = None if key is None else (key, int(ranker.own[row]), ranker.tables.extras(row))
@@ -142,7 +143,7 @@ class PreemptionChoice:
             parts = [value for name, value in scores.items() if ranker.terms.is_counted(name, value)]
             parts.append(self._victims_score(found[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
-            # Only a look: the victims are taken back, and the row shows what it did before.
+            # Only the score is needed: the victims are restored, and the row is unchanged.
             for victim in found[1]:
                 self._view.restore(victim)
             ranker.tables.forget(row)

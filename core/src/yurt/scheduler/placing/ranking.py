@@ -34,7 +34,7 @@ from yurt.structs.job import Job, TaskGroup
 
 SCORES_KEPT: Final = 5
 STALE: Final = -1
-"""A generation that no view has: all rows are scored before the next placement."""
+"""A generation that no view has, so that all rows are scored before the next placement."""
 
 
 class RankOptions(NamedTuple):
@@ -45,7 +45,7 @@ class RankOptions(NamedTuple):
 
 
 class Ranker:
-    """Scores of all nodes for one group."""
+    """The scores of all nodes for one group."""
 
     def __init__(
         self, view: ClusterView, job: Job, group: TaskGroup, ask: GroupAsk, *, mask: BoolArray, options: RankOptions
@@ -54,11 +54,11 @@ class Ranker:
         self.ask = ask
         self.terms = GroupTerms(TermContext(view, job, group, ask), prefers_empty=options.is_spread_algorithm)
         self.exhausted = ExhaustedNodes(view, ask.plain.usage, mask)
-        """The feasible rows without room, counted."""
+        """The feasible rows without capacity, with their counts."""
         self.ties = Ties(view.rows.ties, options.salt)
         self.spread = SpreadScore(view.snapshot, job, group)
         self.own: IntArray = np.zeros(len(mask), np.int64)
-        """How many allocations of the group each row has; changed in place, because the parts below read it too."""
+        """The number of the group's allocations on each row; changed in place, because the parts below share it."""
         self._own_rows: set[int] = set()
         """The rows that have, or had, allocations of the group."""
         self._fitness = FitnessTable(view, ask, self.terms.binpack)
@@ -68,7 +68,7 @@ class Ranker:
         self._cells: Cells | None = None
         self._window = Window()
         self._generation = STALE
-        """The generation of the view that the scores hold for."""
+        """The generation of the view for which the scores are valid."""
 
     @property
     def scores(self) -> FloatArray:
@@ -95,7 +95,7 @@ class Ranker:
     def restart(self, expected: int) -> None:
         """Continue for another job without allocations: earlier placements count only as usage.
 
-        So many placements of its own are to come.
+        `expected` placements of the new job will follow.
         """
         rows, self._own_rows = sorted(self._own_rows), set()
         # Only the rows that were placed on: the array has a row for each node of the cluster.
@@ -116,10 +116,10 @@ class Ranker:
         """The best row, or None. `expected` more placements of the same kind will follow."""
         if self._generation != self.view.generation:
             self._score_all()
-        # The node that has the allocation's disk is taken when it has room, however others score.
+        # The node with the allocation's sticky disk is chosen if it has capacity, whatever the scores of others.
         if preferred is not None and self._arrays.scores[preferred] != IMPOSSIBLE:
             return preferred
-        # Penalties hold for one placement only, so they are laid over a copy and never enter what is kept.
+        # Penalties apply to one placement only, so they are added to a copy and never to the cached scores.
         if penalised:
             return _best_of(self._arrays.combined(penalised, self._fitness), self.ties)
         if self._cells is not None:
@@ -135,16 +135,16 @@ class Ranker:
             self._score_all()
 
     def counts(self) -> ExhaustedCounts:
-        """The number of exhausted feasible rows, of a refreshed ranker without closing rules."""
+        """The counts of exhausted feasible rows, for a refreshed ranker without closed rows."""
         exhausted = self.exhausted
-        if exhausted.known is None:
+        if exhausted.counts is None:
             is_of_state = self.view.generation == 0 and self._open.mask is self._open.feasible
             exhausted.count(self._arrays.scores == IMPOSSIBLE, is_of_state=is_of_state)
-        assert exhausted.known is not None
-        return exhausted.known
+        assert exhausted.counts is not None
+        return exhausted.counts
 
     def close(self, row: int) -> None:
-        """Close a row for this group."""
+        """Exclude a row for this group."""
         self._open.close(row)
         self._arrays.scores[row] = IMPOSSIBLE
         self._window.remove(row)
@@ -152,7 +152,7 @@ class Ranker:
             self._cells.remove(row)
 
     def close_all(self, mask: BoolArray) -> None:
-        """Close rows for this group."""
+        """Exclude rows for this group."""
         if self._open.close_all(mask):
             self._generation = STALE
 
@@ -241,5 +241,5 @@ def _best_of(scores: FloatArray, ties: Ties) -> int | None:
 
 
 def _window_size(expected: int) -> int:
-    """How many of the best rows are kept sorted."""
+    """The number of best rows that are kept sorted."""
     return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT))

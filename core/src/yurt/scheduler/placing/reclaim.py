@@ -1,4 +1,4 @@
-"""Reclaim: ends allocations of borrowers for a job that is within the guarantee of its quota.
+"""Reclaims capacity: ends allocations of borrowers for a job within the guarantee of its quota.
 
 Which allocations it may end, `scheduler.capacity.guarantees` says. Among the nodes, the one is taken whose victims lose
 the least work: the run time since their last checkpoint, times what they hold; batch jobs go before services. A member
@@ -28,11 +28,11 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.status import JOB_SERVICE
 
 Loss = tuple[int, int, int]
-"""Services that end, lost work in MHz x seconds, allocations that end."""
+"""The loss in the order of comparison: services that end, lost work in MHz x seconds, allocations that end."""
 
 
 class VictimBundle(NamedTuple):
-    """Allocations that end together."""
+    """Allocations that can only end together."""
 
     allocs: tuple[Allocation, ...]
     loss: Loss
@@ -41,7 +41,7 @@ class VictimBundle(NamedTuple):
 
 
 class ReclaimedNode(NamedTuple):
-    """A node, its grant and the allocations to end, which the view has released."""
+    """A node, its grant and the bundles that end, which the view has released."""
 
     row: int
     grant: NodeGrant
@@ -54,7 +54,7 @@ class ReclaimedNode(NamedTuple):
 
     @property
     def reclaimed_for(self) -> Mapping[str, str]:
-        """By id of a victim the quota for which it ends."""
+        """The quota for which each victim ends, by allocation id."""
         return {alloc.id: bundle.quota for bundle in self.bundles for alloc in bundle.allocs}
 
     @property
@@ -64,7 +64,7 @@ class ReclaimedNode(NamedTuple):
 
 
 class ReclaimSearch:
-    """The search of one group; `exceeds` says whether a grant exceeds a limit once allocations have ended."""
+    """The search for one group; `exceeds` decides whether a grant exceeds a limit after allocations have ended."""
 
     def __init__(
         self, view: ClusterView, ask: GroupAsk, *, exceeds: Callable[[NodeGrant, Sequence[Allocation]], bool]
@@ -76,12 +76,12 @@ class ReclaimSearch:
         self._guarantees: Guarantees
         self._entitled: tuple[str, ...] = ()
         self._bounds: list[tuple[Loss, int, int]] = []
-        """(the least loss, tie, row) of the rows that may have victims, in order."""
+        """(minimum loss, tie, row) of the rows that may have victims, in order."""
         self._bounded_for: Guarantees | None = None
         self._bounded_rows: BoolArray | None = None
 
     def best(self, mask: BoolArray, *, salt: int) -> ReclaimedNode | None:
-        """The placement with the least loss on some rows; None where the job is entitled to nothing there."""
+        """The placement with the least loss on some rows; None if the job is not entitled to any."""
         guarantees = self._view.guarantees
         self._salt = salt
         self._entitled = () if guarantees is None else guarantees.entitled(self._ask.reclaim_amounts)
@@ -108,15 +108,15 @@ class ReclaimSearch:
             return None
         chosen = self._on_row(best[2])
         assert chosen is not None, "the same choice is made again"
-        # Whoever takes the choice tells the guarantees of it.
+        # The caller counts the ends in the guarantees when it accepts the choice.
         for alloc in chosen.victims:
             self._guarantees.count_end(alloc, -1)
         return chosen
 
     def _bound(self, mask: BoolArray) -> None:
-        """Bound what is lost on each row, once for the placements of a round."""
-        known = self._bounded_rows
-        if self._bounded_for is self._guarantees and known is not None and not bool((mask & ~known).any()):
+        """Compute a lower bound of each row's loss, once for all placements of a round."""
+        bounded = self._bounded_rows
+        if self._bounded_for is self._guarantees and bounded is not None and not bool((mask & ~bounded).any()):
             return
         self._bounded_for, self._bounded_rows = self._guarantees, mask.copy()
         view, ties = self._view, self._view.rows.ties
@@ -147,7 +147,7 @@ class ReclaimSearch:
             self._end(first)
             chosen = self._with_bundle(chosen, first)
             grant = self._grant(row, chosen)
-        # The choice is greedy: what turns out to be needless lives, first what would lose most.
+        # The choice is greedy: needless bundles are spared, first those with the greatest loss.
         for bundle in sorted(chosen, key=lambda each: (each.loss, each.allocs[0].id), reverse=True):
             self._restore((bundle,))
             others = [each for each in chosen if each is not bundle]
@@ -162,7 +162,7 @@ class ReclaimSearch:
         return ReclaimedNode(row, grant, tuple(chosen))
 
     def _with_bundle(self, chosen: list[VictimBundle], added: VictimBundle) -> list[VictimBundle]:
-        """The chosen bundles with one more; members of its gang that were chosen before it end or live with it."""
+        """The chosen bundles and one more; bundles of the same gang are merged, so that they end or stay together."""
         first = added.allocs[0]
         if len(added.allocs) == 1:
             return [*chosen, added]
@@ -179,7 +179,7 @@ class ReclaimSearch:
         return grant
 
     def _is_entitled(self, grant: NodeGrant, chosen: Sequence[VictimBundle]) -> bool:
-        """Whether the guarantees cover the grant too, which may be more than what was asked for."""
+        """Whether the guarantees also cover the grant, which may exceed the request."""
         entitled = self._guarantees.entitled(counted(grant.usage))
         return all(bundle.quota in entitled for bundle in chosen)
 
@@ -202,7 +202,7 @@ class ReclaimSearch:
         return services, sum(lost_work_of(self._view, allocs).values()), len(allocs)
 
     def _may_end(self, bundle: VictimBundle) -> bool:
-        """Whether all quotas keep what they are guaranteed without the bundle."""
+        """Whether all quotas keep their guarantees without the bundle."""
         ended: list[Allocation] = []
         for alloc in bundle.allocs:
             if not self._guarantees.keeps_guarantees(alloc):
@@ -233,7 +233,7 @@ def _group_of(alloc: Allocation) -> tuple[str, str, str]:
 
 
 def next_chance(view: ClusterView, ask: GroupAsk, guarantees: Guarantees, mask: BoolArray) -> int:
-    """The end of the first protection of allocations that a job may reclaim on some rows; 0 when none is protected."""
+    """The time at which the first protection of reclaimable allocations on some rows ends; 0 if none is protected."""
     entitled = guarantees.entitled(ask.reclaim_amounts)
     if not entitled:
         return 0

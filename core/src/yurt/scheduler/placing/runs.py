@@ -1,4 +1,4 @@
-"""Runs: many equal placements of a group, ordered in one step.
+"""Runs: many equal placements of a group, computed in one step.
 
 Without spreads a placement changes only its own node. Placing one after another is then a merge: each node has the list
 of the scores of its first, second, third ... placement, and the best head is taken each time. So a node's k-th
@@ -30,21 +30,21 @@ from yurt.state.columns import ALLOCS
 from yurt.structs.explain.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
-"""Scores evaluated at once: many nodes a few placements deep, or fewer nodes deeper."""
+"""The maximum number of scores evaluated at once: many nodes a few placements deep, or few nodes deeper."""
 FEW = 16
-"""Up to this number, placements are faster made one after another."""
+"""Up to this number, single placements are faster than a run."""
 DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
 class _Levels(NamedTuple):
-    """For some rows the parts and scores of their next placements, and how many fit."""
+    """For some rows, the parts and scores of their next placements, and the number of placements that fit."""
 
     rows: IntArray
     fits: IntArray
     binpacks: IntArray
     anti: IntArray
     others: tuple[IntArray, ...]
-    """The values of the other terms: a column for each further placement, or one for all."""
+    """The values of the other terms: one column for each further placement, or one for all."""
     scores: FloatArray
 
     def values_at(self, ats: IntArray, ks: IntArray) -> list[tuple[int, ...]]:
@@ -59,7 +59,7 @@ ScoreTable = tuple[NodeScoreMeta, ...]
 
 
 class PlacementRun(NamedTuple):
-    """Placements in order: the row and the score table of each, and the exhausted counts from each placement on."""
+    """Placements in order: the row and score table of each, and the exhausted counts from each placement on."""
 
     rows: list[int]
     tables: list[ScoreTable]
@@ -80,10 +80,10 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
         found.rows.extend(part.rows)
         found.tables.extend(part.tables)
         rows = np.array(part.rows, np.int64)
-        # One sum for all placements of a part: the view and the ranking are brought forward once, not per placement.
+        # One sum for all placements of a part: the view and the ranking are updated once, not per placement.
         ranker.view.take_rows(rows, ranker.ask.plain.usage)
         ranker.placed_run(rows)
-        # A sample of one row: all rows of a part come out of the same arithmetic.
+        # One row is a sufficient sample: all rows of a part are computed by the same arithmetic.
         assert _is_within_capacity(ranker, part.rows[-1]), (part.rows[-1], len(part.rows))
     assert len(found.rows) == len(found.tables) <= count, (len(found.rows), len(found.tables), count)
     return found
@@ -96,7 +96,8 @@ def _is_within_capacity(ranker: Ranker, row: int) -> bool:
 
 
 def place_singly(ranker: Ranker, count: int) -> PlacementRun:
-    """The same, one after another: for short runs and under spreads, where each placement changes many scores."""
+    """`place_run` one placement at a time: for short runs, and under spreads, where each placement changes many
+    scores."""
     rows: list[int] = []
     tables: list[ScoreTable] = []
     changes: list[tuple[int, ExhaustedCounts]] = []
@@ -107,7 +108,7 @@ def place_singly(ranker: Ranker, count: int) -> PlacementRun:
         row = best(expected=count - len(rows))
         if row is None:
             break
-        counts = exhausted.known or ranker.counts()
+        counts = exhausted.counts or ranker.counts()
         if counts is not last:
             changes.append((len(rows), counts))
             last = counts
@@ -119,17 +120,17 @@ def place_singly(ranker: Ranker, count: int) -> PlacementRun:
 
 
 def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
-    """The placements derived from one evaluation of the best nodes, and the depth of the next evaluation.
+    """The placements that follow from one evaluation of the best nodes, and the depth of the next evaluation.
 
-    The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
-    might have to show one that is not among them.
+    An evaluation ends where a node may take more placements than were evaluated, or where the score table might have to
+    show a node that was not evaluated.
     """
     ranker.refresh()
     rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
         return PlacementRun([], [], []), depth
     # The table is wide (many nodes) or deep (many placements on each), never both: `CELLS_MAX` bounds its size, and the
-    # depth follows from how the last look ended.
+    # depth depends on the end of the last evaluation.
     levels = _levels(ranker, rows, count, depth)
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
@@ -137,23 +138,23 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     total = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
     assert total > 0, (count, depth, "each of these rows has room for one more")
     least = nth_highest(flat, total)
-    # Only scores that reach the least wanted one are sorted; -1e300 keeps the impossible ones (minus infinity) out.
+    # Only scores that reach the lowest needed one are sorted; -1e300 excludes impossible ones (minus infinity).
     places = np.flatnonzero(flat >= max(least, -1e300))
     ats, ks = np.divmod(places, seen)
-    # Ties before k: of nodes with equal scores one takes all that its minimum allows, as it would in single steps.
+    # Ties before depth: of nodes with equal scores, one takes all its placements with that score, as in single steps.
     order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:total]
     ats, ks = ats[order], ks[order]
-    # Past the last level that was looked at, a node's next score is unknown and might be the best of all.
+    # Beyond the last evaluated level, a node's next score is unknown and might be the best of all.
     unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
     deep = int(unknown[0]) + 1 if len(unknown) else total
     wide = total
-    # A score table needs `SCORES_KEPT` nodes that are not used yet; when too few are left, the look was too narrow.
+    # A score table needs `SCORES_KEPT` unused nodes; when too few are left, too few nodes were evaluated.
     if not is_all:
         fresh = np.flatnonzero(ks == 0)
         wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else total
     end = min(deep, wide)
-    assert 0 < end <= total, (deep, wide, total, "each look places something, or the run would never end")
-    # Whichever ended the look is widened for the next: a node that takes many is looked at deeper, many nodes flatter.
+    assert 0 < end <= total, (deep, wide, total, "each evaluation places something, or the run would never end")
+    # The next evaluation is deeper if depth ended this one, and flatter (with more nodes) if width did.
     if end < total:
         depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
     ats, ks = ats[:end], ks[:end]
@@ -162,7 +163,8 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
 
 
 def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, ExhaustedCounts]]:
-    """The exhausted counts with the placement each begins at: the initial ones, then one more per filled row."""
+    """The exhausted counts, each with the placement from which it holds: the initial ones, then one more per filled
+    row."""
     yield 0, ranker.counts()
     places = np.flatnonzero(ks[:-1] + 1 == levels.fits[ats[:-1]])
     full = ats[places]
@@ -228,7 +230,7 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
 
 
 def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:
-    """The best rows after all placements, by their next placement."""
+    """The best rows after all placements, with the scores of their next placements."""
     taken = np.bincount(ats, minlength=len(levels.rows))
     depth = levels.scores.shape[1]
     heads = levels.scores[np.arange(len(levels.rows)), np.minimum(taken, depth - 1)]

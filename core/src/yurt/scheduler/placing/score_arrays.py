@@ -19,7 +19,7 @@ NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 
 class ScoreArrays:
-    """The arrays of one group; `own` counts the group's allocations on each row and is maintained by the ranker."""
+    """The arrays of one group; `own`, the group's allocations on each row, is maintained by the ranker."""
 
     def __init__(self, terms: GroupTerms, spread: SpreadScore, own: IntArray) -> None:
         self._terms = terms
@@ -28,9 +28,9 @@ class ScoreArrays:
         self.binpacks = NO_AMOUNTS
         """The fitness of all rows, under spreads."""
         self.sums = self.counts = NO_AMOUNTS
-        """Sums and numbers of the parts; not made where the fitness is the only part."""
+        """Sums and numbers of the parts; not computed if the fitness is the only part."""
         self.scores: FloatArray = np.zeros(0)
-        """Means of the parts without spreads and penalties; minus infinity where there is no room."""
+        """Means of the parts without spreads and penalties; minus infinity for rows without capacity."""
 
     def refresh(self, fits: Fitness, room: BoolArray, *, has_own: bool) -> None:
         """Score all rows; those without capacity get minus infinity."""

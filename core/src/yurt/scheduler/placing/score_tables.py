@@ -18,11 +18,11 @@ from yurt.state.arrays import IntArray
 from yurt.structs.explain.metrics import NodeScoreMeta
 
 Parts = tuple[dict[str, float], int, int]
-"""The parts of a score by name, their sum, and how many of them count."""
+"""The parts of a score by name, their sum, and the number of parts that count."""
 
 
 class ScoreTables:
-    """The score tables of one group; `own` counts the group's allocations on each row, maintained by the ranker."""
+    """The score tables of one group; `own`, the group's allocations on each row, is maintained by the ranker."""
 
     def __init__(
         self, view: ClusterView, terms: GroupTerms, spread: SpreadScore, *, fitness: FitnessTable, own: IntArray
@@ -33,14 +33,14 @@ class ScoreTables:
         self._fitness = fitness
         self._own = own
         self._metas: dict[int, NodeScoreMeta] = {}
-        """Entries without spreads that still hold."""
+        """Valid entries without spreads."""
         self._boosted_metas: dict[int, tuple[int, NodeScoreMeta]] = {}
-        """Entries under spreads that still hold, and the boosts that they show."""
+        """Valid entries under spreads, with the boosts that they include."""
         self._parts: dict[int, Parts] = {}
         self._alike: dict[tuple[int, int, tuple[int, ...]], Parts] = {}
-        """The parts that rows in equal situations share."""
+        """The parts that rows with equal inputs share."""
         self._boosted: dict[tuple[int, int], tuple[dict[str, float], float]] = {}
-        """Parts with a boost, by the identity of those without, which `_alike` keeps."""
+        """Parts with a boost, by the identity of those without, which `_alike` keeps alive."""
 
     def entries(self, rows: Iterable[int]) -> tuple[NodeScoreMeta, ...]:
         """The entries of some rows, without spreads."""
@@ -51,13 +51,13 @@ class ScoreTables:
         """The entries of some rows with their boosts; cached until a row or its boost changes."""
         table, metas = [], self._boosted_metas
         for row, boost in found:
-            known = metas.get(row)
-            if known is None or known[0] != boost:
+            cached = metas.get(row)
+            if cached is None or cached[0] != boost:
                 shown = self._parts.get(row) or self.parts(row, binpacks.item(row))
                 scores, norm = self._with_boost(shown, boost)
                 made = NodeScoreMeta(node_id=self._view.rows.ids[row], scores=scores, norm_score=norm)
-                known = metas[row] = (boost, made)
-            table.append(known[1])
+                cached = metas[row] = (boost, made)
+            table.append(cached[1])
         return tuple(table)
 
     def meta(self, row: int, penalised: frozenset[int] = frozenset()) -> NodeScoreMeta:
@@ -97,7 +97,7 @@ class ScoreTables:
         return tuple(found)
 
     def forget(self, row: int) -> None:
-        """Drop the cached parts of a row, whose usage is being tried out."""
+        """Drop the cached parts of a row."""
         self._metas.pop(row, None)
         self._parts.pop(row, None)
         self._boosted_metas.pop(row, None)

@@ -1,4 +1,4 @@
-"""All rows sorted by line: the best of each line first, in arrays of which few entries are read."""
+"""All rows sorted by line, best first within each line, in arrays of which few entries are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.state.arrays import IntArray, TieArray, order_of
 
 
 class SortedRows:
-    """The rows as of the last scoring of all rows; later changes are found elsewhere."""
+    """The rows as of the last scoring of all rows; the caller tracks later changes."""
 
     __slots__ = ("_places", "_widest", "count_of", "rows", "sum_of", "sums", "tie_of", "ties")
 
@@ -27,7 +27,7 @@ class SortedRows:
         self.sums, self.ties = -self.sum_of[self.rows], self.tie_of[self.rows]
 
     def lines(self) -> list[tuple[int, int, int, int]]:
-        """For each line its cell, its rows' number of parts, and its start and end index."""
+        """Each line: its cell, the number of parts of its rows, and its start and end index."""
         firsts = np.flatnonzero(np.diff(self._places, prepend=-1))
         cells, counts = np.divmod(self._places[firsts], self._widest)
         starts = firsts.tolist()

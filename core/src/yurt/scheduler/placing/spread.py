@@ -1,4 +1,4 @@
-"""Spread: a node's boost for its value of an attribute (docs/explanation/placing.md).
+"""Spread: the boost of a node for its value of an attribute (docs/explanation/placing.md).
 
 Boosts are whole numbers of 1e-9. Nodes with equal values of all attributes are a cell: they always have the same boost.
 What a value is worth depends on its *level*: for an even spread the number of allocations that it has, for targets the
@@ -29,7 +29,7 @@ NO_VALUE = -1
 
 
 class CellNumbers(NamedTuple):
-    """The occurring combinations of values: the cell of each row, and the code of each attribute for each cell."""
+    """The combinations of values that occur: the cell of each row, and the code of each attribute for each cell."""
 
     numbers: IntArray
     of_row: list[int]
@@ -64,12 +64,13 @@ class SpreadScore:
         return found
 
     def count(self, row: int, sign: int = 1) -> tuple[bool, ...]:
-        """Count an allocation of the group on the row; returns for each spread whether other values' boosts changed."""
+        """Count an allocation of the group on the row; returns for each spread whether the boosts of other values
+        changed."""
         return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
 
 
 class _SpreadPart(ABC):
-    """One spread.
+    """The boosts of one spread.
 
     `levels` has the level of each value by its code, and last that of nodes without the attribute; `worths` what each
     level is worth.
@@ -93,7 +94,7 @@ class _SpreadPart(ABC):
 
     @abstractmethod
     def count(self, code: int, sign: int) -> bool:
-        """Add or subtract one with the value; returns whether other levels' boosts changed."""
+        """Add or subtract an allocation with the value; returns whether the boosts of other levels changed."""
 
 
 class _Even(_SpreadPart):
@@ -104,14 +105,14 @@ class _Even(_SpreadPart):
         self.levels = [0] * size + [NO_VALUE]
         self.worths: _EvenWorths = _EvenWorths()
         self._numbers: dict[int, int] = {}
-        """How many values have so many allocations; of those without any nothing is kept."""
+        """The number of values with each count of allocations above 0."""
 
     def count(self, code: int, sign: int) -> bool:
         if code < 0:
             return False
         old = self.levels[code]
         new = self.levels[code] = old + sign
-        assert new >= 0, (code, old, sign, "only what was counted is taken away")
+        assert new >= 0, (code, old, sign, "only a counted allocation is removed")
         numbers = self._numbers
         if new > 0:
             numbers[new] = numbers.get(new, 0) + 1
@@ -120,7 +121,8 @@ class _Even(_SpreadPart):
             if not numbers[old]:
                 del numbers[old]
         low, high = self.worths.range
-        # The range is unchanged while the old count is still somebody's and the new one lies within: no O(values) min.
+        # The range is unchanged if another value still has the old count and the new one lies within: this avoids an
+        # O(values) minimum.
         if low <= new <= high and (not old or old in numbers):
             return False
         return self.worths.follow((min(numbers), max(numbers)) if numbers else (0, 0))
@@ -164,7 +166,7 @@ class _Targeted(_SpreadPart):
         self._weight = weight
         self._allowed_codes = [code for code, share in enumerate(desired) if share > 0]
         self._excluded_codes = [code for code, share in enumerate(desired) if share == 0]
-        """Values that no allocation shall have: worth the least that any is worth."""
+        """Values with a target of 0 %, which get the minimum boost of all."""
         self.levels = [*range(len(desired)), NO_VALUE]
         self.worths: list[int] = [-UNIT] * (len(desired) + 1)
         for code in self._allowed_codes:
@@ -175,13 +177,13 @@ class _Targeted(_SpreadPart):
         if code < 0:
             return False
         self._counts[code] += sign
-        assert self._counts[code] >= 0, (code, sign, "only what was counted is taken away")
+        assert self._counts[code] >= 0, (code, sign, "only a counted allocation is removed")
         if self._desired[code] > 0:
             self.worths[code] = self._worth(code)
         return bool(self._excluded_codes) and self._follow()
 
     def _follow(self) -> bool:
-        """Recompute the minimal boost, which unwanted values get; returns whether it changed."""
+        """Recompute the minimum boost, that of unwanted values; returns whether it changed."""
         before = [self.worths[code] for code in self._excluded_codes[:1]]
         least = min((-UNIT, *(self.worths[code] for code in self._allowed_codes)))
         for code in self._excluded_codes:

@@ -16,11 +16,11 @@ from yurt.state.arrays import IntArray, TieArray
 
 IMPOSSIBLE = -np.inf
 BLOCKS_MIN, BLOCKS_EACH = 64, 4
-"""Blocks examined: a few times as many as the scores that are wanted."""
+"""The number of blocks examined: a few times the number of wanted scores."""
 
 
 def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int) -> tuple[IntArray, bool]:
-    """The `size` best rows with capacity, unordered, and whether these are all."""
+    """The `size` best rows with capacity, unordered, and whether these are all rows with capacity."""
     size = min(size, len(scores))
     if not size:
         return np.zeros(0, np.int64), True
@@ -29,7 +29,7 @@ def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int)
         return np.flatnonzero(scores != IMPOSSIBLE), True
     better, equal = (scores > least).nonzero()[0], (scores == least).nonzero()[0]
     missing = size - len(better)
-    # Among equals the ties decide, or the choice would depend on the order of the rows, which differs between servers.
+    # Tie-breakers decide between equals: the order of the rows differs between servers.
     if missing < len(equal):
         equal = equal[_lowest(ties[equal], missing)]
     assert len(better) + len(equal) == size, (len(better), len(equal), size)
@@ -45,7 +45,7 @@ def nth_highest(scores: npt.NDArray[np.float64], number: int) -> float:
 
 
 def _lowest(ties: TieArray, number: int) -> IntArray:
-    """The indices of the lowest ties."""
+    """The indices of the lowest tie-breakers."""
     minima = _over_blocks(np.minimum, ties, number)
     if minima is None:
         return np.argsort(ties)[:number]

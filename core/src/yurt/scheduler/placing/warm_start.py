@@ -21,7 +21,7 @@ from yurt.structs.plan import Outcome, Plan
 from yurt.structs.status import JOB_BATCH, JOB_SERVICE
 
 PLACERS_KEPT: Final = 4
-"""Groups of different kinds whose placers are kept for later jobs."""
+"""The number of groups whose placers are kept for later jobs."""
 
 
 class WarmStart(NamedTuple):
@@ -32,14 +32,14 @@ class WarmStart(NamedTuple):
 
     def placer(self, job: Job, group: TaskGroup) -> GroupPlacer | None:
         """The placer of an equal group, prepared for this one."""
-        for known in self.placers:
-            if known.group == group and _looks_where(known.job) == _looks_where(job):
-                known.restart(job, group)
-                return known
+        for kept in self.placers:
+            if kept.group == group and _looks_where(kept.job) == _looks_where(job):
+                kept.restart(job, group)
+                return kept
         return None
 
     def after(self, used: Iterable[GroupPlacer]) -> WarmStart:
-        """The warm start after an attempt that used these placers."""
+        """The warm start for the attempt after one that used these placers."""
         used = [placer for placer in used if placer.can_restart]
         others = (placer for placer in self.placers if placer not in used)
         return WarmStart(self.view, (*used, *others)[:PLACERS_KEPT])
@@ -56,10 +56,10 @@ def is_new(snapshot: Snapshot, job: Job) -> bool:
 
 
 def only_adds(plan: Plan, outcome: Outcome) -> bool:
-    """Whether the plan of a new job only adds placements and left nothing unplaced."""
+    """Whether the plan of a new job only adds placements and leaves none unplaced."""
     return not (plan.preemptions or outcome.evaluation.failed_tg_allocs)
 
 
 def _looks_where(job: Job) -> tuple[object, ...]:
-    """The parts of a job outside of the group that affect its placement."""
+    """The parts of a job outside its groups that affect placement."""
     return (job.datacenters, job.node_pool, job.constraints, job.affinities, job.spreads)

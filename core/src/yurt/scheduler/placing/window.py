@@ -24,7 +24,7 @@ NO_BOUND: Final[Entry] = (np.inf, 0, 0)
 
 
 class Window:
-    """The best rows; `entries` is empty when unknown."""
+    """The best rows, sorted; `entries` is empty when they are unknown."""
 
     __slots__ = ("_bound", "entries")
 
@@ -37,19 +37,19 @@ class Window:
         rows, is_all = best_rows(scores, ties, size)
         self.entries = sorted(zip((-scores[rows]).tolist(), ties[rows].tolist(), rows.tolist(), strict=True))
         assert len(self.entries) <= size, (len(self.entries), size)
-        # When the window holds all rows that have room, nothing outside can be better: no row ever has to leave.
+        # When the window holds all rows with capacity, no row outside can be better: no row ever has to leave.
         self._bound = NO_BOUND if is_all or not self.entries else self.entries[-1]
 
     def move(self, entry: Entry) -> None:
-        """Update a row's score; the window is not empty."""
+        """Update a row's score; the window must not be empty."""
         entries, row = self.entries, entry[2]
         assert entries, "an empty window knows no bound: it is filled first"
-        # Nearly always the first row was placed on: then nothing has to be searched.
+        # The placement is nearly always on the first row, which needs no search.
         if entries[0][2] == row:
             del entries[0]
         else:
             self.entries = entries = [each for each in entries if each[2] != row]
-        # Below the bound there may be rows outside the window that are better: this one waits outside with them.
+        # Below the bound, rows outside the window may be better, so this row leaves the window.
         if entry <= self._bound:
             insort(entries, entry)
 

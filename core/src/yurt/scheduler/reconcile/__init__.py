@@ -1,1 +1,1 @@
-"""Compares a job's declaration with its allocations: stops, updates, requested placements; no node is chosen here."""
+"""Compares a job's declaration with its allocations: stops, updates, requested placements; it chooses no nodes."""

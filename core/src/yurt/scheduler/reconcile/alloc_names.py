@@ -39,18 +39,18 @@ class NameIndex:
         return not 0 <= index_of(alloc) < self._count
 
     def next(self, number: int) -> list[str]:
-        """Free names: unused indexes first, then those beyond the count."""
+        """Unused names: indexes below the count first, then those beyond."""
         assert number >= 0, number
         taken = self._taken
-        # The gaps first keeps names small: an index beyond the count would be the first to go at the next scale down.
+        # Filling gaps keeps indexes low: an index beyond the count would be the first to stop at the next scale-down.
         indexes = list(islice((index for index in count() if index not in taken), number))
-        assert len(indexes) == number, (len(indexes), number, "there is no end of indexes")
+        assert len(indexes) == number, (len(indexes), number, "the supply of indexes is unlimited")
         taken.update(indexes)
         job_id, group = self._job_id, self._group
         return [f"{job_id}.{group}[{index}]" for index in indexes]
 
     def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
-        """Names for canaries: those of the allocations they will replace, then free ones."""
+        """Names for canaries: those of the allocations that they will replace, then unused ones."""
         assert number >= 0, number
         # A canary takes the name of what it will replace, so that a promotion leaves each name once (D2).
         own = {index_of(alloc) for alloc in canaries}

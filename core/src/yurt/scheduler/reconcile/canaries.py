@@ -30,12 +30,12 @@ class Canaries:
         self._context = context
         self._rollout = rollout
         self._results = results
-        # The canaries of a failed deployment are strays: nobody will promote them.
+        # The canaries of a failed deployment are strays: they will never be promoted.
         is_over = rollout.state is None or rollout.is_failed
         self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
 
     def drop_strays(self, allocs: list[Allocation]) -> list[Allocation]:
-        """Stop canaries that no current deployment knows."""
+        """Stop canaries that no current deployment includes."""
         promoted = self._rollout.is_promoted
         kept = []
         for alloc in allocs:
@@ -50,7 +50,7 @@ class Canaries:
     def take_out_leaving(
         self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
     ) -> list[Allocation]:
-        """Take out canaries with replacements: those on draining or lost nodes and failed ones.
+        """Take out canaries that need replacements: those on draining or lost nodes and failed ones.
 
         They leave the group's own sets; those that migrate are stopped.
         """
@@ -107,14 +107,14 @@ class Canaries:
             self._context.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED
         )
 
-    def beside(self, kept: Collection[Allocation]) -> frozenset[str]:
-        """The canaries beyond the count, whose names others share, until they are promoted."""
+    def surplus(self, kept: Collection[Allocation]) -> frozenset[str]:
+        """The canaries beyond the desired count, whose names other allocations share until the promotion."""
         if self._rollout.state is None or self._rollout.state.promoted:
             return NONE
         return self.ids if any(alloc.id in self.ids for alloc in kept) else NONE
 
     def version_for(self, alloc: Allocation) -> Job | None:
-        """The version of an allocation's replacement: its own, while canaries test a newer one."""
+        """The version for an allocation's replacement: its own, while canaries test a newer one."""
         old = alloc.job
         state, job = self._rollout.state, self._context.job
         is_trying = self._results.counts["canary"] > 0 or (

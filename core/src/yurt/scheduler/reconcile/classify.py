@@ -41,7 +41,7 @@ class Classified(NamedTuple):
 def classify_all(
     allocs: Iterable[Allocation], nodes: Mapping[str, Node | None], *, is_batch: bool, now: UnixNano
 ) -> Classified:
-    """Classify allocations. `nodes` contains every node of an allocation."""
+    """Classify allocations. `nodes` contains the node of every allocation."""
     classes = Classified([], [], [], [], [], [], [])
     for alloc in allocs:
         classes[classify(alloc, nodes.get(alloc.node_id), is_batch=is_batch, now=now)].append(alloc)
@@ -70,7 +70,7 @@ def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixN
         return EXPIRING
     if node is not None and node.status == NODE_DISCONNECTED:
         return _on_disconnected(alloc)
-    # A drain that is under way moves an allocation even when its node goes down meanwhile: it was asked to leave.
+    # A drain in progress migrates an allocation even if its node goes down meanwhile.
     if alloc.desired_transition.migrate:
         return MIGRATE
     if node is None:
@@ -116,7 +116,7 @@ def strategy_of(alloc: Allocation) -> DisconnectStrategy:
 
 
 def is_reconnect_due(alloc: Allocation) -> bool:
-    """Whether it was marked unknown and its return is undecided."""
+    """Whether it was marked unknown and the decision after its return is open."""
     if alloc.client_status not in (CLIENT_UNKNOWN, CLIENT_RUNNING, CLIENT_FAILED):
         return False
     values = [state.value for state in alloc.alloc_states if state.field == "ClientStatus"]

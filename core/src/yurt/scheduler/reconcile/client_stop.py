@@ -1,4 +1,4 @@
-"""When a lost client stops its allocations by itself (`stop_on_client_after`)."""
+"""The time at which a lost client has stopped its allocations by itself (`stop_on_client_after`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments: how the scheduler creates, cancels and completes them (docs/explanation/reconciling.md)."""
+"""Deployments: creation, cancellation and completion by the scheduler (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_STOPPED = "Cancelled because job is stopped"
 
 
 def cancel_unneeded(deployment: Deployment | None, job: Job | None, results: Results) -> Deployment | None:
-    """Cancel a deployment of an older version; returns the job's present one."""
+    """Cancel a deployment of an older version; returns the deployment of the job's present version."""
     if deployment is None:
         return None
     description = ""

@@ -1,4 +1,4 @@
-"""Allocations of disconnected and returning clients: which wait, which are replaced, and which of two stays.
+"""Allocations of disconnected and returning clients: those that wait, those to replace, and the choice between two.
 
 An unknown allocation with a replacement counts for nothing until its client returns. Then one of both stays (`decide`
 of `reconnect`), and the other is stopped (invariant D3 of docs/explanation/invariants.md).
@@ -32,7 +32,7 @@ class Disconnects:
         self._context = context
         self._results = results
         self.waiting: dict[str, str] = {}
-        """Lost allocations that their clients stop by themselves, and the evaluations that look at them then."""
+        """Lost allocations that their clients will stop, and the evaluations at those times."""
 
     def take_out_replaced(self, untainted: list[Allocation]) -> list[Allocation]:
         """Take out the unknown allocations with replacements: they wait until their client returns.
@@ -64,7 +64,7 @@ class Disconnects:
             assert gone <= {original.id, *(rival.id for rival in rivals)}, (original.id, gone)
             for loser in stopped:
                 self._results.stop(loser, why.NOT_NEEDED_RECONNECT)
-            # At once, before the next original is looked at: a replacement that has lost is nobody's rival any more.
+            # At once, before the next original: a replacement that has lost does not compete any more.
             for found in (present.present, present.now, classes.migrate):
                 found[:] = [alloc for alloc in found if alloc.id not in gone]
             present.later[:] = [pair for pair in present.later if pair[0].id not in gone]

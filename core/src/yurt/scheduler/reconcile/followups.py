@@ -32,9 +32,9 @@ _DESCRIPTIONS = {
 def followups(
     job: Job, due: Iterable[tuple[Allocation, int]], trigger: Trigger, *, ids: SeededIds, parent: Evaluation, now: int
 ) -> tuple[list[Evaluation], dict[str, str]]:
-    """One evaluation for each window of due times, and the evaluation's id for each allocation.
+    """One evaluation for each window of due times, and for each allocation the id of its evaluation.
 
-    It comes with the first time of its window; one that gives up what was unknown for too long comes with the last,
+    It is due at the first time of its window; one for the time limits of unknown allocations is due at the last,
     for nothing is given up early.
     """
     made: list[Evaluation] = []

@@ -49,7 +49,7 @@ def _place_new_group(context: GroupContext, rollout: GroupRollout, results: Grou
 
 
 class GroupReconciler:
-    """Compares one group with its allocations."""
+    """The comparison of one group with its allocations."""
 
     def __init__(self, context: GroupContext, rollout: GroupRollout, results: GroupResults) -> None:
         self.context = context
@@ -60,19 +60,19 @@ class GroupReconciler:
         self.canaries = Canaries(context, rollout, results)
         self.disconnects = Disconnects(context, results)
         self.taken: set[str] = set()
-        """The names of allocations that stay, and those given out so far."""
+        """The names of allocations that stay, and those assigned so far."""
 
     def run(self, allocs: list[Allocation]) -> bool:
         """Reconcile; returns whether the group is complete. docs/explanation/reconciling.md shows the steps."""
         results, rollout, canaries, disconnects = self.results, self.rollout, self.canaries, self.disconnects
-        # Canaries that no deployment knows go first: every later step would count them as ordinary allocations.
+        # Canaries without a deployment go first: every later step would count them as ordinary allocations.
         allocs = self._relevant(allocs)
         allocs = canaries.drop_strays(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
         assert has_each_once(classes, allocs), (self.group.name, len(allocs))
         self.results.counts["ignore"] += len(classes.ignored)
-        # Unknown allocations with a stand-in leave before anything is counted: they count for nothing until their
-        # client returns, whatever became of the stand-in.
+        # Unknown allocations with a replacement leave before any count: they do not count until their client returns,
+        # whatever happened to the replacement.
         away = disconnects.take_out_replaced(classes.untainted)
         present = self._split(classes.untainted)
         for alloc in present.again:
@@ -84,7 +84,7 @@ class GroupReconciler:
         lost = [*classes.lost, *classes.expiring]
         away.extend(disconnects.disconnect(classes.disconnecting))
         is_waiting = disconnects.wait_for_clients(lost, allocs)
-        # Canaries run beside the count under names of others, so they leave the sets before names are indexed.
+        # Canaries run beyond the count under names of others, so they leave the sets before names are indexed.
         leaving = canaries.take_out_leaving(classes.migrate, present.now, lost)
         running_canaries = [alloc for alloc in present.present if alloc.id in canaries.ids]
         left = [alloc for alloc in (*lost, *away) if alloc not in leaving]
@@ -94,14 +94,14 @@ class GroupReconciler:
             self.group.count,
             [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *left],
         )
-        # Scale down before replacing: what is beyond the count deserves neither a replacement nor a follow-up.
+        # Scale down before replacing: allocations beyond the count get neither a replacement nor a follow-up.
         kept = self._scale_down(present.present, classes.migrate, lost, names)
         self._reschedule_later(present.later, kept)
         self._drop_unneeded(present.now, kept, classes, names)
         destructive, in_place = self._updates(kept)
         is_canarying = canaries.place(names, destructive, running_canaries, leaving, is_waiting=is_waiting)
-        # What the group lacks is placed out of the update budget first: a version whose allocations keep failing must
-        # not replace more of the version that works.
+        # Missing allocations use the update budget first: a version whose allocations keep failing must not replace
+        # more of the version that works.
         placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
         budget = rollout.budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
@@ -109,7 +109,7 @@ class GroupReconciler:
         chosen = self._chosen(destructive, budget)
         # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
         # order placements, updates, migrations, and none twice.
-        vacating = {alloc.id for alloc in chosen} | canaries.beside(kept)
+        vacating = {alloc.id for alloc in chosen} | canaries.surplus(kept)
         self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
         place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
         self._place(place, present.now, is_canarying=is_canarying)
@@ -161,9 +161,9 @@ class GroupReconciler:
         """Stop lost and surplus allocations; returns the rest, including canaries."""
         for alloc in lost:
             self.results.stop(alloc, why.LOST, CLIENT_LOST, self.disconnects.waiting.get(alloc.id, ""))
-        extra_canaries = self.canaries.beside(present)
+        extra_canaries = self.canaries.surplus(present)
         counted = [alloc for alloc in present if alloc.id not in extra_canaries]
-        # What migrates counts: its replacement takes its place, so it would be one too many after the drain.
+        # Migrating allocations count: their replacements take their places, so others would be surplus after the drain.
         surplus = len(counted) + len(migrate) - self.group.count
         if surplus <= 0:
             return present
@@ -176,19 +176,19 @@ class GroupReconciler:
                 self.results.counts["ignore"] += 1
             else:
                 self.results.stop(alloc, why.NOT_NEEDED)
-            # The name is free again, unless a twin that stays has it too.
+            # The name is free again, unless another staying allocation has it too.
             if alloc.name not in staying:
                 names.free(alloc)
             gone.add(alloc.id)
-        assert len(gone) == surplus, (self.group.name, len(gone), surplus, "what is too many goes, and no more")
+        assert len(gone) == surplus, (self.group.name, len(gone), surplus, "exactly the surplus stops")
         migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
         return [alloc for alloc in present if alloc.id not in gone]
 
     def _drop_unneeded(
         self, now: list[Allocation], kept: list[Allocation], classes: Classified, names: NameIndex
     ) -> None:
-        """Do not replace failed allocations beyond the count; their names become free."""
-        extra_canaries = self.canaries.beside(kept)
+        """Drop failed allocations beyond the count, which need no replacement; their names become free."""
+        extra_canaries = self.canaries.surplus(kept)
         counted = sum(1 for alloc in kept if alloc.id not in extra_canaries)
         room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
         now.sort(key=lambda alloc: (index_of(alloc), alloc.create_index, alloc.id))
@@ -220,7 +220,7 @@ class GroupReconciler:
         return destructive, in_place
 
     def _is_reachable(self, alloc: Allocation) -> bool:
-        """Whether its node accepts updates; others are evaluated again when the node returns."""
+        """Whether its node accepts updates; others are evaluated again when their node returns."""
         node = self.context.nodes.get(alloc.node_id)
         return node is not None and node.status == NODE_READY
 
@@ -238,7 +238,7 @@ class GroupReconciler:
         group = self.group.name
         places = [self._replacement(alloc, names) for alloc in now]
         missing = self._missing(kept, classes, now)
-        extra_canaries = self.canaries.beside(kept)
+        extra_canaries = self.canaries.surplus(kept)
         served = {alloc.name for alloc in (*kept, *now, *classes.migrate) if alloc.id not in extra_canaries}
         vacant = {
             alloc.name: alloc
@@ -253,7 +253,7 @@ class GroupReconciler:
         return places
 
     def _replacement(self, alloc: Allocation, names: NameIndex) -> PlacementRequest:
-        """The placement for one that failed, which stops with it, or for one that was preempted, which has stopped."""
+        """The placement for a failed allocation, which stops with it, or for a preempted one, which has stopped."""
         is_requeued = alloc.desired_status == DESIRED_EVICT
         return PlacementRequest(
             self.group.name,
@@ -266,8 +266,8 @@ class GroupReconciler:
         )
 
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
-        """How many allocations the group lacks, including lost but not failed ones."""
-        extra_canaries = self.canaries.beside(kept)
+        """The number of allocations that the group lacks, including lost but not failed ones."""
+        extra_canaries = self.canaries.surplus(kept)
         existing = sum(1 for alloc in kept if alloc.id not in extra_canaries)
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))

@@ -35,8 +35,8 @@ class GroupResults:
 
     def change(self, alloc: Allocation, **changes: object) -> None:
         """Change attributes of a running allocation."""
-        known = self.of_job.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
-        self.of_job.attributes[alloc.id] = replace(known, **changes)
+        update = self.of_job.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
+        self.of_job.attributes[alloc.id] = replace(update, **changes)
 
     def follow_up(self, due_at: list[tuple[Allocation, int]], trigger: Trigger) -> dict[str, str]:
         """Schedule evaluations at these times; returns the evaluation of each allocation."""

@@ -1,4 +1,5 @@
-"""The roll-out of a new version of one group: how many allocations may be replaced now and what may be placed."""
+"""The roll-out of a new version of one group: the number of allocations to replace now, and the permitted
+placements."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class GroupRollout:
     def budget(
         self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
     ) -> int:
-        """How many may be replaced now, by the update block and the health of earlier replacements.
+        """The number of allocations that may be replaced now, by the update block and the health of earlier
+        replacements.
 
         `kept` holds the failed ones that are rescheduled now as well: a version that fails must not take the place of
         one that works. What the group lacks is placed first, out of the same budget.
@@ -58,7 +60,7 @@ class GroupRollout:
             if alloc.deployment_id != deployment.id:
                 continue
             healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
-            # One that is unhealthy stops the roll-out until it is replaced; one that is not judged yet holds its slot.
+            # An unhealthy one stops the roll-out until it is replaced; one without a verdict holds its slot.
             if healthy is False:
                 return 0
             budget -= healthy is None
@@ -73,7 +75,7 @@ class GroupRollout:
         for request in requests:
             previous = request.previous
             is_own = deployment is not None and previous is not None and previous.deployment_id == deployment.id
-            # What was lost or failed is replaced even so; a failed version does not get its own failures back.
+            # Lost and failed allocations are replaced even so, but a failed version's own failures are not.
             if is_open or (previous is not None and not (request.is_rescheduled and self.is_failed and is_own)):
                 found.append(request)
         assert not is_open or len(found) == len(requests), "an open deployment holds nothing back"
@@ -102,7 +104,7 @@ class GroupRollout:
     def holds_failed(self, present: list[Allocation]) -> bool:
         """Whether failed allocations of the deployment wait to be marked for replacement.
 
-        Whoever watches the deployment marks them; once it has ended nobody would.
+        The deployment watcher marks them, but only while the deployment is active.
         """
         deployment = self._context.deployment
         if deployment is None or deployment.status not in DEPLOYMENT_ACTIVE:

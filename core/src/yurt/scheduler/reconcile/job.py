@@ -52,7 +52,7 @@ def reconcile(situation: Situation) -> Results:
     """The results for the whole job."""
     results = Results()
     job = situation.job
-    # First the deployment: of an older version, or of a stopped job, it is cancelled, and no group goes on with it.
+    # The deployment first: that of an older version or a stopped job is cancelled, and no group continues it.
     deployment = cancel_unneeded(situation.deployment, job, results)
     by_group: dict[str, list[Allocation]] = {}
     for alloc in situation.allocs:
@@ -84,7 +84,7 @@ def reconcile(situation: Situation) -> Results:
             ids=situation.ids,
             fits_in_place=situation.fits_in_place,
         )
-        # Every group is reconciled, done or not: `&=` does not stop at the first that is not, as `and` would.
+        # Every group is reconciled: `&=` does not stop at the first incomplete one, as `and` would.
         is_done &= reconcile_group(context, results, allocs)
     assert results.states.keys() <= groups.keys(), (results.states.keys(), "only groups of the job roll out")
     results.deployment = new_deployment(job, deployment, results, ids=situation.ids, now=situation.now)

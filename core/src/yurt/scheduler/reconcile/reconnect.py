@@ -29,7 +29,7 @@ def _is_outdated(original: Allocation, job: Job) -> bool:
 
 
 def _is_original_better(original: Allocation, rival: Allocation) -> bool:
-    # What has ended serves nobody, whatever the strategy prefers.
+    # An ended allocation is never preferred, whatever the strategy.
     if rival.client_status in CLIENT_TERMINAL:
         return True
     # Before the strategy: an original of an older version would have to be replaced by the next evaluation.
@@ -72,7 +72,7 @@ def _has_run_longer(original: Allocation, rival: Allocation) -> bool | None:
 
 
 def _started(alloc: Allocation) -> TaskState | None:
-    """When the leader task, or the longest running main task, started; None when it has not started."""
+    """The start time of the leader task, or of the longest running main task; None if it has not started."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     tasks = group.tasks if group is not None else ()
     leader = next((task.name for task in tasks if task.leader), "")
@@ -82,5 +82,5 @@ def _started(alloc: Allocation) -> TaskState | None:
 
 
 def _at_least(task: TaskState, alloc: Allocation) -> int:
-    """When it started; not before the servers created its allocation, in case its client's clock is wrong."""
+    """Its start time, but not before the servers created its allocation, in case its client's clock is wrong."""
     return max(task.started_at, alloc.create_time)

@@ -1,4 +1,5 @@
-"""Which allocations count as present, which are replaced now, and which later (docs/explanation/reconciling.md)."""
+"""Sorts allocations into present ones, those to replace now and those to replace later
+(docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def split(
     now: int,
     basis: ReplacementBasis,
 ) -> Replacements:
-    """Split untainted allocations; one with a later replacement is present until then."""
+    """Split untainted allocations; one to replace later counts as present until then."""
     found = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
@@ -115,8 +116,8 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
     is_rolling = (
         deployment is not None and deployment.status in DEPLOYMENT_ACTIVE and alloc.deployment_id == deployment.id
     )
-    # In a deployment whoever watches it marks what may be replaced: a version that fails must fail the deployment
-    # first, and not be tried again behind its back.
+    # In a deployment its watcher marks the replaceable allocations: a failing version must fail the deployment first,
+    # and not be tried again without its knowledge.
     if is_rolling and not (transition.reschedule or transition.force_reschedule):
         found.present.append(alloc)
         return
@@ -126,7 +127,7 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
         found.now.append(alloc)
         return
     when = due(alloc)
-    # The follow-up evaluation that was made for this moment counts as its coming, whatever this server's clock says.
+    # The arrival of the follow-up evaluation for this time counts, whatever this server's clock says.
     if when.is_eligible and (alloc.followup_eval_id == eval_id or when.at - now <= SOON):
         found.now.append(alloc)
         return
@@ -160,7 +161,8 @@ def _requeue(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, 
 
 
 def _batch(alloc: Allocation) -> bool | None:
-    """True for a candidate for replacement, False for one that counts as present, None for neither."""
+    """Classify an allocation of a batch job: True for a candidate for replacement, False for a present one, None for
+    neither."""
     transition = alloc.desired_transition
     if transition.migrate_disable_placement:
         return False

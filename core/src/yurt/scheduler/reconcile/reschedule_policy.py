@@ -1,4 +1,4 @@
-"""Reschedule policy: whether and when a failed allocation is rescheduled (docs/explanation/reconciling.md)."""
+"""Reschedule policy: decides whether and when a failed allocation is rescheduled (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from yurt.structs.policies import ReschedulePolicy
 from yurt.structs.status import CLIENT_FAILED, SERVER_TERMINAL
 
 SOON = NANOSECONDS
-"""An allocation due within this time is rescheduled at once."""
+"""An allocation due within this time (nanoseconds) is rescheduled at once."""
 BATCH_WINDOW = 5 * NANOSECONDS
-"""Delayed times this close share one follow-up evaluation."""
+"""Delayed times within this distance (nanoseconds) share one follow-up evaluation."""
 EVENTS_KEPT = 5
 NO_PLACEMENT = "no placement"
 PLACED = "ok"
 
 
 class Due(NamedTuple):
-    """When an allocation may be rescheduled."""
+    """The time from which an allocation may be rescheduled."""
 
     at: int
     is_eligible: bool
@@ -39,15 +39,16 @@ def policy_of(alloc: Allocation) -> ReschedulePolicy | None:
 
 
 def failed_at(alloc: Allocation) -> int:
-    """When its last task ended, by its client's clock, bounded by the times the servers know."""
-    told = max((state.finished_at for state in alloc.task_states.values()), default=0)
+    """The end of its last task, by its client's clock, bounded by the times of the servers."""
+    reported = max((state.finished_at for state in alloc.task_states.values()), default=0)
     # A client's clock may be ahead: a failure in the future would put the replacement off for as long.
-    latest = alloc.modify_time or told
-    return max(min(told or latest, latest), alloc.create_time)
+    latest = alloc.modify_time or reported
+    return max(min(reported or latest, latest), alloc.create_time)
 
 
 def due(alloc: Allocation) -> Due:
-    """When a failed allocation may be rescheduled; ineligible when it has not failed or has no attempts left."""
+    """The time from which a failed allocation may be rescheduled; ineligible if it has not failed or has no attempts
+    left."""
     policy = policy_of(alloc)
     if policy is None or alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
         return Due(0, is_eligible=False)

@@ -34,10 +34,10 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     is_canary: bool = False
     is_rescheduled: bool = False
     is_requeued: bool = False
-    """`previous` was preempted, and its replacement goes on with its work."""
+    """Whether `previous` was preempted, so that its replacement continues its work."""
     stops: str = ""
     job: Job | None = None
-    """The version to place when it is not the newest (a lost or migrating allocation while canaries run)."""
+    """The version to place, if it is not the newest (a lost or migrating allocation while canaries run)."""
 
 
 class InPlaceRequest(NamedTuple):
@@ -59,7 +59,7 @@ class StopRequest(NamedTuple):
         return AllocStop(
             id=self.alloc.id,
             node_id=self.alloc.node_id,
-            # What waits again and is lost with its node meanwhile stays preempted: it is placed again as such.
+            # A requeued allocation that is lost with its node meanwhile stays preempted, and is placed again as such.
             desired_status=DESIRED_STOP if requeue_policy(self.alloc) is None else DESIRED_EVICT,
             description=self.description,
             client_status=self.client_status,
@@ -69,7 +69,7 @@ class StopRequest(NamedTuple):
 
 @dataclass
 class Results:
-    """The results, collected group by group."""
+    """The results of the reconciler, collected group by group."""
 
     destructive: list[PlacementRequest] = field(default_factory=list)
     place: list[PlacementRequest] = field(default_factory=list)
@@ -81,4 +81,4 @@ class Results:
     deployment: Deployment | None = None
     deployment_updates: list[DeploymentUpdate] = field(default_factory=list)
     states: dict[str, DeploymentState] = field(default_factory=dict)
-    """Roll-out of each group, for a deployment to create."""
+    """The deployment state of each group, for a deployment to create."""

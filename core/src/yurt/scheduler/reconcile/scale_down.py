@@ -1,4 +1,4 @@
-"""Which allocations of a group stop first when there are too many (docs/explanation/reconciling.md)."""
+"""The order in which surplus allocations of a group stop (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

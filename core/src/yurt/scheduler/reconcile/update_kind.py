@@ -15,13 +15,13 @@ from yurt.structs.task import Task
 
 
 def is_current(alloc: Allocation, job: Job) -> bool:
-    """Whether an allocation belongs to this version of the job; a purged and registered job is another one."""
+    """Whether an allocation has this version of the job; a job registered again after a purge is another one."""
     old = alloc.job
     return old is not None and old.version == job.version and old.create_index == job.create_index
 
 
 def is_older(alloc: Allocation, job: Job) -> bool:
-    """Whether an allocation belongs to an older version of the job, or to an older registration."""
+    """Whether an allocation has an older version of the job, or an older registration."""
     old = alloc.job
     return old is None or old.version < job.version or old.create_index < job.create_index
 
@@ -64,7 +64,7 @@ def _group_facts(group: TaskGroup) -> tuple[Any, ...]:
 
 
 def _meeting(group: TaskGroup) -> Rendezvous | None:
-    """How the members of a gang meet: those that run have met in the old way, or not at all."""
+    """The rendezvous of a gang, which running members have used already, or none."""
     rendezvous = group.gang.rendezvous if group.gang is not None else None
     return None if rendezvous is None else replace(rendezvous, barrier=Duration(0))
 
@@ -94,7 +94,7 @@ def _task_facts(task: Task) -> tuple[Any, ...]:
 
 
 def _devices(devices: tuple[RequestedDevice, ...]) -> tuple[RequestedDevice, ...]:
-    """What is asked for; what becomes of idle or failed devices changes while they are used."""
+    """The device requests without the reactions to idleness and failure, which may change during use."""
     return tuple(
         replace(each, idle=None, on_failure="") if each.idle is not None or each.on_failure else each
         for each in devices

@@ -119,9 +119,9 @@ def _fibonacci(number: int) -> int:
 
 def ended_at(alloc: Allocation) -> int:
     """The end of its last task by its client's clock, bounded by times of the servers' clock."""
-    told = max((state.finished_at for state in alloc.task_states.values()), default=0)
-    latest = alloc.modify_time or told
-    return max(min(told or latest, latest), alloc.create_time)
+    reported = max((state.finished_at for state in alloc.task_states.values()), default=0)
+    latest = alloc.modify_time or reported
+    return max(min(reported or latest, latest), alloc.create_time)
 
 
 def lost_work(alloc: Allocation, until: int) -> Duration:

@@ -1,4 +1,4 @@
-"""Device affinity: how well the devices a node would grant meet the affinities of the group's requests."""
+"""Device affinity: the share of the device affinities that the devices granted by a node would meet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt.state.arrays import IntArray
 
 
 class DeviceAffinity:
-    """Asks each node for its grant of devices, which changes with every placement on it."""
+    """Computed from each node's grant of devices, which changes with every placement on it."""
 
     follows_placements: Final = True
 
@@ -20,11 +20,11 @@ class DeviceAffinity:
         self._view, self._ask = context.view, context.ask
         self.name = DEVICE_AFFINITY.name
         self.counts_at_zero = context.ask.asks_affinities
-        """Where affinities are asked, a node that meets none of them has a lower mean than one that was not asked."""
+        """True if affinities are requested: a node that meets none of them must score lower than without the term."""
         self.values: IntArray = np.zeros(len(context.view.offered), np.int64)
 
     def refresh(self, rows: BoolArray) -> None:
-        """Evaluate these rows; all others are infeasible."""
+        """Evaluate these rows; all other rows are infeasible."""
         self.values[:] = 0
         for row in np.flatnonzero(rows).tolist():
             self.update(row)

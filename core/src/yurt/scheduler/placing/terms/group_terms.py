@@ -13,16 +13,16 @@ _BINPACK, _ANTI_AFFINITY = BINPACK.name, JOB_ANTI_AFFINITY.name
 
 
 class GroupTerms:
-    """Compiled once per group into arrays and two short tuples, which are empty for most groups."""
+    """The terms, compiled once per group into arrays and two short tuples, which are empty for most groups."""
 
     def __init__(self, context: TermContext, *, prefers_empty: bool) -> None:
         self.binpack = Binpack(context.ask.plain.usage, prefers_empty=prefers_empty)
         self.anti_affinity = JobAntiAffinity(context.group.count)
         self.others: tuple[ScoreTerm, ...] = terms_of(context)
-        """All terms but those that every group has."""
+        """All terms except those that every group has."""
         self.following = tuple(term for term in self.others if term.follows_placements)
         self.evaluated = tuple(term for term in self.others if not term.follows_placements)
-        """The terms whose values hold: those that follow placements only once all rows were scored."""
+        """The terms with valid values: those that follow placements are valid only after all rows were scored."""
         self._counted_at_zero = COUNTED_AT_ZERO | {term.name for term in self.others if term.counts_at_zero}
 
     def shown(self, binpack: int, anti: int, values: Iterable[int]) -> dict[str, float]:

@@ -13,7 +13,7 @@ JOB_ANTI_AFFINITY: Final = TermKind("job-anti-affinity", is_always_shown=True)
 
 
 class JobAntiAffinity:
-    """Counts where the node has allocations of the group (docs/explanation/placing.md)."""
+    """The term, which counts on nodes with allocations of the group (docs/explanation/placing.md)."""
 
     def __init__(self, count: int) -> None:
         self._count = max(1, count)

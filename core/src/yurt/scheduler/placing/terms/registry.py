@@ -28,13 +28,13 @@ KINDS: Final[tuple[TermKind, ...]] = (
     SUSPECT_DEVICES,
 )
 ALWAYS_SHOWN: Final = {kind.name: 0.0 for kind in KINDS if kind.is_always_shown}
-"""The zeros that every score table begins with; copied, never changed."""
+"""The zeros with which every score table begins; copied, never changed."""
 COUNTED_AT_ZERO: Final = frozenset(kind.name for kind in KINDS if kind.counts_at_zero)
 ALONE: Final = frozenset(kind.name for kind in KINDS if not kind.compares_nodes)
-"""Terms of one node that do not depend on other nodes."""
+"""Terms that depend on one node only."""
 
 
 def terms_of(context: TermContext) -> tuple[ScoreTerm, ...]:
-    """The terms that apply to a group, besides those computed by the ranker itself."""
+    """The terms that apply to a group, except those computed by the ranker itself."""
     made = [kind.make(context) for kind in KINDS if kind.make is not None]
     return tuple(term for term in made if term is not None)

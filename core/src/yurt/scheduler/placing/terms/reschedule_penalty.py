@@ -1,4 +1,4 @@
-"""Node reschedule penalty: the allocation or a predecessor failed on the node."""
+"""Node reschedule penalty: applies to nodes on which the allocation or a predecessor failed."""
 
 from __future__ import annotations
 

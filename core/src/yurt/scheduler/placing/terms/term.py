@@ -1,4 +1,4 @@
-"""A score term: its name, when it counts, and how placements change it.
+"""A score term: its name, the condition under which it counts, and its changes by placements.
 
 The score of a row is the mean of the terms that count. Terms are whole numbers of 1e-9 (`UNIT`), so that sums are exact
 and scores compare alike on every machine.
@@ -25,11 +25,11 @@ from yurt.structs.job import Job, TaskGroup
 
 FloatArray = npt.NDArray[np.float64]
 UNIT: Final = 1_000_000_000
-"""Scores are compared in this many parts of one."""
+"""The number of units into which a score of one is divided for comparison."""
 
 
 class TermContext(NamedTuple):
-    """The inputs for making a term.
+    """The inputs for creating a term.
 
     Of the job a term may read only what `warm_start` compares before it hands a ranking on to another job.
     """
@@ -55,7 +55,7 @@ class ScoreTerm(Protocol):
 
     @property
     def follows_placements(self) -> bool:
-        """Whether a placement changes the row's value: only then `refresh` and `update` are called."""
+        """Whether a placement changes the row's value: only then are `refresh` and `update` called."""
         ...
 
     @property
@@ -72,24 +72,24 @@ class ScoreTerm(Protocol):
         ...
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
-        """For each of the rows its value for that many allocations more: a row of the result for each, or one column
-        when they are all the same.
-        """
+        """The values of these rows for each of the next placements: one row of the result per row, or one column if a
+        row's values are all equal."""
         ...
 
 
 class TermKind(NamedTuple):
-    """A term's name, when it counts, and how to make it for a group."""
+    """A kind of term: its name, the condition under which it counts, and the function that creates it for a group."""
 
     name: str
-    """The key in `Scores`, as the API spells it."""
+    """The key in `Scores`, in the API's spelling."""
     counts_at_zero: bool = False
     is_always_shown: bool = False
-    """Whether score tables show a 0 where the term does not apply."""
+    """Whether score tables show a 0 if the term does not apply."""
     compares_nodes: bool = True
-    """Whether it is meaningless without other nodes; score tables of system jobs, which choose no nodes, omit it."""
+    """Whether it only makes sense in a comparison of nodes; score tables of system jobs, which choose no nodes, omit
+    it."""
     make: Callable[[TermContext], ScoreTerm | None] | None = None
-    """The term of a group; None when it does not apply to the group."""
+    """Creates the term for a group; None if it does not apply to the group."""
 
 
 class FixedTerm(NamedTuple):
