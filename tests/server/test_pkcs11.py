@@ -85,7 +85,7 @@ def test_a_wrapped_key_opens_in_its_own_context_only(settings: dict[str, str]) -
 @pytest.mark.parametrize(
     ("changed", "kind", "told"),
     [
-        ({"lib": "/nowhere/module.so"}, Invalid, r'^keyring "pkcs11": there is no module /nowhere/module\.so; install'),
+        ({"lib": "/nowhere/module.so"}, Invalid, r'^keyring "pkcs11": module /nowhere/module\.so does not exist'),
         ({"lib": __file__}, Invalid, "cannot be loaded as a PKCS#11 module: "),
         ({"token_label": "other"}, Unavailable, r'no token with the label "other" is there \(present: "cluster" in'),
         ({"slot": "77"}, Unavailable, 'no token with the label "cluster" and the slot 77 is there'),
@@ -266,9 +266,7 @@ def test_without_the_library_the_package_to_install_is_named(
     fake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "packages" / "pkcs11" / "__init__.py").write_text("raise ImportError")
-    with pytest.raises(
-        Invalid, match=r"python-pkcs11 is missing; install it beside Yurt: pip install 'yurt\[pkcs11\]'"
-    ):
+    with pytest.raises(Invalid, match=r"python-pkcs11 is missing; install it with Yurt: pip install 'yurt\[pkcs11\]'"):
         provider(fake).wrap(KEY, context="a")
 
 

@@ -140,7 +140,7 @@ def test_jobs_of_a_queue_start_in_its_order_with_expected_starts() -> None:
 
 
 def test_a_node_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(Invalid, match='no node "none" to lose'):
+    with pytest.raises(Invalid, match='node "none" does not exist'):
         asked(World(), lost=("none",))
     world = World()
     with pytest.raises(Invalid, match="0 nodes cannot be added"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HttpBackend:
-    """Serves the HTTP API of the server's own agent."""
+    """The parts of a server for the HTTP API of its own agent."""
 
     config: ServerConfig
     replica: Replica
@@ -37,17 +37,17 @@ class HttpBackend:
     authority: Authority
     """Decides what callers may do."""
     callers: Callers | None
-    """Tells what callers show; None while access control is off."""
+    """Identifies callers by their credentials; None while access control is off."""
     node_ports: NodePorts
     operation_dependencies: OperationDependencies
-    """The operations that change the cluster."""
+    """The parts that carry out operations."""
     facts: ServerFacts
     metrics: Metrics
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RpcBackend:
-    """Serves agents that connect: the clients of the region and its other servers."""
+    """The parts of a server for agents that connect: the clients of the region and its other servers."""
 
     clients: Clients
     peer_calls: PeerCalls

@@ -84,7 +84,7 @@ class Foundation:
 
     @property
     def replica(self) -> Replica:
-        """The replica: the state, and how to change it."""
+        """The replica: reads, changes and waits for the state."""
         return self.log.replica
 
 
@@ -97,7 +97,7 @@ def make_foundation(
     on_applied: OnApplied,
     on_failed: Callable[[], None],
 ) -> Foundation:
-    """The log and leadership. `on_applied` and `on_failed` are called while the log is written or followed."""
+    """Creates the log and leadership. `on_applied` and `on_failed` are called while the log is written or followed."""
     watches = Watches()
     metrics = Metrics()
     times = LogTimes(metrics, env.monotonic)
@@ -125,7 +125,7 @@ def make_foundation(
 
 
 def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, env: Env) -> Authority:
-    """Tokens and policies where access control is on; imported only there."""
+    """The authority by tokens and policies if access control is on; imported only then."""
     if not config.acl.enabled:
         return ALLOW_ALL
     from yurt.acl import AclAuthority
@@ -134,7 +134,7 @@ def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, e
 
 
 def make_keys(base: Foundation) -> Keys:
-    """The keys; kept in memory without a data directory."""
+    """Creates the keys; kept in memory without a data directory."""
     config, replica = base.config, base.replica
     keyring = Keyring(Path(config.data_dir) if config.data_dir else None, config.keyring)
     root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
@@ -177,7 +177,7 @@ def make_resources(
     *,
     authority: AuthoritativeRegion | None,
 ) -> ServerResources:
-    """The operations and duties of each resource."""
+    """Creates the operations and duties of each resource."""
     config, replica = base.config, base.replica
     acl_tokens = AclTokens(replica, config)
     acl_policies = AclPolicies(replica, config, root_keys=keys.root_keys, keyring=keys.keyring)
@@ -200,7 +200,7 @@ def make_resources(
 
 
 def lazy_logins(base: Foundation, keys: Keys) -> Callable[[], Logins]:
-    """Creates the login service at the first login: most servers never need its imports."""
+    """Creates the login service at the first login, because most servers never need its imports."""
 
     @cache
     def logins() -> Logins:
@@ -219,7 +219,7 @@ def _replication(base: Foundation, authority: AuthoritativeRegion, policies: Acl
 
 
 def make_clients(base: Foundation, keys: Keys, resources: ServerResources, node_ports: NodePorts) -> Clients:
-    """The calls of clients, here and through other servers."""
+    """Creates the server's side of clients."""
     config, replica, leader, peers = base.config, base.replica, base.leader, base.peers
     node_service = NodeService(
         env=replica.env,

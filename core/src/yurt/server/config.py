@@ -9,7 +9,7 @@ HOUR_S = 3600.0
 
 
 class GcThresholds(Value):
-    """The minimal age, in seconds, of terminal objects before garbage collection."""
+    """The minimum age, in seconds, of terminal objects before garbage collection."""
 
     interval_s: float = 300.0
     eval_s: float = HOUR_S
@@ -23,7 +23,7 @@ class GcThresholds(Value):
 
 
 class RejectionConfig(Value):
-    """When a node that refuses plans becomes ineligible: after `threshold` refusals in `window_s`."""
+    """The number of refused plans (`threshold` in `window_s`) after which a node becomes ineligible."""
 
     enabled: bool = False
     threshold: int = 100
@@ -43,7 +43,7 @@ class AclConfig(Value):
 
     enabled: bool = False
     token_ttl_s: float = 30.0
-    """How long an agent without a server may cache a server's answer about a token."""
+    """The time in seconds for which an agent without a server may cache a server's answer about a token."""
     policy_ttl_s: float = 30.0
     role_ttl_s: float = 30.0
     replication_token: str = ""
@@ -53,15 +53,15 @@ class AclConfig(Value):
 
 
 AEAD, PASSPHRASE, PKCS11, TRANSIT = "aead", "passphrase", "pkcs11", "transit"
-"""Kinds of key encryption keys; with `aead` root keys are written as they are."""
+"""Kinds of key encryption keys; with `aead` root keys are stored unencrypted."""
 
 
 class KeyProviderConfig(Value):
-    """One `keyring` block: a key encryption key, with which root keys are sealed on disk."""
+    """One `keyring` block: a key encryption key, which seals root keys on disk."""
 
     kind: str
     id: str
-    """The kind, and after a point the block's name if it has one; written into each file that it wrapped."""
+    """The kind, followed by a point and the block's name if it has one; stored in each file that it wrapped."""
     is_active: bool = False
     settings: StrMap = no_entries()
 
@@ -72,7 +72,7 @@ class ServerConfig(Value):
     name: str
     region: str = "global"
     authoritative_region: str = ""
-    """The region that decides about namespaces and node pools of all; "" where this one does."""
+    """The region that decides about namespaces and node pools of all regions; "" if this one does."""
     datacenter: str = "dc1"
     num_schedulers: int = 1
     enabled_schedulers: tuple[str, ...] = ()
@@ -103,4 +103,4 @@ class ServerConfig(Value):
     """The base URL of the discovery document and the public keys; "" for no document."""
     data_dir: str = ""
     keyring: tuple[KeyProviderConfig, ...] = ()
-    """Which keys encrypt root keys; without any, root keys are written as they are."""
+    """The key encryption keys; without any, root keys are stored unencrypted."""

@@ -1,4 +1,4 @@
-"""Failures during a change of leadership, and which of them a retry may overcome."""
+"""Failures during a change of leadership, and those of them that a retry may overcome."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from yurt.sdk.errors import Reason, Unavailable, YurtError
 
 NO_LEADER: Final = "No cluster leader"
-"""Nomad's words."""
+"""The wording is Nomad's."""
 UNKNOWN_OUTCOME: Final = "the change may or may not be stored"
 SHUTTING_DOWN: Final = "the server is shutting down"
 MAY_REPEAT: Final = frozenset({
     Reason.NO_LEADER, Reason.OUTCOME_UNKNOWN, Reason.SHUTTING_DOWN, Reason.CONNECTION_LOST, Reason.NO_ANSWER,
 })  # fmt: skip
-"""Reasons for which a call that may be carried out twice is made again."""
+"""Reasons for which an idempotent call is repeated."""
 
 
 class LeaderMoved(Exception):

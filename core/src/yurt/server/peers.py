@@ -37,7 +37,7 @@ from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
 class RootKey(Value):
-    """A root key of the cluster; `pem` is the RSA key, empty for a key that signs by EdDSA.
+    """A root key of the cluster; `pem` is the RSA key, "" for a key that signs by EdDSA.
 
     It never enters the state, the log or a snapshot.
     """

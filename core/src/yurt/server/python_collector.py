@@ -23,23 +23,24 @@ from yurt.runtime.metrics import Metrics
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
 YOUNG_COUNT: Final = 2_000
-"""New objects collected together: a pause of about a millisecond."""
+"""The number of new objects collected together: a pause of about a millisecond."""
 CLEAN_COUNT: Final = YOUNG_COUNT // 100
-"""A lot with less garbage than this is clean."""
+"""The number of garbage objects below which a collection counts as clean."""
 GROWN_ROWS: Final = 2_000
 """The growth in rows since the last freeze from which the state counts as growing."""
 LARGE_ROWS: Final = 100_000
-"""A state with so many rows is one that grows also while many of its rows are only written anew or deleted: each change
-makes nodes of its maps anew, which would be looked at by hundreds of thousands."""
+"""The number of rows from which rewriting or deleting rows also counts as growth: each change creates new nodes of the
+state's maps, of which a collection would examine hundreds of thousands."""
 NEVER: Final = 1 << 30
-"""Older objects are not collected by their count."""
+"""A threshold that is never reached, so that older objects are not collected by their count."""
 IDLE_S: Final = 5.0
-"""A quiet server collects its young objects as often as this."""
+"""The interval, in seconds, of collections of young objects on an idle server."""
 MIDDLE_S: Final = 15.0
-"""As often the survivors are collected once more: what has gathered until then makes Python's heap larger for good."""
+"""The interval, in seconds, of collections of the middle generation: survivors that accumulate would enlarge Python's
+heap permanently."""
 OLD_COUNT: Final = 100_000
-"""Up to so many old objects are looked at as well: what ran for long and has ended, an allocation's runner above all,
-is a cycle among them."""
+"""Up to this number of old objects, these are collected as well: ended long-running objects, such as an allocation's
+runner, are cycles among them."""
 
 
 class HeapKeeper:
@@ -51,7 +52,7 @@ class HeapKeeper:
         self._metrics = metrics
         self._rows = rows
         self.written = 0
-        """How many rows were written or deleted; whoever changes the state counts here."""
+        """The number of rows written or deleted, counted by those who change the state."""
         self._seen_written = 0
         self._frozen_rows = 0
         self._is_growing = False

@@ -1,12 +1,12 @@
 """Keeps rows of jobs and nodes up to date while clients watch them, and remembers recent changes.
 
 Nothing is kept while nobody looks: the first who asks has the rows computed, in slices. From then on the changes of
-each command mark rows as outdated, and the next one who looks has only these computed anew. After `IDLE_S` without
+each command mark rows as outdated, and the next reader has only these computed again. After `IDLE_S` without
 anybody all is forgotten. Allocations are not kept: a list reads them from the state, and only those that changed are
 noted.
 
 Each refresh is a `Batch`: the rows that differ, as they were and as they are. Readers of the watch take the batches
-after the index that they know. When one was dropped, or too much has changed at once, they are told to begin anew.
+after the index that they know. When one was dropped, or too much has changed at once, they must start again.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ NOTHING_KEPT = Kept()
 
 
 class SubmitterRights(Value):
-    """What the caller of an operation on jobs may do besides; nothing without a caller."""
+    """Further rights of the caller of an operation on jobs; none without a caller."""
 
     is_management: bool = False
-    """A management token asks, which may register jobs while registrations are disabled."""
+    """Whether the caller has a management token, which may register jobs while registrations are disabled."""
     reads_nodes: bool = False
-    """The caller may read nodes, so warnings may name their attributes, metadata and datacenters."""
+    """Whether the caller may read nodes, so that warnings may name their attributes, metadata and datacenters."""
 
 
 NO_RIGHTS = SubmitterRights()

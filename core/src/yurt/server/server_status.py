@@ -175,8 +175,8 @@ def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:
             queued = summary.summary[group.name].queued if group.name in summary.summary else 0
             cpu += queued * sum(task.resources.cpu for task in group.tasks)
             memory += queued * sum(task.resources.memory_mb for task in group.tasks)
-        known = sums.get((job.namespace, job.id), (0, 0))
-        sums[job.namespace, job.id] = (known[0] + cpu, known[1] + memory)
+        sums_of_job = sums.get((job.namespace, job.id), (0, 0))
+        sums[job.namespace, job.id] = (sums_of_job[0] + cpu, sums_of_job[1] + memory)
     for (namespace, job_id), (cpu, memory) in heapq.nlargest(BLOCKED_JOBS_MAX, sums.items(), key=lambda row: row[1]):
         yield _gauge("blocked_evals.job.cpu", cpu, job=job_id, namespace=namespace)
         yield _gauge("blocked_evals.job.memory", memory, job=job_id, namespace=namespace)

@@ -26,13 +26,13 @@ from yurt.structs.rpc import HeldIdentity
 log = logging.getLogger(__name__)
 
 ANSWER_LIMIT_S: Final = 1.5
-"""How long agents that are connected as a node may take to name their processes."""
+"""The time limit, in seconds, for agents connected as a node to name their processes."""
 REPEAT_S: Final = 600.0
-"""A refused agent tries again and again; the node's events and the log tell of it once in this time."""
+"""The interval, in seconds, at which repeated refusals of an agent appear in the node's events and the log."""
 NODES_MAX: Final = 100_000
-"""Nodes that are remembered; beyond this number all are forgotten and register again."""
+"""The maximum number of recorded nodes; beyond it all are dropped and register again."""
 SECOND_AGENT: Final = "another agent runs as this node"
-"""How the refusal begins."""
+"""The beginning of the refusal."""
 SUBSYSTEM: Final = "Cluster"
 REFUSED_ADDRESS, ACTIVE_ADDRESS = "refused_address", "active_address"
 
@@ -45,7 +45,7 @@ class AgentProcess(NamedTuple):
 
 
 class AgentProcesses:
-    """The processes of the nodes' agents, known to the leader."""
+    """The processes of the nodes' agents, recorded by the leader."""
 
     def __init__(self, replica: Replica, node_ports: NodePorts) -> None:
         self._replica = replica
@@ -59,7 +59,7 @@ class AgentProcesses:
             await self._check(node_id, AgentProcess(identity.process, identity.address))
 
     async def beats(self, node_id: str, identity: HeldIdentity | None) -> None:
-        """Confirm a registered agent; raises PermissionDenied when another one has replaced it."""
+        """Confirm the agent of a heartbeat; raises PermissionDenied when another one has replaced it."""
         if identity is None or not identity.process:
             return
         process = AgentProcess(identity.process, identity.address)
@@ -69,12 +69,16 @@ class AgentProcesses:
             await self._check(node_id, process)
 
     async def _check(self, node_id: str, process: AgentProcess) -> None:
-        known = self._known.get(node_id)
+        registered = self._known.get(node_id)
         node = self._replica.state.nodes.get(node_id)
-        if node is not None and (known is None or known.id != process.id):
+        if node is not None and (registered is None or registered.id != process.id):
             others = await self._living(node_id) - {process.id, ""}
             if others:
-                active = known if known is not None and known.id in others else AgentProcess("", node.http_addr)
+                active = (
+                    registered
+                    if registered is not None and registered.id in others
+                    else AgentProcess("", node.http_addr)
+                )
                 await self._refuse(node_id, process, active)
         self._remember(node_id, process)
 

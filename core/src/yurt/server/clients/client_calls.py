@@ -45,7 +45,7 @@ _Call: TypeAlias = Callable[Concatenate["ClientCalls", P], Coroutine[Any, Any, R
 
 
 def timed(name: str) -> Callable[[_Call[P, R]], _Call[P, R]]:
-    """Record how long a call takes, under the name of Nomad's metric."""
+    """Record the duration of a call, under the name of Nomad's metric."""
 
     def decorate(call: _Call[P, R]) -> _Call[P, R]:
         @wraps(call)
@@ -145,15 +145,15 @@ class ClientCalls:
 
     @timed("volume.claim")
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """Claim a CSI volume for an allocation of a node; only the leader knows all claims."""
+        """Claim a CSI volume for an allocation of a node; served by the leader, which has all claims."""
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
 
     async def follow_gang(self, query: GangQuery) -> GangAnswer:
-        """Wait at the rendezvous of a gang; only the leader knows who waits."""
+        """Wait at the rendezvous of a gang; served by the leader, where all members wait."""
         return await self._leader_calls.make(lambda leader: leader.follow_gang(query))
 
     async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
-        """The rights of a caller on the node's agent; only the leader knows every revocation."""
+        """The rights of a caller on the node's agent; served by the leader, which has every revocation."""
         return await self._leader_calls.make(lambda leader: leader.caller_rights(shown))
 
     @timed("alloc.sign_identities")
@@ -165,7 +165,7 @@ class ClientCalls:
         return await self._leader_calls.make(lambda leader: leader.sign_identity(query))
 
     async def _wait_alloc(self, alloc_id: str) -> None:
-        """Wait for an allocation, since a follower may learn of it slightly later than the client."""
+        """Wait for an allocation, which may reach a follower slightly later than the client."""
         if not self._leader_calls.is_local and alloc_id not in self._replica.state.allocs:
             keys, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
             await self._replica.wait_past(keys, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)

@@ -1,4 +1,4 @@
-"""Timers of the nodes' heartbeats: a node that misses its deadline is lost."""
+"""The heartbeat timers of nodes: a node that misses its deadline is lost."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from yurt.structs import status
 
 RETRY_S: Final = 1.0
 TOGETHER: Final = 500
-"""Nodes whose loss is stored side by side, so that one append serves many."""
+"""The number of nodes whose loss is stored concurrently, so that one append serves many."""
 NODES_A_SLICE: Final = 2
-"""Nodes whose allocations are examined before the loop gets a turn: each may have those of hundreds of jobs."""
+"""The number of nodes whose allocations are examined in one turn of the loop: each may have those of hundreds of
+jobs."""
 LATE_S: Final = 1.0
-"""A server that checks this late was blocked itself: heartbeats that arrived meanwhile have not been read yet."""
+"""The delay of a check, in seconds, from which the server itself was blocked: heartbeats that arrived meanwhile are
+unread."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Heartbeats:
         self._deadlines: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._excused: set[str] = set()
-        """Nodes that got more time because the server was held up, and have not called since."""
+        """Nodes with a grace period because the server was blocked, and without a heartbeat since."""
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -114,7 +116,7 @@ class Heartbeats:
         return lost
 
     def _late_s(self) -> float:
-        """How long the earliest deadline is overdue."""
+        """The seconds for which the earliest deadline is overdue."""
         return self._env.monotonic() - self._heap[0][0] if self._heap else 0.0
 
     def _due(self) -> list[str]:

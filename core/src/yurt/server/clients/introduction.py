@@ -1,4 +1,4 @@
-"""Introductions of clients: short-lived tokens (JWT) with which an operator lets a new node register.
+"""Introductions of clients: short-lived tokens (JWT) with which an operator permits new nodes to register.
 
 `server { client_introduction { enforcement } }` says what happens to a node that no server knows yet and that brings
 no token: nothing (`none`), a warning (`warn`), or a refusal (`strict`). A token that does not count, or is for another
@@ -43,7 +43,7 @@ class _IntroductionClaims(msgspec.Struct):
 
 
 class Introductions:
-    """Makes introduction tokens, and checks new nodes against them."""
+    """Signs introduction tokens, and checks new nodes against them."""
 
     def __init__(
         self, replica: Replica, config: ServerConfig, *, root_keys: RootKeys, keyring: Keyring, metrics: Metrics
@@ -74,7 +74,7 @@ class Introductions:
         return await asyncio.to_thread(signed_token, self._keyring, key.key_id, claims)
 
     async def check(self, token: str, node: Node) -> None:
-        """Check an unknown node against its token; raises PermissionDenied where that is enforced."""
+        """Check a new node against its token; raises PermissionDenied if introductions are enforced."""
         enforcement = self._config.introduction.enforcement
         if enforcement == NONE:
             return
@@ -93,7 +93,7 @@ class Introductions:
             )  # fmt: skip
 
     def _subject(self) -> str:
-        """How the subject of this region's tokens begins."""
+        """The beginning of the subject of this region's tokens."""
         return f"{INTRODUCTION_KIND}:{self._config.region}:"
 
     def _claims(self, token: str) -> _IntroductionClaims:

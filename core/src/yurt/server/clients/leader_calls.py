@@ -2,7 +2,7 @@
 
 A call is carried out here while this server leads, and at the leader otherwise. While nobody leads, the leader cannot
 be reached or says that it leads no more, the call waits for another one, for a bounded time: such calls bear being
-made again. What is offered to other servers is carried out here or not at all, so no call goes round in circles.
+made again. Calls from other servers are served here or refused, so that no call is forwarded in circles.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ SWITCHED_OFF: Final = (
 )
 
 LEADER_WAIT_S: Final = 5.0
-"""How long a call waits for a leader."""
+"""The time in seconds for which a call waits for a leader."""
 LOOK_S: Final = 0.1
-"""The interval after which a leader that does not lead yet is tried again."""
+"""The interval in seconds after which a leader that is not ready is tried again."""
 
 
 class LocalCalls:
@@ -145,7 +145,7 @@ class LeaderCalls:
         return self._leader.is_local
 
     async def make(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
-        """Make a call at the leader; raises Unavailable ("No cluster leader") when there is none in time."""
+        """Make a call at the leader; raises Unavailable ("No cluster leader") if there is none in time."""
         leader, loop = self._leader, asyncio.get_running_loop()
         end_s = loop.time() + LEADER_WAIT_S
         while True:

@@ -1,4 +1,5 @@
-"""Which node a connection may act for: one whose secret it presents, and that is known or admitted.
+"""Authentication of client connections: a connection acts for the node whose secret it presents, if it is registered or
+admitted.
 
 A node that the servers do not know is let in by its identity when it was forgotten, or by its introduction when it is
 new (`introduction`).
@@ -35,7 +36,7 @@ class NodeCredentials(Value):
 
 
 class NodeAuthenticator:
-    """Checks clients' connections against the known nodes."""
+    """Checks clients' connections against the registered nodes."""
 
     def __init__(
         self,
@@ -53,21 +54,21 @@ class NodeAuthenticator:
         self._introductions = introductions
 
     def need_state(self) -> None:
-        """Raises Unavailable while the state is not loaded, so that no node is known yet."""
+        """Raises Unavailable while the state is not loaded, since registered nodes are unknown until then."""
         self._loader.need_state()
 
     def check_secret(self, node_id: str, secret_id: str) -> None:
         """Raises PermissionDenied when the node has another secret."""
-        known = self._replica.state.nodes.get(node_id)
-        if known is not None and known.secret_id:
-            check_equal(known.secret_id, secret_id)
+        node = self._replica.state.nodes.get(node_id)
+        if node is not None and node.secret_id:
+            check_equal(node.secret_id, secret_id)
 
     def is_known(self, node_id: str) -> bool:
         """Whether this server's state contains the node."""
         return node_id in self._replica.state.nodes
 
     async def knows(self, node_id: str) -> bool:
-        """Whether the cluster knows a node; a follower first catches up with the leader before answering no."""
+        """Whether the cluster has the node; a follower first catches up with the leader before it denies that."""
         if not self.is_known(node_id) and not self._leader.is_local:
             try:
                 index = (await self._leader.peer().status()).index
@@ -78,7 +79,7 @@ class NodeAuthenticator:
         return self.is_known(node_id)
 
     async def check_known(self, node_id: str) -> None:
-        """Raises NotFound for an unregistered node, Unavailable where only the leader could tell."""
+        """Raises NotFound for an unregistered node, Unavailable if only the leader could answer."""
         if await self.knows(node_id):
             return
         if self._leader.is_local:
@@ -86,17 +87,18 @@ class NodeAuthenticator:
         raise Unavailable(f"this server does not know node {node_id} yet")
 
     async def introduce(self, request: RegisterNodeRequest, intro_token: str) -> None:
-        """Admit an unknown node: a deleted one by its identity, a new one by its introduction."""
+        """Admit an unregistered node: a deleted one by its identity, a new one by its introduction."""
         if not await self._node_identities.is_identity_of(request.token, request.node):
             await self._introductions.check(intro_token, request.node)
 
     def node_of(self, alloc_id: str) -> str:
-        """The node of an allocation; "" for an unknown allocation."""
+        """The node of an allocation; "" for a missing allocation."""
         alloc = self._replica.state.allocs.get(alloc_id)
         return alloc.node_id if alloc is not None else ""
 
 
 def check_equal(secret: str, given: str) -> None:
-    """Raises PermissionDenied unless both are equal. Compared in constant time, as bytes: `hmac` takes ASCII only."""
+    """Raises PermissionDenied unless both are equal, compared in constant time, as bytes: `hmac` accepts only ASCII
+    text."""
     if not hmac.compare_digest(secret.encode(), given.encode()):
         raise PermissionDenied("node secret ID does not match")

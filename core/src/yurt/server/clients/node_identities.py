@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 DEFAULT_POOL: Final = "default"
 RENEW_AT: Final = 0.67
-"""The part of its time after which an identity is replaced (Nomad's documentation, node identity)."""
+"""The part of its lifetime after which an identity is replaced (Nomad's documentation, node identity)."""
 SIGNING_MAX: Final = 4
-"""Identities that are being signed at once."""
+"""The maximum number of identities signed at once."""
 
 
 class _NodeClaims(msgspec.Struct):
-    """The claims of an identity that are compared with a node."""
+    """The claims of an identity that are compared with the node."""
 
     sub: str
     aud: str
@@ -57,7 +57,7 @@ class NodeIdentities:
         self._signing = 0
 
     async def with_identity(self, reply: NodeReply, node_id: str, identity: HeldIdentity | None) -> NodeReply:
-        """The answer to a node with a new identity when one is due; nodes without support get none."""
+        """The answer to a node, with a new identity when one is due and the node supports it."""
         node = self._replica.state.nodes.get(node_id)
         if identity is None or node is None or not self._is_due(identity):
             return reply
@@ -99,7 +99,7 @@ class NodeIdentities:
         return f"node:{self._region}:{pool}:{node_id}:default"
 
     async def is_identity_of(self, token: str, node: Node) -> bool:
-        """Whether the token is the node's present identity: in its pool, of this region, and not expired."""
+        """Whether the token is the node's present identity: of its pool and this region, and not expired."""
         if not token:
             return False
         try:

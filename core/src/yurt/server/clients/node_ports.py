@@ -18,7 +18,7 @@ from yurt.server.peers import Peers
 from yurt.server.ports import NodePort
 
 LOOK_LIMIT_S: Final = 3.0
-"""How long the other servers may take to say whether a node is connected to them."""
+"""The time limit, in seconds, for other servers to answer whether a node is connected to them."""
 PLACES_MAX: Final = 20_000
 NO_PATH: Final = "No path to node"
 _CONTRACT = contract_of(NodePort)
@@ -50,14 +50,14 @@ class NodePorts:
         return node_id in self._here
 
     def here(self, node_id: str) -> NodePort:
-        """A node that is connected to this server; raises Unavailable."""
+        """A node that is connected to this server; raises Unavailable if it is not."""
         ports = self._here.get(node_id)
         if not ports:
             raise Unavailable(NO_PATH, reason=Reason.NO_PATH_TO_NODE)
         return ports[-1]
 
     def find(self, node_id: str) -> NodePort:
-        """A node at any server; raises NotFound for an unknown one, or Unavailable, now or at a call.
+        """A node at any server; raises NotFound for an unregistered one, or Unavailable, now or at a call.
 
         Later is when the port is called, because only then other servers are asked.
         """

@@ -42,9 +42,10 @@ from yurt.structs.rpc import (
 from yurt.structs.status import NodeStatus
 
 REPORT_LIMIT = 500
-"""Reports of clients in one command: applying it takes some ten milliseconds, and it is one turn of the loop."""
+"""The maximum number of clients' reports in one command: applying them takes some ten milliseconds, in one turn of the
+loop."""
 KNOWN_LIMIT_S = 5.0
-"""How long a server that follows waits to learn of a node."""
+"""The time in seconds for which a follower waits to receive a node's registration."""
 
 
 class _Report(NamedTuple):
@@ -54,7 +55,7 @@ class _Report(NamedTuple):
 
 
 class NodeService:
-    """The server's side of its clients."""
+    """Serves the calls of clients on the state."""
 
     def __init__(
         self,
@@ -88,12 +89,12 @@ class NodeService:
         self._heartbeats = None
 
     def start(self, state: Snapshot) -> None:
-        """Record the log's index: earlier changes are not known per node."""
+        """Record the log's index: changes before it are not tracked by node."""
         self._base_index = state.index
         self._alloc_indexes.clear()
 
     def observe(self, changes: Changes, *, index: int) -> None:
-        """Track which nodes' allocations changed."""
+        """Track the nodes whose allocations changed."""
         for change in changes:
             if change.table == "allocs":
                 if change.after is None:
@@ -106,7 +107,7 @@ class NodeService:
                     self._heartbeats.forget(change.before.id)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
-        """Register or re-register a node; a new one is initializing."""
+        """Register or re-register a node; a new one has the status initializing."""
         heartbeats = self._leading()
         known = self._writer.state.nodes.get(request.node.id)
         _check_node(request.node, known)
@@ -117,18 +118,18 @@ class NodeService:
         return self._reply(await self._writer.propose(command), node.id, heartbeats)
 
     async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
-        """Record a heartbeat; the node gets the status it requests as far as permitted."""
+        """Record a heartbeat; the node gets the status it requests if permitted."""
         heartbeats = self._leading()
-        known = status.NODE_STATUSES.get(asked)
-        if known is None:
+        requested = status.NODE_STATUSES.get(asked)
+        if requested is None:
             raise Invalid(f'invalid status "{asked}" for node')
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
-                return self._reply(await self._granted(node_id, known), node_id, heartbeats)
+                return self._reply(await self._granted(node_id, requested), node_id, heartbeats)
         raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
 
     async def _granted(self, node_id: str, asked: NodeStatus) -> Committed:
-        """Set a node's requested status as far as permitted; raises Stale when it changed meanwhile."""
+        """Set a node's requested status if permitted; raises Stale when the node changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)
         if node is None:
@@ -159,7 +160,7 @@ class NodeService:
         return AllocPull(index=state.index, allocs=allocs)
 
     async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
-        """Wait until a follower has caught up with the caller, so that it does not call a node unknown."""
+        """Wait until a follower has caught up with the caller, so that it does not report a node as missing."""
         if self._heartbeats is not None:
             if node_id not in self._writer.state.nodes:
                 raise NotFound("node not found")
@@ -167,8 +168,8 @@ class NodeService:
         if not await self._waiter.wait_index(min_index, timeout_s=timeout_s):
             raise Unavailable(f"this server is at index {self._writer.state.index} and has not reached {min_index} yet")
         limit_s = min(timeout_s, KNOWN_LIMIT_S)
-        known = [("nodes", node_id)]
-        state = await self._waiter.wait_past(known, lambda s: node_id in s.nodes, min_index=0, timeout_s=limit_s)
+        basis = [("nodes", node_id)]
+        state = await self._waiter.wait_past(basis, lambda s: node_id in s.nodes, min_index=0, timeout_s=limit_s)
         if node_id not in state.nodes:
             raise Unavailable(f"this server does not know node {node_id} yet")
 
@@ -199,7 +200,7 @@ class NodeService:
         await self._writer.propose(AddNodeEvents(events={request.node_id: request.events}))
 
     async def run_reports(self) -> None:
-        """Store reports in batches until cancelled: the first at once, later ones together after it."""
+        """Store reports in batches until cancelled: the first at once, those that arrive meanwhile together."""
         try:
             while True:
                 await self._has_reports.wait()
@@ -250,7 +251,7 @@ class NodeService:
         await self._answer(reports)
 
     async def _answer(self, reports: Sequence[_Report]) -> None:
-        """Store reports together; after a rejection each separately, so that one does not block others."""
+        """Store reports together; after a rejection store each separately, so that one does not block others."""
         try:
             index = await self._store(tuple(update for report in reports for update in report.updates))
         except BaseException as error:
@@ -281,10 +282,10 @@ class NodeService:
         return await self._store(updates[half:])
 
     async def _store_schemas(self, request: RegisterNodeRequest) -> None:
-        known = self._writer.state.schemas
+        stored = self._writer.state.schemas
         for digest, told in request.schemas.items():
             driver, schema = str(told.get("driver", "")), told.get("schema")
-            if driver and isinstance(schema, Mapping) and (driver, digest) not in known:
+            if driver and isinstance(schema, Mapping) and (driver, digest) not in stored:
                 await self._writer.propose(StoreSchema(driver=driver, digest=digest, schema=schema))
 
     def _leading(self) -> Heartbeats:
@@ -307,8 +308,8 @@ class NodeService:
         return Mint(self._env.now(), new_id)
 
 
-def _check_node(node: Node, known: Node | None) -> None:
-    """Refuse a wrong secret before anything is stored; `apply` decides finally."""
+def _check_node(node: Node, registered: Node | None) -> None:
+    """Refuse a wrong secret before anything is stored; `apply` checks again."""
     if not node.id:
         raise Invalid("missing node ID for client registration")
     if not node.datacenter:
@@ -317,7 +318,7 @@ def _check_node(node: Node, known: Node | None) -> None:
         raise Invalid("missing node name for client registration")
     if node.node_pool == "all":
         raise Invalid('node is not allowed to register in node pool "all"')
-    if known is not None and known.secret_id and known.secret_id != node.secret_id:
+    if registered is not None and registered.secret_id and registered.secret_id != node.secret_id:
         raise PermissionDenied(WRONG_SECRET)
 
 

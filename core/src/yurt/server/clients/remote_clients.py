@@ -2,7 +2,7 @@
 
 A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
 held against both, and against what the port declares for it (`admit`): the node of a connection may have become known,
-with its secret, only after it was taken in. The methods carry out what was admitted.
+with its secret, only after it was admitted. The methods carry out admitted calls.
 
 A connection may register its node, and nothing else until the node is registered: before that anybody can open one.
 Neither may the connection of a second agent that runs as the same node (`agent_processes`) do more.
@@ -67,8 +67,8 @@ class RemoteClient:
         self._check_secret()
 
     async def admit(self, need: CallNeed, request: Any) -> None:
-        """Raises a YurtError unless the connection may make a call: its agent is current, and what it names is the
-        node's.
+        """Raises a YurtError unless the connection may make a call: its agent is current, and the call concerns its own
+        node.
 
         An allocation that this server does not know is left to what carries the call out.
         """
@@ -97,14 +97,14 @@ class RemoteClient:
         return await self._stand(self._calls.register_node(replace(request, identity=self._located(request.identity))))
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """Record a heartbeat; the leader does not know an unregistered node."""
+        """Record a heartbeat; raises NotFound for a node that is not registered."""
         return await self._stand(self._calls.heartbeat(node_id, status, self._located(identity)))
 
     def _located(self, identity: HeldIdentity | None) -> HeldIdentity | None:
         return None if identity is None else replace(identity, address=self._credentials.address)
 
     async def _stand(self, call: Awaitable[NodeReply]) -> NodeReply:
-        """Record whether the agent is the node's."""
+        """Record whether the connection's agent is the node's present one."""
         try:
             reply = await call
         except PermissionDenied as error:

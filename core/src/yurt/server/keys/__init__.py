@@ -1,1 +1,1 @@
-"""Root keys, and what they sign and encrypt: tokens, identities, variables."""
+"""Root keys, and the tokens, identities and variables that they sign and encrypt."""

@@ -1,4 +1,4 @@
-"""Tells agents without a server what the callers of their own HTTP API may do.
+"""The rights of callers of the HTTP API of agents without a server.
 
 Only the leader tells it, once the log has confirmed that it leads still: a server that was cut off may not know of a
 revocation, and what it says would be believed for the time that the agent keeps it.
@@ -16,7 +16,7 @@ from yurt.structs.rpc import CallerRights, ShownCredential
 
 
 class CallerRightsReader:
-    """The rights of callers, by the newest state."""
+    """Reads the rights of callers from the newest state."""
 
     def __init__(self, replica: Replica, leader: CurrentLeader, authority: AclAuthority, callers: Callers) -> None:
         self._replica = replica

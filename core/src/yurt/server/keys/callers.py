@@ -1,10 +1,10 @@
-"""Identifies a credential: the secret of a token or of a node, an identity (JWT) that a root key signed, or the
-session of a browser.
+"""Identifies a caller by a credential: the secret of a token or node, an identity (JWT) signed by a root key, or a
+browser session.
 
 `aud` and `iss` of an identity are not looked at, as in Nomad: any identity of an allocation may be shown. Whether the
 allocation or the node still exists is looked up for each decision (`yurt.acl.resolver`). Signatures that were right are
-remembered by the hash of their token, because checking one takes some 50 µs; what was wrong is checked each time, so
-that strangers cannot push out what is remembered.
+cached by the hash of their token, because checking one takes some 50 µs; invalid tokens are checked each time, so
+that strangers cannot displace cached ones.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from yurt.state import Snapshot
 from yurt.structs.acl import SECRET, hash_of_secret
 
 KNOWN_MAX: Final = 4_096
-"""Tokens whose signature is remembered."""
+"""The maximum number of tokens whose verified signature is cached."""
 KEY_WAIT_S: Final = 1.0
-"""How long a server that follows waits for a root key that it does not know yet."""
+"""The time in seconds for which a follower waits for a root key that it does not have yet."""
 SECRET_LENGTH: Final = 36
-"""Letters of the secret of a token or node: a UUID."""
+"""The number of characters of a token's or node's secret, a UUID."""
 NO_TOKEN: Final = NoToken()
 NO_ID: Final = "its claims name neither an allocation nor a node"
 INTRODUCTION: Final = "an introduction token counts only where its node registers"
@@ -48,13 +48,13 @@ class _WorkloadClaims(Times):
 
 
 class _Signed(Times):
-    """A caller whose token a root key signed, with its times."""
+    """A caller with a token signed by a root key, and its times."""
 
     caller: ShownWorkload | ShownNode | InvalidToken = InvalidToken(problem=NO_ID)
 
 
 class LastSecret(NamedTuple):
-    """The stored secret that the last request of a connection showed."""
+    """The stored secret that the last request of a connection presented."""
 
     text: str
     tokens: object
@@ -63,7 +63,7 @@ class LastSecret(NamedTuple):
 
 
 class Callers:
-    """Tells what callers show."""
+    """Identifies callers by their credentials."""
 
     def __init__(self, replica: Replica, leader: CurrentLeader, keyring: Keyring, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -72,10 +72,10 @@ class Callers:
         self._keyring = keyring
         self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
         self._tokens: object = None
-        """The table of tokens that `_of_secrets` is about."""
+        """The table of tokens from which `_of_secrets` was computed."""
         self._of_secrets: dict[bytes, ShownToken] = {}
-        """What stored tokens show, by the digest of their secrets as they were spelled: its hexadecimal form and the
-        one spelling that is stored cost as much again, for each request."""
+        """Callers by digest of their secrets as written: formatting the digest and normalising the spelling would cost
+        as much again per request."""
 
     def secret(self, token: str) -> Caller | None:
         """The caller of a text that is not an identity; identities are checked first."""
@@ -106,14 +106,14 @@ class Callers:
         return caller
 
     def last_secret(self, token: str, caller: Caller) -> LastSecret | None:
-        """What a connection may keep of a caller that `secret` returned; None where that is no stored secret."""
+        """The stored secret of a caller returned by `secret`, for its connection to keep; None without one."""
         tokens = self._replica.writer.state.acl_tokens
         if isinstance(caller, ShownToken) and tokens.count_where("secret", caller.secret_hash):
             return LastSecret(token, tokens, caller)
         return None
 
     def is_shown_again(self, last: LastSecret, token: str) -> bool:
-        """Whether the token is the secret that the connection showed last, and no token has changed since.
+        """Whether the token equals the connection's last secret, and no token has changed since.
 
         Nearly all connections show one secret, and to compute its digest costs more than all else that is asked about
         a caller. The comparison takes the same time wherever the texts differ, because a proxy may send requests of
@@ -156,14 +156,14 @@ class Callers:
         )
 
     async def _checked(self, token: str, key_id: str) -> _Signed:
-        """Check the signature in a thread, because the keyring may have to be read from disk."""
+        """The caller of a signed token, verified in a thread, because the keyring may have to be read from disk."""
         keys = self._replica.state.root_keys
         claims = await self._replica.env.in_thread(partial(checked_token, self._keyring, token, keys, _WorkloadClaims))
         return _Signed(exp=claims.exp, nbf=claims.nbf, iat=claims.iat, caller=_caller(claims, key_id))
 
 
 def shown_secret(state: Snapshot, secret: str) -> ShownToken | ShownNode:
-    """A secret of a node where it is one, else of a token."""
+    """The caller of a secret: of a node if there is one with it, else of a token."""
     digest = hash_of_secret(secret)
     if not state.acl_tokens.count_where("secret", digest):
         for node_id in state.nodes.keys_where("secret", digest):
@@ -172,7 +172,7 @@ def shown_secret(state: Snapshot, secret: str) -> ShownToken | ShownNode:
 
 
 def _caller(claims: _WorkloadClaims, key_id: str) -> ShownWorkload | ShownNode | InvalidToken:
-    """By what the claims name: only identities of workloads name an allocation."""
+    """The kind of caller by the claims: only identities of workloads name an allocation."""
     until = end_of(claims)
     if claims.nomad_allocation_id:
         return ShownWorkload(

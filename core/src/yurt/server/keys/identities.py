@@ -1,6 +1,6 @@
 """Workload identities: tokens (JWT) that identify the task and allocation of their bearer.
 
-A node gets tokens for the allocations that it runs. Whoever fetches `/.well-known/jwks.json` can check them; the
+A node gets tokens for the allocations that it runs. Any reader of `/.well-known/jwks.json` can verify them; the
 servers themselves need not be asked.
 """
 
@@ -31,7 +31,7 @@ from yurt.structs.task import Task
 
 
 class Identities:
-    """Signs identities."""
+    """Signs workload identities."""
 
     def __init__(self, replica: Replica, config: ServerConfig, *, root_keys: RootKeys, keyring: Keyring) -> None:
         self._replica = replica

@@ -1,4 +1,4 @@
-"""Key encryption keys: what root keys are sealed with where they lie on disk.
+"""Key encryption keys, which seal root keys on disk.
 
 A root key is sealed with a key of its own that is made for this one file (AES-256-GCM, bound to the root key's id), and
 that one is wrapped by the key encryption key of a provider. The provider sees 32 bytes and never a root key. Which
@@ -30,31 +30,31 @@ KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SALT_BYTES: Final = 16
 PASSPHRASE_MIN: Final = 16
-"""The minimal length of a passphrase: whoever obtains the file can try any number of guesses."""
+"""The minimum length of a passphrase: an attacker with the file can try any number of guesses."""
 PASSPHRASE_BYTES_MAX: Final = 4_096
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 1 << 15, 8, 1
-"""RFC 7914: 32 MiB and about 0.1 s for each passphrase that is tried."""
+"""Parameters of RFC 7914: 32 MiB and about 0.1 s for each attempted passphrase."""
 CHECKED: Final = "check"
-"""The id under which a start tries whether the active provider wraps and unwraps."""
+"""The id with which the start tests whether the active provider wraps and unwraps."""
 
 
 class SealedKey(Value):
-    """A root key as it lies on disk."""
+    """A root key as stored on disk."""
 
     key_id: str
     provider: str
-    """The id of the provider that has wrapped the key of the file."""
+    """The id of the provider that wrapped the file's own key."""
     wrapped: str
-    """That key, in the provider's own form."""
+    """The wrapped key, in the provider's form."""
     data: bytes
-    """A nonce and the sealed root key."""
+    """A nonce and the root key, encrypted with the file's own key."""
 
 
 class KeyProvider(Protocol):
-    """Wraps and unwraps 32 bytes. Calls may block."""
+    """Wraps and unwraps keys of 32 bytes. Calls may block."""
 
     def wrap(self, key: bytes, *, context: str) -> str:
-        """The key in the provider's form; raises Invalid or Unavailable."""
+        """The wrapped key in the provider's form; raises Invalid or Unavailable."""
         ...
 
     def unwrap(self, wrapped: str, *, context: str) -> bytes:
@@ -69,7 +69,7 @@ class KeyProviders:
         self._configs = {each.id: each for each in configs}
         active = next((each.id for each in configs if each.is_active), AEAD)
         self.active = "" if active == AEAD else active
-        """The id of the active provider; "" where root keys are not wrapped."""
+        """The id of the active provider; "" if root keys are not wrapped."""
         self._made: dict[str, KeyProvider] = {}
 
     def seal(self, key_id: str, plain: bytes) -> SealedKey:
@@ -81,7 +81,8 @@ class KeyProviders:
         )  # fmt: skip
 
     def open(self, sealed: SealedKey) -> bytes:
-        """The root key; raises Invalid where that is impossible with these providers, Unavailable where it may work."""
+        """The root key; raises Invalid if these providers can never open it, Unavailable if a later attempt may
+        succeed."""
         key = self._provider(sealed.provider).unwrap(sealed.wrapped, context=sealed.key_id)
         try:
             return AESGCM(key).decrypt(sealed.data[:NONCE_BYTES], sealed.data[NONCE_BYTES:], sealed.key_id.encode())
@@ -99,10 +100,10 @@ class KeyProviders:
     def _provider(self, provider_id: str) -> KeyProvider:
         config = self._configs.get(provider_id)
         if config is None:
-            known = ", ".join(sorted(each for each in self._configs)) or "none"
+            configured = ", ".join(sorted(self._configs)) or "none"
             raise Invalid(
-                f'it is wrapped by the keyring "{provider_id[:64]}", which is not configured (configured: {known}); '
-                "add its keyring block again"
+                f'it is wrapped by the keyring "{provider_id[:64]}", which is not configured (configured: '
+                f"{configured}); add its keyring block again"
             )
         made = self._made.get(provider_id)
         if made is None:

@@ -45,9 +45,9 @@ KEY_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 RS256: Final = "RS256"
 EDDSA: Final = "EdDSA"
 SHOWN_MAX: Final = 64
-"""Characters of a malformed id that a message shows."""
+"""The maximum number of characters of a malformed id in a message."""
 MEMORY: Final = "memory"
-"""Stands for a keyring where keys lie in no file."""
+"""The name of a keyring that keeps its keys in memory."""
 NOT_HERE: Final = "this server does not have the key"
 
 
@@ -55,16 +55,16 @@ SigningKey: TypeAlias = rsa.RSAPrivateKey | Ed25519PrivateKey
 
 
 class KeyWrapping(NamedTuple):
-    """How one server keeps a root key."""
+    """The storage of a root key on one server."""
 
     keyring: str
-    """The id of the `keyring` block that wraps the key's file, `aead` for a file that is not wrapped; "" for none."""
+    """The id of the `keyring` block that wraps the key's file, `aead` for an unwrapped file; "" without the key."""
     problem: str
-    """Why this server cannot use the key; "" where it can."""
+    """The reason why this server cannot use the key; "" if it can."""
 
 
 class _Locked(Exception):
-    """A file that is whole and cannot be opened; `is_final`: not with the key encryption keys that are configured."""
+    """An intact file that cannot be opened; `is_final`: never with the configured key encryption keys."""
 
     def __init__(self, text: str, *, provider: str, is_final: bool) -> None:
         super().__init__(text)
@@ -83,13 +83,13 @@ class Keyring:
         self._signers: dict[str, SigningKey] = {}
         self._damaged: dict[str, str] = {}
         self._locked: dict[str, str] = {}
-        """Keys whose files are whole and cannot be opened now, with the reason."""
+        """Keys with intact files that cannot be opened now, with the reason."""
         self._wrapped_by: dict[str, str] = {}
-        """The provider that has wrapped the file of each key; "" for none."""
+        """The provider that wrapped the file of each key; "" for none."""
         self._opened_by: set[str] = set()
-        """The providers that have opened a file."""
+        """The providers that have opened a file successfully."""
         self._unsealed = False
-        """Some file is not sealed by the active key encryption key."""
+        """Whether a file is not sealed by the active key encryption key."""
         self._is_loaded = data_dir is None
 
     def __contains__(self, key_id: str) -> bool:
@@ -97,8 +97,8 @@ class Keyring:
         return key_id in self._keys
 
     def open(self) -> None:
-        """Read all keys at the start; raises Invalid with every key that these key encryption keys cannot open, and
-        for an active one that cannot wrap.
+        """Read all keys at the start; raises Invalid with every key that no configured provider can open, and if the
+        active one cannot wrap.
 
         A key of a server that does not answer now is tried again later (`retry`).
         """
@@ -108,7 +108,7 @@ class Keyring:
         self._check_active()
 
     def _check_active(self) -> None:
-        """Try the active key encryption key where it has opened no file yet; raises Invalid where it cannot work."""
+        """Test the active key encryption key unless it has opened a file; raises Invalid if it cannot work."""
         providers = self._key_providers() if self._folder is not None else None
         if providers is None or providers.active in self._opened_by:
             return
@@ -118,16 +118,16 @@ class Keyring:
             log.error("active keyring does not work yet: keyring=%s error=%s", providers.active, error)
 
     def retry(self) -> None:
-        """Try the locked keys again, and seal those that are not sealed by the active key encryption key yet."""
+        """Try the locked keys again, and seal those that the active key encryption key has not sealed yet."""
         if self._locked or self._unsealed:
             self._read_files()
 
     def locked(self, key_id: str) -> str:
-        """Why a key that lies here cannot be opened now; "" for one that can, or does not lie here."""
+        """The reason why a key stored here cannot be opened now; "" for one that can, or is not stored here."""
         return self._locked.get(key_id, "")
 
     def wrapping(self, key_id: str) -> KeyWrapping:
-        """How a key is kept here."""
+        """The storage of a key on this server."""
         self._load()
         if self._folder is None:
             return KeyWrapping(MEMORY, "") if key_id in self._keys else KeyWrapping("", NOT_HERE)
@@ -156,7 +156,7 @@ class Keyring:
         self._locked.pop(key.key_id, None)
 
     def _store(self, path: Path, key: RootKey) -> None:
-        """Write a key, sealed where there is an active key encryption key that has opened it again."""
+        """Write a key, sealed if there is an active key encryption key, which must open it again."""
         plain, providers = msgspec.json.encode(key), self._key_providers()
         if providers is None or not providers.active:
             _write_private(path, checked(plain))
@@ -164,12 +164,12 @@ class Keyring:
             return
         sealed = providers.seal(key.key_id, plain)
         if providers.open(sealed) != plain:
-            raise Unavailable(f"root key {key.key_id} is not what was sealed; its file stays as it is")
+            raise Unavailable(f"root key {key.key_id} differs after sealing and opening; its file stays unchanged")
         _write_private(path, checked(msgspec.json.encode(sealed)))
         self._wrapped_by[key.key_id] = providers.active
 
     def _key_providers(self) -> KeyProviders | None:
-        """The key encryption keys; None without any, so that agents without them do not import their code."""
+        """The key encryption keys; None without any, so that their code is not imported."""
         if self._providers is None and self._configs:
             from yurt.server.keys.key_encryption import KeyProviders
 
@@ -232,11 +232,11 @@ class Keyring:
         return common | {"kty": "RSA", "n": _base64url(_magnitude(numbers.n)), "e": _base64url(_magnitude(numbers.e))}
 
     def _load(self) -> dict[str, str]:
-        """Read the files that were not read yet; which of them no configured key encryption key opens, and why."""
+        """Read the files that were not read yet; returns those that no configured provider opens, with the reason."""
         return {} if self._is_loaded else self._read_files()
 
     def _read_files(self) -> dict[str, str]:
-        """Read every file; meanwhile callers get the keys known so far."""
+        """Read every file; meanwhile callers get the keys read so far."""
         refused: dict[str, str] = {}
         if self._folder is None:
             return refused
@@ -259,12 +259,13 @@ class Keyring:
                 continue
             self._locked.pop(name, None)
             self._keys[key.key_id], self._wrapped_by[name] = key, provider
-            self._seal_anew(path, key, provider)
+            self._seal_again(path, key, provider)
         self._is_loaded = True
         return refused
 
-    def _seal_anew(self, path: Path, key: RootKey, provider: str) -> None:
-        """Give a file to the active key encryption key; where that fails it stays, and is tried again later."""
+    def _seal_again(self, path: Path, key: RootKey, provider: str) -> None:
+        """Seal a file with the active key encryption key; after a failure it stays unchanged, and is tried again
+        later."""
         providers = self._key_providers()
         if provider == (providers.active if providers is not None else ""):
             return
@@ -275,7 +276,7 @@ class Keyring:
             log.error("root key is not sealed by the active keyring yet: path=%s error=%s", path, error)
         else:
             active = providers.active if providers is not None else ""
-            log.info("root key sealed anew: key=%s keyring=%s", key.key_id, active or "aead")
+            log.info("root key sealed again: key=%s keyring=%s", key.key_id, active or "aead")
 
     def _stored_key(self, path: Path, key_id: str) -> tuple[RootKey, str]:
         """The key in a file, and the provider that wrapped it; "" for none.
@@ -307,7 +308,7 @@ def is_key_id(key_id: str) -> bool:
 
 
 def wrappings_of(keyring: Keyring, key_ids: Iterable[str]) -> dict[str, KeyWrapping]:
-    """How each of the keys is kept here; may block."""
+    """The storage of each of the keys on this server; may block."""
     return {key_id: keyring.wrapping(key_id) for key_id in key_ids}
 
 
@@ -320,12 +321,12 @@ def check_key_id(key_id: str) -> None:
 
 
 def algorithm_of(signer: SigningKey) -> str:
-    """The one algorithm with which a key signs."""
+    """The only algorithm with which a key signs."""
     return EDDSA if isinstance(signer, Ed25519PrivateKey) else RS256
 
 
 def _signing_key(key: RootKey) -> SigningKey:
-    """Raises Invalid for a file whose key is neither."""
+    """The private key in a file; raises Invalid for one of another type."""
     if not key.pem:
         return Ed25519PrivateKey.from_private_bytes(key.secret)
     loaded = serialization.load_pem_private_key(key.pem, password=None)

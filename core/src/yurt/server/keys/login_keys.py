@@ -31,11 +31,11 @@ from yurt.sdk.errors import Invalid
 
 JWKS_BYTES_MAX: Final = 256 * 1024
 KEYS_MAX: Final = 64
-"""Keys of one issuer: a token without `kid` is tried with each of them."""
+"""The maximum number of keys of one issuer: a token without `kid` is tried with each of them."""
 PEM_MAX: Final = 16 * 1024
 RSA_BITS_MIN, RSA_BITS_MAX = 2048, 8192
 EXPONENT_MAX: Final = (1 << 32) - 1
-"""A larger exponent makes a check of a signature slow."""
+"""The largest exponent: a larger one makes verifying a signature slow."""
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -55,7 +55,7 @@ class IssuerKey(NamedTuple):
 
 
 class KeySet(NamedTuple):
-    """The keys of an issuer, and why others of its keys are not used."""
+    """The usable keys of an issuer, and the reasons why others are not used."""
 
     keys: tuple[IssuerKey, ...]
     skipped: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from yurt.acl.validation import SIGNING_ALGORITHMS
 from yurt.server.keys.login_keys import IssuerKey, KeySet, decoded_base64url
 
 TOKEN_MAX: Final = 32 * 1024
-"""Characters of a login token."""
+"""The maximum number of characters of a login token."""
 KEY_ID_MAX: Final = 1024
 DEFAULT_ALGORITHMS: Final = ("RS256",)
 """The algorithms accepted by a method without a list."""
@@ -112,7 +112,7 @@ def _is_signed(key: IssuerKey, algorithm: str, signature: bytes, signed: bytes) 
 
 
 def _verify(key: IssuerKey, algorithm: str, signature: bytes, signed: bytes) -> None:
-    """Raises InvalidSignature. The algorithm is one of the key's, so that its type and curve fit."""
+    """Raises InvalidSignature. The algorithm must be one of the key's, so that its type and curve fit."""
     assert algorithm in key.algorithms, algorithm
     public = key.public
     if isinstance(public, RSAPublicKey):

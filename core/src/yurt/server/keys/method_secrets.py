@@ -17,7 +17,7 @@ from yurt.structs.acl import REDACTED, ACLAuthMethod, with_method_secrets, witho
 
 
 class MethodSecrets(NamedTuple):
-    """The secrets of a login method; "" for one that it does not have."""
+    """The secrets of a login method; "" for a missing one."""
 
     client_secret: str = ""
     pem_key: str = ""
@@ -57,14 +57,14 @@ def opened_method(keyring: Keyring, method: ACLAuthMethod) -> ACLAuthMethod:
 
 
 def sealed_method_again(keyring: Keyring, method: ACLAuthMethod, key_id: str) -> ACLAuthMethod:
-    """The method with its secrets encrypted by another key."""
+    """The method with its secrets encrypted by another root key."""
     context = _context(method.name)
     text = keyring.decrypt(method.key_id, method.sealed_secrets, context=context)
     return replace(method, key_id=key_id, sealed_secrets=keyring.encrypt(key_id, text, context=context))
 
 
 def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
-    """A new version with stored secrets in place of masked ones; raises Invalid when none is stored."""
+    """A new version with the stored secrets in place of masked ones; raises Invalid if none is stored."""
     own = secrets_of(method)
     if REDACTED not in own:
         return method

@@ -1,4 +1,4 @@
-"""A key encryption key in a token that speaks PKCS#11: a hardware security module, a smart card, a TPM, SoftHSM.
+"""A key encryption key in a PKCS#11 token: a hardware security module, a smart card, a TPM, SoftHSM.
 
 The token's module is native code of a vendor. Each call loads it in a process of its own (`pkcs11_child`) that ends
 after it: a module that crashes, hangs or leaks costs one call and never the agent, a token that was taken out and put
@@ -24,7 +24,7 @@ from yurt.sdk.errors import Invalid, Unavailable
 from yurt.server.keys.secret_file import read_secret
 
 TIMEOUT_S: Final = 30.0
-"""One call, loading the module included; RSA on a smart card takes about 1 s."""
+"""The time limit of one call in seconds, including loading the module; RSA on a smart card takes about 1 s."""
 PIN_BYTES_MIN, PIN_BYTES_MAX = 4, 255
 ANSWER_BYTES_MAX: Final = 64 * 1024
 CHILD: Final = "yurt.server.keys.pkcs11_child"
@@ -32,9 +32,9 @@ AES_GCM, OAEP = "AES_GCM", "RSA_PKCS_OAEP"
 MECHANISMS: Final = (AES_GCM, OAEP)
 HASHES: Final = ("sha1", "sha256")
 FORMS: Final = (AES_GCM, *(f"{OAEP}_{name}" for name in HASHES))
-"""How a wrapped key says what wrapped it, before a colon."""
+"""The mechanism named at the beginning of a wrapped key, before a colon."""
 REFUSED, PIN, UNAVAILABLE = "refused", "pin", "unavailable"
-"""Kinds of failures that the child tells."""
+"""Kinds of failures that the child process reports."""
 
 
 class Pkcs11Provider:
@@ -46,16 +46,16 @@ class Pkcs11Provider:
         mechanism = settings.get("mechanism", AES_GCM)
         self._form = AES_GCM if mechanism == AES_GCM else f"{OAEP}_{settings.get('rsa_oaep_hash', 'sha256')}"
         self._refused_pin: tuple[int, ...] | None = None
-        """Which state of the PIN's file the token has refused."""
+        """The state of the PIN's file that the token has refused."""
         self._calls = threading.Lock()
-        """Many tokens have one session."""
+        """Serialises calls, because many tokens have a single session."""
 
     def wrap(self, key: bytes, *, context: str) -> str:
         """The mechanism and the encrypted key in base64; raises Invalid or Unavailable."""
         return f"{self._form}:{base64.b64encode(self._call('encrypt', self._form, key, context)).decode()}"
 
     def unwrap(self, wrapped: str, *, context: str) -> bytes:
-        """The key; raises Invalid where the token's key did not wrap it, Unavailable where the token is not there."""
+        """The key; raises Invalid if the token's key did not wrap it, Unavailable if the token is absent."""
         form, _, text = wrapped.partition(":")
         try:
             data = base64.b64decode(text, validate=True)
@@ -80,13 +80,13 @@ class Pkcs11Provider:
             if answer.get("kind") == PIN:
                 self._refused_pin = version
                 raise Invalid(f"{self._where}: {_refused_pin_text(path)}")
-        if told := answer.get("error"):
-            text = f"{self._where}: {told}"
+        if failure := answer.get("error"):
+            text = f"{self._where}: {failure}"
             raise Unavailable(text) if answer.get("kind") == UNAVAILABLE else Invalid(text)
         return base64.b64decode(answer["data"])
 
     def _run(self, request: bytes) -> Mapping[str, Any]:
-        """What the child answers; raises Unavailable when it takes too long, Invalid when it does not survive."""
+        """The child's answer; raises Unavailable when it takes too long, Invalid when it crashes."""
         lib = self._settings["lib"]
         try:
             done = subprocess.run(

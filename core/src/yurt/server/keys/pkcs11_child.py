@@ -25,7 +25,7 @@ TRIAL: Final = b"yurt tries whether this key works"[:32]
 
 
 class TokenFailure(Exception):
-    """A failure that an operator can act on."""
+    """A failure that an operator can remedy."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -37,14 +37,14 @@ def fail(text: str, kind: str = "refused") -> NoReturn:
 
 
 def answer(request: dict[str, Any]) -> bytes:
-    """The encrypted or decrypted data; raises TokenFailure."""
+    """The encrypted or decrypted data of a request; raises TokenFailure."""
     try:
         import pkcs11
     except ImportError:
-        fail("the Python package python-pkcs11 is missing; install it beside Yurt: pip install 'yurt[pkcs11]'")
+        fail("the Python package python-pkcs11 is missing; install it with Yurt: pip install 'yurt[pkcs11]'")
     lib = request["lib"]
     if not Path(lib).is_file():
-        fail(f"there is no module {lib}; install the token's PKCS#11 module, or correct lib")
+        fail(f"module {lib} does not exist; install the token's PKCS#11 module, or correct lib")
     try:
         module = pkcs11.lib(lib)
     except RuntimeError as error:
@@ -61,7 +61,7 @@ def answer(request: dict[str, Any]) -> bytes:
 
 
 def _token(pkcs11: Any, module: Any, request: dict[str, Any]) -> Any:
-    """The one token that the settings name; one that is not there may come back."""
+    """The only token that matches the settings; an absent one may come back."""
     slots = list(module.get_slots(token_present=True))
     tokens = [(slot.slot_id, slot.get_token()) for slot in slots]
     label, slot_id = request.get("token_label", ""), request.get("slot", "")
@@ -100,7 +100,7 @@ def _session(pkcs11: Any, token: Any, request: dict[str, Any]) -> Any:
 
 
 def _worked(pkcs11: Any, session: Any, request: dict[str, Any]) -> bytes:
-    """Do the operation; where decrypting fails, find out whether the token or the data is to blame."""
+    """Perform the operation; after a failed decryption, decide whether the token or the data is the cause."""
     form, context = request["form"], request["context"].encode()
     data, is_decrypt = base64.b64decode(request["data"]), request["operation"] == "decrypt"
     encrypt, decrypt = _operations(pkcs11, session, request, form)
@@ -135,7 +135,7 @@ def _is_working(pkcs11: Any, encrypt: Callable[..., bytes], decrypt: Callable[..
 def _operations(
     pkcs11: Any, session: Any, request: dict[str, Any], form: str
 ) -> tuple[Callable[[bytes, bytes], bytes], Callable[[bytes, bytes], bytes]]:
-    """How to encrypt and to decrypt data in a context, with the keys that the settings name."""
+    """The functions that encrypt and decrypt data in a context, with the keys that the settings name."""
     classes, mechanisms = pkcs11.ObjectClass, pkcs11.Mechanism
     if form == AES_GCM:
         key = _key(pkcs11, session, request, classes.SECRET_KEY)

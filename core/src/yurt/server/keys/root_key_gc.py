@@ -1,9 +1,9 @@
-"""Garbage collection of inactive root keys that are no longer needed.
+"""Garbage collection of unused, inactive root keys.
 
 A key is needed while a variable or the secret of a login method is encrypted with it, while an allocation lives that
 was there before the key became inactive (what signs its tokens is not known, and some never expire), and, unless
 garbage collection is forced, while a node's identity may be valid that it signed. The leader counts from when it first
-saw a key inactive, so another leader counts anew: that keeps a key longer, never shorter.
+saw a key inactive, so another leader starts counting again: that keeps a key longer, never shorter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 ALLOCS_A_SLICE: Final = 2_000
 FORCED: Final = Duration(0)
-"""The age used when everything expired is to be collected."""
+"""The age that collects everything expired."""
 
 
 class RootKeyCollector:
@@ -35,7 +35,7 @@ class RootKeyCollector:
         self._thresholds = thresholds
         self._root_keys = root_keys
         self._since: dict[str, UnixNano] = {}
-        """When an inactive key was first seen."""
+        """The time at which each inactive key was first seen."""
 
     async def run(self) -> None:
         """Collect at each interval, until cancelled."""
@@ -44,12 +44,12 @@ class RootKeyCollector:
             await self.collect(self.age())
 
     def age(self) -> Duration:
-        """How long a key must have been inactive, so that no identity signed by it is still valid."""
+        """The time for which a key must have been inactive, so that no identity signed by it is still valid."""
         ttls = [pool.node_identity_ttl for pool in self._replica.state.node_pools.values()]
         return max(seconds(self._thresholds.root_key_s), seconds(NODE_IDENTITY_TTL_S), *ttls)
 
     async def collect(self, age: Duration = FORCED) -> int:
-        """Remove keys that have been inactive and unused for this long; the index of the last removal, or 0."""
+        """Remove keys that have been inactive and unused for this time; returns the index of the last removal, or 0."""
         now = self._replica.env.now()
         inactive = [key for key in self._root_keys.listed() if key.state == KEY_INACTIVE]
         self._since = {key.key_id: self._since.get(key.key_id, now) for key in inactive}
@@ -63,7 +63,7 @@ class RootKeyCollector:
         return any(table.count_where("root_key", key.key_id) for table in (state.variables, state.acl_auth_methods))
 
     async def _oldest_alive(self) -> int:
-        """The index of the oldest allocation that has not ended on its client; the next index without one."""
+        """The create index of the oldest allocation that its client has not ended; without one, the next index."""
         state = self._replica.state
         oldest = state.index + 1
         async for part in self._replica.turns.slices(state.allocs.values(), ALLOCS_A_SLICE):
@@ -71,7 +71,7 @@ class RootKeyCollector:
         return oldest
 
     async def _remove(self, key_id: str) -> int:
-        """The index of its removal; 0 for a key that is still in use."""
+        """Remove a key; returns the index of its removal, or 0 for a key still in use."""
         try:
             index = await self._root_keys.remove(key_id, is_forced=False)
         except (Conflict, NotFound) as error:

@@ -1,4 +1,4 @@
-"""The life cycle of root keys: created, published ahead, activated, rotated, removed.
+"""The life cycle of root keys: creation, publication ahead of use, activation, rotation, removal.
 
 The leader makes the first key when it is needed. A rotation makes a new one active; a full rotation also encrypts
 every variable again, in pieces, until the old key is of no use. A key that is published ahead becomes active at its
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 REKEY_BATCH = 50
 ROTATION_MIN_S = 60.0
 GIVE_LIMIT_S = 5.0
-"""How long another server may take to accept or return a key."""
+"""The time limit, in seconds, for another server to accept or return a key."""
 FETCH_RETRY_S = 5.0
 
 
@@ -74,7 +74,7 @@ class RootKeys:
             return found
 
     def usable(self) -> RootKeyMeta | None:
-        """The active key, if this server has it."""
+        """The active key, if this server has it; else None."""
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
         return active if active is not None and active.key_id in self.keyring else None
 
@@ -109,7 +109,7 @@ class RootKeys:
         return True
 
     async def _take_back(self, name: str, key_id: str) -> None:
-        """Delete an unused key from a server; it remains there unused when the server is unreachable."""
+        """Delete an unused key from a server; an unreachable server keeps it, unused."""
         try:
             async with asyncio.timeout(GIVE_LIMIT_S):
                 await self._peers.peer(name).drop_root_key(key_id)
@@ -136,7 +136,7 @@ class RootKeys:
         return applied.index
 
     async def jwks(self) -> dict[str, Any]:
-        """The public keys of all root keys; a reader never creates the first one."""
+        """The public keys of all root keys; never creates the first key."""
         ids = [key.key_id for key in self.listed()]
         return await asyncio.to_thread(self.keyring.jwks, ids)
 
@@ -211,18 +211,19 @@ class RootKeys:
             await wait_for(self._replica.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
 
     def _due(self) -> int | None:
-        """When a published key becomes active, or else the next one is published."""
+        """The time at which a published key becomes active, or else at which the next one is published."""
         times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
         times += [_begin(key) + self._limit // 2 for key in self.listed() if key.state == KEY_ACTIVE and not times]
         return min(times, default=None)
 
     @property
     def _limit(self) -> int:
-        """How long a key is active, in nanoseconds."""
+        """The time for which a key is active, in nanoseconds."""
         return round(max(self._config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
 
     async def _renew(self, now: int) -> None:
-        """Activate a key, or publish the next one half of the time before it signs: others keep the keys they fetched.
+        """Activate a key, or publish the next one half of its lifetime ahead, because others cache the keys they
+        fetched.
 
         A cluster that was away for longer than that makes its new key active at once.
         """
@@ -249,12 +250,12 @@ class RootKeys:
         skipped = await self._rekey_methods(old, active)
         skipped += await self._rekey_variables(old, active)
         if not skipped:
-            known = self._replica.state.root_keys.get(old.key_id)
-            if known is not None and known.state == KEY_REKEYING:
-                await self._set_state(known, KEY_INACTIVE)
+            meta = self._replica.state.root_keys.get(old.key_id)
+            if meta is not None and meta.state == KEY_REKEYING:
+                await self._set_state(meta, KEY_INACTIVE)
 
     async def _rekey_methods(self, old: RootKeyMeta, active: RootKeyMeta) -> int:
-        """Returns the number of login methods whose secrets cannot be opened."""
+        """Reencrypt the secrets of login methods; returns the number that cannot be decrypted."""
         waiting = self._replica.state.acl_auth_methods.where("root_key", old.key_id)
         if not waiting:
             return 0
@@ -272,7 +273,7 @@ class RootKeys:
         return skipped
 
     async def _rekey_variables(self, old: RootKeyMeta, active: RootKeyMeta) -> int:
-        """Returns the number of variables that cannot be opened."""
+        """Reencrypt variables; returns the number that cannot be decrypted."""
         skipped = 0
         while True:
             waiting = self._replica.state.variables.where("root_key", old.key_id)[skipped:]
@@ -291,18 +292,19 @@ class RootKeys:
 
 
 def _begin(key: RootKeyMeta) -> int:
-    """Since when a key signs: a key that was published ahead does from its time on."""
+    """The time from which a key signs: for a key published ahead, its publish time."""
     return key.publish_time or key.create_time
 
 
 def need_unlocked(keys: Iterable[RootKeyMeta], keyring: Keyring) -> None:
-    """Raises Unavailable while the active key lies here and cannot be opened: a second one would hide that."""
+    """Raises Unavailable while the active key is stored here and cannot be opened: creating another one would hide
+    that."""
     for key in keys:
         if key.state == KEY_ACTIVE and (why := keyring.locked(key.key_id)):
             raise Unavailable(f"root key {key.key_id} cannot be opened now: {why}")
 
 
 def available_keys(keyring: Keyring, key_ids: Iterable[str]) -> set[str]:
-    """Those of the keys that can be opened here; what could not be opened before is tried again."""
+    """Those of the keys that can be opened here; locked ones are tried again."""
     keyring.retry()
     return {key_id for key_id in key_ids if key_id in keyring}

@@ -1,4 +1,4 @@
-"""Encrypts variables: ciphertext can be decrypted only with its root key, at its own path."""
+"""Encryption of variables: ciphertext can be decrypted only with its root key, at its own path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sealed(keyring: Keyring, key_id: str, *, namespace: str, path: str, items: M
 
 
 def opened(keyring: Keyring, variable: EncryptedVariable) -> dict[str, str]:
-    """Its items; raises Unavailable without the key."""
+    """The items of a variable; raises Unavailable without its key."""
     if not variable.data:
         return {}
     text = keyring.decrypt(variable.key_id, variable.data, context=context_of(variable.namespace, variable.path))

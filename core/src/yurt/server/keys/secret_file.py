@@ -1,4 +1,4 @@
-"""Files that hold one secret of the operator: a passphrase, a PIN."""
+"""Files with one secret of the operator: a passphrase or a PIN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_secret(where: str, path: Path, *, shortest: int, longest: int, noun: str) -> bytes:
-    """The secret without the line end after it; raises Invalid for a file that is missing, open to others or unfit.
+    """The secret without the line end; raises Invalid for a file that is missing, readable by others or malformed.
 
     `where` begins each message; `shortest` and `longest` are lengths in bytes.
     """

@@ -1,4 +1,4 @@
-"""Browser sessions: a token that scripts cannot read, with an expiry of its own.
+"""Browser sessions: a token in a cookie that scripts cannot read, with its own expiry.
 
 No server remembers a session that lasts. Its text is the session itself, sealed with the root key, which every server
 of the region has: its id, the hash of the token's secret, when it began, and when it was renewed last. The token is
@@ -31,17 +31,17 @@ from yurt.structs.acl import EndedSession
 from yurt.structs.commands import EndSession
 
 IDLE_S: Final = 1800.0
-"""A session ends this long after it was created or renewed."""
+"""The seconds after its creation or renewal at which a session ends."""
 LIFE_S: Final = 86_400.0
-"""A session ends this long after the sign-in, regardless of renewals."""
+"""The seconds after the sign-in at which a session ends regardless of renewals."""
 PREFIX: Final = "ys_"
 TEXT_MAX: Final = 1024
 KNOWN_MAX: Final = 4_096
-"""Sessions that were opened lately: opening one takes a thread, as the key may have to be read from disk."""
+"""The maximum number of cached sessions: opening one takes a thread, since the key may have to be read from disk."""
 UNKNOWN: Final = "the session was not made by a server of this region, or its root key was removed: sign in again"
 _CONTEXT: Final = b"session of a browser"
 FORGET_S: Final = IDLE_S + 3600.0
-"""An ended session is remembered this long: its cookies are idle by then, given clocks within one hour."""
+"""The seconds for which an ended session is recorded: its cookies have expired by then, with clocks within one hour."""
 _ID_BYTES: Final = 16
 
 
@@ -55,17 +55,17 @@ class Session(NamedTuple):
 
     @property
     def idle_at(self) -> UnixNano:
-        """When it ends unless it is renewed."""
+        """The time at which it ends without a renewal."""
         return min(UnixNano(self.renewed_at + seconds(IDLE_S)), self.ends_at)
 
     @property
     def ends_at(self) -> UnixNano:
-        """When it ends in any case."""
+        """The time at which it ends in any case."""
         return UnixNano(self.started_at + seconds(LIFE_S))
 
 
 class SealedSession(NamedTuple):
-    """A session and its text."""
+    """A session and its encrypted text."""
 
     session: Session
     text: str
@@ -80,7 +80,7 @@ class _Opened(NamedTuple):
 
 
 class Sessions:
-    """Makes, renews and opens sessions."""
+    """Creates, renews and opens sessions."""
 
     def __init__(self, replica: Replica, root_keys: RootKeys, keyring: Keyring) -> None:
         self._replica = replica
@@ -89,7 +89,7 @@ class Sessions:
         self._known: LruCache[bytes, _Opened] = LruCache(KNOWN_MAX)
 
     async def begin(self, secret_hash: str) -> SealedSession:
-        """A session of the token with this hash; raises Unavailable without a leader."""
+        """Create a session of the token with this hash; raises Unavailable without a leader."""
         now = self._replica.env.now()
         session_id = self._replica.env.uuid()
         return await self._sealed(Session(session_id, secret_hash, started_at=now, renewed_at=now))
@@ -112,23 +112,23 @@ class Sessions:
             return InvalidToken(problem=str(error))
 
     async def opened(self, text: str) -> Session:
-        """The session behind a text; raises Invalid when it is over or was not made here."""
+        """The session in a text; raises Invalid if it has ended or was not created here."""
         return (await self._opened(text)).session
 
     async def _opened(self, text: str) -> _Opened:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        known = self._known.get(digest)
-        if known is None:
-            known = await self._replica.env.in_thread(partial(self._open, text))
-            self._known.put(digest, known)
+        cached = self._known.get(digest)
+        if cached is None:
+            cached = await self._replica.env.in_thread(partial(self._open, text))
+            self._known.put(digest, cached)
         state = self._replica.state
-        if known.key_id not in state.root_keys:
+        if cached.key_id not in state.root_keys:
             raise Invalid(UNKNOWN)
-        if known.session.id in state.ended_sessions:
+        if cached.session.id in state.ended_sessions:
             raise Invalid(SIGNED_OUT)
-        if known.session.idle_at <= self._replica.env.now():
+        if cached.session.idle_at <= self._replica.env.now():
             raise Invalid(SESSION_OVER)
-        return known
+        return cached
 
     async def _sealed(self, session: Session) -> SealedSession:
         key_id = (await self._root_keys.active()).key_id
@@ -157,7 +157,7 @@ def _caller(session: Session, key_id: str) -> ShownToken:
 
 
 def session_key_id(text: str) -> str:
-    """The id of the root key that encrypted a session, according to its text; "" when it has none."""
+    """The id of the root key that encrypted a session, according to its text; "" if it has none."""
     try:
         return str(UUID(bytes=decoded_base64url(text[len(PREFIX) : TEXT_MAX])[:_ID_BYTES]))
     except (binascii.Error, UnicodeError, ValueError):

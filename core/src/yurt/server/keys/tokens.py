@@ -25,13 +25,13 @@ from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL
 from yurt.structs.variable import RootKeyMeta
 
 INTRODUCTION_KIND: Final = "node-introduction"
-"""How the subject of a token begins that introduces a client."""
+"""The beginning of the subject of an introduction token."""
 NODE_IDENTITY_TTL_S: Final = DEFAULT_NODE_IDENTITY_TTL // NANOSECONDS
-"""The lifetime of a node's identity where its pool does not set one."""
+"""The lifetime, in seconds, of node identities if the pool does not set one."""
 TOKEN_MAX: Final = 8_192
 """The length beyond which a token is rejected unread, in characters."""
 LEEWAY_S: Final = 60
-"""How far clocks may differ where `exp`, `nbf` and `iat` are checked."""
+"""The tolerated difference of clocks, in seconds, in checks of `exp`, `nbf` and `iat`."""
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class _Header(msgspec.Struct):
 
 
 class Times(msgspec.Struct):
-    """The claims of a token that limit when it counts, in seconds."""
+    """The claims that limit the validity of a token in time, in seconds."""
 
     exp: float | None = None
     nbf: float | None = None
@@ -53,7 +53,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, binascii.Error, RecursionError, Unico
 
 
 def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> str:
-    """A token with the claims `claims`; may block. Raises Unavailable without the key."""
+    """A token with these claims; may block. Raises Unavailable without the key."""
     signer = keyring.signer(key_id)
     header = {"alg": algorithm_of(signer), "kid": key_id, "typ": "JWT"}
     body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
@@ -89,7 +89,7 @@ def checked_token(keyring: Keyring, token: str, keys: Table[str, RootKeyMeta], k
 
 
 def problem_of_times(claims: Times, now: UnixNano) -> str:
-    """Why a token does not count at this time; "" when it does."""
+    """The reason why a token is not valid at this time; "" if it is."""
     now_s = now / NANOSECONDS
     if claims.exp is not None and claims.exp + LEEWAY_S <= now_s:
         return "it has expired"
@@ -101,7 +101,7 @@ def problem_of_times(claims: Times, now: UnixNano) -> str:
 
 
 def end_of(claims: Times) -> UnixNano:
-    """From when on a token does not count any more; 0 for never."""
+    """The time from which a token is not valid any more; 0 for never."""
     return UnixNano(0 if claims.exp is None else round((claims.exp + LEEWAY_S) * NANOSECONDS))
 
 

@@ -1,4 +1,4 @@
-"""A key encryption key in the transit engine of Vault or OpenBao: the key never leaves that server.
+"""A key encryption key in the transit engine of Vault or OpenBao, which never leaves that server.
 
 Two calls of its HTTP API are used, `encrypt` and `decrypt` of a named key. A token is read from its file for each call
 where one is named, so that whatever renews it needs no restart of the agent.
@@ -25,7 +25,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class TransitProvider:
-    """Wraps keys with `encrypt`, unwraps them with `decrypt`."""
+    """Wraps keys with `encrypt` and unwraps them with `decrypt`."""
 
     def __init__(self, provider_id: str, settings: Mapping[str, str]) -> None:
         self._id = provider_id
@@ -34,7 +34,7 @@ class TransitProvider:
         self._mount = settings.get("mount_path", "transit").strip("/")
 
     def wrap(self, key: bytes, *, context: str) -> str:
-        """`vault:v1:...`; raises Invalid or Unavailable."""
+        """The wrapped key, `vault:v1:...`; raises Invalid or Unavailable."""
         answer = self._ask("encrypt", {"plaintext": base64.b64encode(key).decode()})
         wrapped = answer.get("ciphertext")
         if not isinstance(wrapped, str) or not wrapped:
@@ -42,7 +42,7 @@ class TransitProvider:
         return wrapped
 
     def unwrap(self, wrapped: str, *, context: str) -> bytes:
-        """The key; raises Invalid where the server refuses, Unavailable where it does not answer."""
+        """The key; raises Invalid if the server refuses, Unavailable if it does not answer."""
         answer = self._ask("decrypt", {"ciphertext": wrapped})
         try:
             return base64.b64decode(answer.get("plaintext", ""), validate=True)
@@ -78,8 +78,8 @@ class TransitProvider:
             found: Mapping[str, Any] = document["data"]
             return found
         # What the server says of a refusal names the reason and no secret; an answer of a proxy may hold anything.
-        told = document.get("errors") if isinstance(document, dict) else None
-        why = "; ".join(map(str, told))[:TEXT_MAX] if isinstance(told, list) and told else "no reason was given"
+        errors = document.get("errors") if isinstance(document, dict) else None
+        why = "; ".join(map(str, errors))[:TEXT_MAX] if isinstance(errors, list) and errors else "no reason was given"
         text = f"{self._where} answers {operation} with {status}: {why}"
         raise Invalid(text) if status in REFUSED else Unavailable(text)
 

@@ -1,4 +1,4 @@
-"""The role of a server, leader or follower, and what runs because of it.
+"""The role of a server, leader or follower, and the loops that it runs in that role.
 
 The log says by `campaign` who leads. Each word of it is taken in at once, whatever is under way: a loss closes the
 writer in the same moment. A second task brings what runs into line with the newest word: it ends the work of the role
@@ -33,7 +33,7 @@ RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
 RESIGN_LIMIT_S: Final = 2.0
 CONTACT_S: Final = 1.0
-"""How often a follower confirms that the leader is alive."""
+"""The interval in seconds at which a follower confirms that the leader is alive."""
 
 
 class Roles:
@@ -51,7 +51,7 @@ class Roles:
     ) -> None:
         """`make_term` creates the leader's parts; `fetch_state` loads a newer state from another server."""
         self.term: Term | None = None
-        """What runs while this server leads."""
+        """The running term while this server leads."""
         self._replica = replica
         self._leader = leader
         self._log = command_log
@@ -71,7 +71,7 @@ class Roles:
             group.create_task(self._run_roles(), name="role")
 
     async def run_contact(self) -> None:
-        """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive.
+        """Stay in contact with the leader until cancelled, since an idle leader stores nothing that shows it is alive.
 
         A server that leads confirms that it does so still.
         """
@@ -94,13 +94,13 @@ class Roles:
             self._leader.note_index(status.index, asked_at)
 
     def step_down(self) -> None:
-        """An append failed: do not lead until the log reports the next election won."""
+        """Stop leading after a failed append, until the log reports the next election won."""
         if self._leader.known.is_leader:
             self._must_resign = True
             self._adopt(replace(self._leader.known, is_leader=False, leader=""))
 
-    def begin_anew(self) -> None:
-        """The state was replaced: restart the leader's duties on the new one."""
+    def restart_duties(self) -> None:
+        """Restart the leader's duties after the state was replaced."""
         if self.term is not None:
             self._turn += 1
             self._role_changed.set()

@@ -1,4 +1,4 @@
-"""One term of leadership: all that only the leader runs, which ends with the term (invariant A4)."""
+"""One term of leadership: all loops that only the leader runs, which end with the term (invariant A4)."""
 
 from __future__ import annotations
 
@@ -129,6 +129,7 @@ class Term:
             self._resources.gangs.end_term()
 
     async def _forever(self, name: str, loop: Loop) -> None:
-        """Restart a failed duty after a moment, independently of others. Failures at the end of a term are silent."""
+        """Run a duty and restart it after a failure, independently of others. Failures at the end of a term are not
+        logged."""
         env, writer = self._replica.env, self._replica.writer
         await keep_running(name, loop, pause=lambda: env.sleep(DUTY_RETRY_S), is_logged=lambda: writer.is_open)

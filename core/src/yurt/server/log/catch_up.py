@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 DIGEST_BYTES: Final = 32
 PIECE_BYTES: Final = 256 * 1024
-"""Chunks travel in pieces: one of large jobs may be larger than a message."""
+"""The maximum size of a piece, since a chunk with large jobs may exceed a message."""
 IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
-"""Smaller snapshots wait in memory until they are whole, larger ones in a file."""
+"""The size up to which a snapshot is received in memory; larger ones go to a file."""
 PART_LIMIT_S: Final = 30.0
-"""How long a part may take before another server is tried."""
+"""The time limit of a part, in seconds, after which another server is tried."""
 _length = struct.Struct("<I")
 
 

@@ -21,7 +21,7 @@ from yurt.storage.log import CommandLog, Leadership
 
 CONFIRM_LIMIT_S: Final = 5.0
 CONFIRMED_S: Final = 2.0
-"""A confirmed leader's state counts as the newest for this long."""
+"""The seconds for which a confirmed leader's state counts as the newest."""
 
 
 class CurrentLeader:
@@ -30,10 +30,10 @@ class CurrentLeader:
     def __init__(self, own_name: str, *, command_log: CommandLog, writer: LogWriter, peers: Peers, env: Env) -> None:
         self.own_name = own_name
         self.terms = 0
-        """How many terms have begun on this server. Who sees the same number twice, and this server lead both times,
-        knows that it led all the time."""
+        """The number of terms that have begun on this server. If it is unchanged, and this server led both times, it
+        led without a break."""
         self.report_count = 0
-        """Grows with each change of what is known."""
+        """A number that grows with each report."""
         self._log = command_log
         self._writer = writer
         self.peers = peers
@@ -42,9 +42,9 @@ class CurrentLeader:
         self._has_term = False
         self._contact_at = env.monotonic()
         self._newest_at = -math.inf
-        """When the state here was the newest one."""
+        """The last time at which the state here was the newest one."""
         self._sought: tuple[int, float] | None = None
-        """An index that the leader had at a time, and that is not reached here yet."""
+        """An index that the leader had at a time, and that this server has not reached yet."""
         self._has_changes = asyncio.Event()
         self._observers: set[Callable[[], None]] = set()
 
@@ -185,17 +185,17 @@ class CurrentLeader:
             self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
 
     def begin_term(self, read_at: float) -> None:
-        """This server's duties run; at `read_at` it began to read the log to its end."""
+        """Record that this server's duties run; it began at `read_at` to read the log to its end."""
         self._has_term = True
         self._newest_at = max(self._newest_at, read_at)
         self.terms += 1
 
     def end_term(self) -> None:
-        """This server's duties have ended."""
+        """Record that this server's duties have ended."""
         self._has_term = False
 
     def announce(self) -> None:
-        """Wake all that wait for a report or depend on who leads."""
+        """Wake all waiters for a report or a change of the leader."""
         self.report_count += 1
         for observe in tuple(self._observers):
             observe()

@@ -24,14 +24,14 @@ Decision = Callable[[Snapshot], Awaitable[AnyCommand]]
 Propose = Callable[[AnyCommand], Awaitable[Committed]]
 
 ATTEMPTS_MAX: Final = 64
-"""How often a decision is repeated before its caller gets an error."""
+"""The number of attempts at a decision before its caller gets an error."""
 
 
 class Contention:
     """Serialises decisions on the same rows after a stale attempt.
 
     Without it, each of many callers at once would write a rejected command for each caller that succeeds. `based_on` is
-    what keeps their decisions apart; turns only save work.
+    which separates their decisions; turns only save work.
     """
 
     def __init__(self) -> None:

@@ -20,14 +20,14 @@ from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
 
 LET_GO: Final = ("allocs", "evals", "job_summaries")
-"""Tables whose deleted rows need not be kept for readers of old events."""
+"""Tables whose deleted rows are not kept for readers of old events."""
 BEHIND_EVENTS_MAX: Final = 10_000
 BEHIND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bounds of the events kept for slow readers beyond the configured size, for all readers together."""
+"""The maximum size of the events kept for slow readers beyond the configured number, for all readers together."""
 ROW_BYTES: Final = 1024
-"""The size that a changed row counts beside its command's bytes: an estimate, because most of a row is shared."""
+"""The estimated size of a changed row in addition to its command's bytes: most of a row is shared."""
 TAKEN_AT_ONCE: Final = 256
-"""Events that a reader fetches at once: the buffer's bounds do not count them."""
+"""The number of events that a reader fetches at once; the buffer's bounds do not count them."""
 
 
 class Event(NamedTuple):
@@ -36,13 +36,14 @@ class Event(NamedTuple):
     index: int  # type: ignore[assignment]
     changes: Changes
     type: EventType | None
-    """None: not sent to readers, so the changes are not kept. Those of garbage collection would keep deleted rows."""
+    """The event type; None: not sent to readers, so the changes are not kept. Those of garbage collection would keep
+    deleted rows."""
     command_bytes: int = 0
-    """How large the command is in the log."""
+    """The size of the command in the log."""
 
     @property
     def weight(self) -> int:
-        """Bytes that the event counts as."""
+        """The bytes for which the event counts."""
         return self.command_bytes + ROW_BYTES * len(self.changes) if self.changes else 0
 
 
@@ -67,16 +68,17 @@ class EventBuffer:
         self._size = size
         self._newest: deque[Event] = deque()
         self._behind: deque[Event] = deque()
-        """Older than the newest; some live reader has not taken the first of them yet."""
+        """Older events, of which some live reader has not received the first."""
         self._behind_bytes = 0
         self._arrived: asyncio.Event | None = None
-        """Made by the first who waits: where nobody does, a command costs nothing."""
+        """Created by the first waiting reader, so that a command costs nothing without readers."""
         self._times_broken = 0
         self._dropped_index = 0
-        """The index of the newest event that is no longer here."""
+        """The index of the newest dropped event."""
         self._places: list[_Place] = []
         self._needed_index = 0
-        """No live reader wants an event before this one: places are asked again only when an event reaches it."""
+        """A lower bound of the events that live readers need: positions are read again only when an event reaches
+        it."""
 
     @property
     def oldest_index(self) -> int:
@@ -84,7 +86,7 @@ class EventBuffer:
         return self._dropped_index + 1
 
     def begin_after(self, index: int) -> None:
-        """The state of an index was loaded, and no event that led to it is here."""
+        """Record that the state of an index was loaded without the events before it."""
         if not self._newest:
             self._dropped_index = max(self._dropped_index, index)
 
@@ -177,7 +179,7 @@ class EventBuffer:
 
 
 def _forget(events: deque[Event], state: Snapshot, *, before: int | None) -> int:
-    """Let go of deleted rows in the events before an index; how much less the events weigh."""
+    """Release deleted rows in the events before an index; returns the reduction of the events' weight."""
     saved = 0
     for position, event in enumerate(events):
         if before is not None and event.index >= before:
@@ -190,5 +192,5 @@ def _forget(events: deque[Event], state: Snapshot, *, before: int | None) -> int
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:
-    """Whether it belongs to a deleted allocation, evaluation or job summary."""
+    """Whether a row belongs to a deleted allocation, evaluation or job summary."""
     return change.table in LET_GO and change.key not in state.table(change.table)

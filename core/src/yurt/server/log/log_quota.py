@@ -17,7 +17,7 @@ from yurt.storage.log import CommandLog
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 1.0
-"""A server that has not answered by then is queried again the next time."""
+"""The time limit of an answer, in seconds; a silent server is queried again the next time."""
 
 
 async def gossip_sizes(command_log: CommandLog, peers: Peers) -> None:

@@ -1,4 +1,4 @@
-"""How long the log's appends and the application of commands take, under the names of Nomad's Raft and FSM metrics."""
+"""The durations of appends and of applying commands, under the names of Nomad's Raft and FSM metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FSM_NAMES: Final = {
     "UpsertNodePools": "apply_node_pool_upsert",
     "UpsertVolumes": "apply_csi_volume_register",
 }
-"""Nomad's name of what a command does; other commands are named after themselves."""
+"""Nomad's names of commands; other commands have their own name."""
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -64,12 +64,12 @@ class LogTimes:
         self.now = now
 
     def appended(self, count: int, began: float) -> None:
-        """A batch of commands is durable."""
+        """Record that a batch of commands is durable."""
         self._metrics.time("raft.commitTime", self.now() - began)
         self._metrics.count("raft.apply", count)
 
     def applied(self, command: AnyCommand, began: float) -> None:
-        """A command has changed the state."""
+        """Record that a command has changed the state."""
         seconds = self.now() - began
         kind = type(command)
         name = self._names.get(kind)

@@ -38,13 +38,13 @@ __all__ = ["ENTRY_BYTES", "Committed", "LogWriter", "Prepared", "Stale", "error_
 log = logging.getLogger(__name__)
 
 TURN_BYTES: Final = 16_384
-"""Small commands are applied together, up to this, before others get the loop."""
+"""The size up to which small commands are applied together in one turn of the loop."""
 PLACEMENT_WORK: Final = 256
-"""Bytes of an ordinary command whose application takes as long as that of a placement."""
+"""The bytes of an ordinary command that take as long to apply as a placement."""
 COMMAND_WORK: Final = 512
 """The cost of an entry's command of unknown size."""
 LOST_APPEND_S: Final = 5.0
-"""How long an append may continue after leadership was lost; then its outcome is read from the log."""
+"""The seconds for which an append may continue after leadership was lost; then its outcome is read from the log."""
 
 OnApplied = Callable[[AnyCommand, Changes, int], None]
 
@@ -80,7 +80,7 @@ class LogWriter:
         self.state = Snapshot.empty()
         self.batches = 0
         self.turns = Turns()
-        """Shared with others who work for long on the loop."""
+        """Turns of the loop, shared with other long work."""
         self._log = log
         self._times = times
         self._on_applied = on_applied
@@ -108,7 +108,7 @@ class LogWriter:
 
     @property
     def broken(self) -> str:
-        """Why the log refuses everything until a restart; "" while it works."""
+        """The reason why the log refuses everything until a restart; "" while it works."""
         return self._broken
 
     @property
@@ -132,7 +132,7 @@ class LogWriter:
         return committed
 
     async def propose(self, command: AnyCommand | Prepared) -> Committed:
-        """As `submit`; a rejection is raised as the exception of its kind."""
+        """`submit`, with a rejection raised as the exception of its kind."""
         committed = await self.submit(command)
         if isinstance(committed.result, Rejected):
             raise error_of(committed.result)
@@ -147,7 +147,7 @@ class LogWriter:
         return self._pending.prepare(commands)
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
-        """As `propose_all`, without waiting: commands are stored in the order of the calls."""
+        """`propose_all` without waiting: commands are stored in the order of the calls."""
         if self._refusal is not None:
             raise self._refusal()
         return self._pending.add(commands)
@@ -175,7 +175,7 @@ class LogWriter:
     async def take(self, entry: Entry) -> None:
         """Apply the new part of an entry; raises Conflict for a gap in the indexes.
 
-        When this is cancelled, what was applied stays so, and the rest is taken with the entry when it comes again.
+        When this is cancelled, applied commands stay applied, and the rest is applied when the entry comes again.
         """
         assert self._idle.is_set() and not self.is_open, "the log is followed while this server writes it"
         self._idle.clear()
@@ -193,10 +193,10 @@ class LogWriter:
     def _fresh(self, entry: Entry) -> Sequence[AnyCommand]:
         """The entry's commands beyond the present state."""
         # An entry is a batch, and a snapshot may end within one: its first commands are applied already.
-        known = self.state.index + 1 - entry.first_index
-        if known < 0:
+        applied_count = self.state.index + 1 - entry.first_index
+        if applied_count < 0:
             raise Conflict(f"the command log leaves out what follows index {self.state.index}")
-        return entry.commands[known:]
+        return entry.commands[applied_count:]
 
     async def run(self) -> None:
         """Write batches until cancelled."""
@@ -219,7 +219,7 @@ class LogWriter:
                 commands, encoded = [item.stored for item in batch], [item.encoded for item in batch]
                 began = self._times.now() if self._times is not None else 0.0
                 await self._log.append(self.state.index + 1, commands, encoded)
-        except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
+        except (Invalid, LogFull) as error:  # nothing was stored; a command that is too large is alone in its batch
             fail(batch, error)
         except Exception as error:
             self._append_limit = None
@@ -269,7 +269,7 @@ class LogWriter:
         if times is not None:
             times.applied(item.command, began)
         assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
-        # Whoever is told of the change, or answered, must find it in the state: so the state comes first.
+        # Observers of the change and waiting proposers must find it in the state: so the state comes first.
         self.state = step.state
         self._on_their_way = max(0, self._on_their_way - 1)
         self._on_applied(item.command, step.changes, item.size)

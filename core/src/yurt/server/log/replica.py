@@ -21,7 +21,7 @@ from yurt.structs.commands import AnyCommand
 
 
 class Replica:
-    """The newest state, how to change it, and the clock."""
+    """The newest state, the ways to change it and wait for it, and the clock."""
 
     __slots__ = ("_contention", "env", "waiter", "writer")
 
@@ -48,7 +48,7 @@ class Replica:
         return self.writer.propose(command)
 
     def submit(self, command: AnyCommand) -> Awaitable[Committed]:
-        """As `propose`; a rejection is returned, with its index."""
+        """`propose`, with a rejection returned, with its index."""
         return self.writer.submit(command)
 
     def decide(self, decision: Decision, *, propose: Propose | None = None) -> Awaitable[Committed]:

@@ -27,7 +27,7 @@ PIECE_BYTES: Final = 512 * 1024
 TERM_POLL_S: Final = 0.01
 TERM_LIMIT_S: Final = 30.0
 NAMES_MAX: Final = 1_000
-"""Names of each kind in an answer."""
+"""The maximum number of names of each kind in an answer."""
 LOGGED_MAX: Final = 20
 ACCESS_TABLES: Final = ("acl_tokens", "acl_policies", "acl_roles", "acl_auth_methods", "acl_binding_rules")
 
@@ -47,7 +47,7 @@ class RestoredAccess(Value):
 
 
 class Restored(Value):
-    """The index of a restore, and what it changed in access control."""
+    """The index of a restore, and its changes to access control."""
 
     index: int
     access: RestoredAccess
@@ -58,9 +58,9 @@ async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], siz
 
     The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
     """
-    terms, known = leader.terms, replica.state
+    terms, state_before = leader.terms, replica.state
     applied = await _through_log(replica, state, size)
-    access = restored_access(known, applied.state)
+    access = restored_access(state_before, applied.state)
     _log_restored(access)
     async with asyncio.timeout(TERM_LIMIT_S):
         while leader.terms == terms or not leader.is_local:
@@ -105,7 +105,7 @@ def _content(row: Any) -> object:
 
 
 def _log_restored(access: RestoredAccess) -> None:
-    """Log the restored access: a new cluster does not know what was revoked after the snapshot."""
+    """Log the restored access: a new cluster does not know the revocations after the snapshot."""
     if not access.count:
         return
     named = [(name, getattr(access, name)) for name in ACCESS_TABLES]

@@ -15,7 +15,7 @@ from yurt.storage.log import CommandLog
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerLog:
-    """The command log and what is built on it, for the life of the server."""
+    """The command log and the parts built on it, for the life of the server."""
 
     command_log: CommandLog
     writer: LogWriter

@@ -18,7 +18,7 @@ from yurt.storage.log import CommandLog
 log = logging.getLogger(__name__)
 
 SCRUB_INTERVAL_S: Final = 3600.0
-"""Between two readings of all that lies on disk."""
+"""The seconds between two checks of all data on disk."""
 CROWDED_PAUSE_S: Final = 2.0
 """Seconds between two snapshots while the log is short of space."""
 

@@ -31,9 +31,9 @@ class StateLoader:
         self, command_log: CommandLog, *, writer: LogWriter, snapshotter: Snapshotter, peers: Peers, env: Env
     ) -> None:
         self.is_restored = False
-        """The state is what the log says, and no longer empty because nothing was read yet."""
+        """Whether the state includes the log, instead of being empty because nothing was read yet."""
         self.awaits = ""
-        """What the agent waits for before it has the log opened."""
+        """The reason why the agent has not let the log be opened yet."""
         self._log = command_log
         self._writer = writer
         self._snapshotter = snapshotter
@@ -42,7 +42,7 @@ class StateLoader:
 
     @property
     def why_unread(self) -> str:
-        """What this server is waiting for while its state is not loaded."""
+        """The reason why the state is not loaded yet."""
         return self.awaits or "still reads its state"
 
     def need_state(self) -> None:

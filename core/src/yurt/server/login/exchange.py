@@ -103,8 +103,8 @@ class CodeExchange:
         try:
             if answer.status != 200:
                 code = msgspec.json.decode(answer.body, type=_TokenError).error
-                told = code if code in ERROR_CODES else f"status {answer.status}"
-                raise Invalid(f'the provider of auth-method "{method.name}" refused the code: {told}', status=500)
+                reason = code if code in ERROR_CODES else f"status {answer.status}"
+                raise Invalid(f'the provider of auth-method "{method.name}" refused the code: {reason}', status=500)
             return msgspec.json.decode(answer.body, type=TokenAnswer)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             why = "an answer without an ID token" if answer.status == 200 else f"status {answer.status}"
@@ -164,7 +164,7 @@ class CodeExchange:
             key_id = (await self._root_keys.active()).key_id
             key = await self._env.in_thread(self._keyring.signer, key_id)
             if not isinstance(key, RSAPrivateKey):
-                raise Invalid(f"root key {key_id} is no RSA key, which {algorithm} needs: rotate it", status=500)
+                raise Invalid(f"root key {key_id} is not an RSA key, which {algorithm} needs: rotate it", status=500)
             signer = private_signer(key, algorithm)
             return await self._env.in_thread(signed_jwt, {**header, "kid": key_id}, claims, signer)
         named, signer = await self._env.in_thread(_private_key, assertion, secrets[1])
@@ -172,7 +172,8 @@ class CodeExchange:
 
 
 def _private_key(assertion: OIDCClientAssertion, pem: str) -> tuple[Mapping[str, str], Sign]:
-    """The header that names a private key, and how it signs; reads files. Raises Invalid without their content."""
+    """The header that names a private key, and the function that signs with it; reads files. Raises Invalid without
+    their content."""
     key, algorithm = assertion.private_key, algorithm_of(assertion)
     assert key is not None, "a method is checked when it is stored"
     try:

@@ -1,4 +1,4 @@
-"""Asks providers: one request, with bounds of time and size, over TLS that the login method trusts.
+"""Requests to providers: one request each, with bounds of time and size, over TLS that the login method trusts.
 
 The first address of a provider is the operator's. Those that its document names are as far from plain HTTP and from
 this host as the operator's own (`endpoint_problem`), so that a provider leads no request into the servers' network in
@@ -23,7 +23,7 @@ from yurt.structs.acl import ACLAuthMethod
 log = logging.getLogger(__name__)
 
 FETCH_S: Final = 10.0
-"""How long one answer may take, connection included."""
+"""The time limit of one answer in seconds, connection included."""
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 PIECE_BYTES: Final = 16 * 1024
 REDIRECTS: Final = range(300, 400)
@@ -38,7 +38,7 @@ class ProviderAnswer(NamedTuple):
 
 
 class Fetcher:
-    """Asks the providers of login methods."""
+    """Sends requests to the providers of login methods."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -88,7 +88,7 @@ class _Refused(Exception):
 async def _asked(
     verb: str, url: str, trust: ssl.SSLContext, headers: Mapping[str, str], form: Mapping[str, str] | None
 ) -> ProviderAnswer:
-    # What is compressed could grow past the bound in one piece, so it is not asked for and not taken.
+    # A compressed body could grow past the bound in one piece, so it is neither requested nor accepted.
     plain = {**headers, "Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "yurt"}
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
@@ -112,7 +112,8 @@ def provider_failed(method: ACLAuthMethod, why: str) -> Unavailable:
 
 
 def endpoint_problem(url: str, discovery_url: str) -> str:
-    """Why an address in a provider's document is rejected, or ""; only a local provider may name a local one."""
+    """The reason why an address in a provider's document is rejected, or ""; only a local provider may name a local
+    one."""
     why = url_problem(url)
     if not why and urlsplit(url).scheme == "http" and not is_local(discovery_url):
         return "is plain HTTP, which is only for providers on this host"

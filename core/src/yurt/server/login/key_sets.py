@@ -68,7 +68,7 @@ class _Entry:
         self.keys: KeySet | None = None
         self.keys_at_s = 0.0
         self.keys_asked_s = -math.inf
-        """When the keys were last fetched for a key id that they lacked."""
+        """The time of the last fetch for a missing key id."""
         self.failure = ""
         self.failed_at_s = 0.0
 
@@ -93,15 +93,15 @@ class KeySets:
         if config.jwt_validation_pub_keys:
             return await self._env.in_thread(keys_of_pem, config.jwt_validation_pub_keys)
         entry = self._entry(method)
-        known = self._current(entry)
-        if known is not None and _has(known, key_id):
-            return known
+        cached = self._current(entry)
+        if cached is not None and _has(cached, key_id):
+            return cached
         async with entry.lock:
             # Another login may have fetched them meanwhile.
-            known, now_s = self._current(entry), self._env.monotonic()
-            if known is not None and (_has(known, key_id) or now_s - entry.keys_asked_s < KEYS_PAUSE_S):
-                return known
-            if known is not None:
+            cached, now_s = self._current(entry), self._env.monotonic()
+            if cached is not None and (_has(cached, key_id) or now_s - entry.keys_asked_s < KEYS_PAUSE_S):
+                return cached
+            if cached is not None:
                 entry.keys_asked_s = now_s
             entry.keys = await self._fetched_keys(method, entry)
             entry.keys_at_s = now_s

@@ -27,7 +27,7 @@ from yurt.state import Snapshot
 from yurt.structs.acl import ACLAuthMethod
 
 REQUEST_S: Final = 300.0
-"""How long a user may take in the browser."""
+"""The time in seconds that a user may take in the browser."""
 STATE_MAX: Final = 1024
 SEEN_MAX: Final = 10_000
 PREFIX: Final = "st_"
@@ -48,7 +48,7 @@ class LoginRequest(NamedTuple):
 
     seed: bytes
     method_index: int
-    """The modify index of the login method: a changed method ends the login."""
+    """The modify index of the login method; a changed method ends the login."""
     expires_at: UnixNano
 
     @property
@@ -71,7 +71,7 @@ class LoginRequest(NamedTuple):
 
 
 def new_request(env: Env, method: ACLAuthMethod) -> LoginRequest:
-    """A login that begins now."""
+    """A new login request, valid from now on."""
     seed = UUID(env.uuid()).bytes + UUID(env.uuid()).bytes
     return LoginRequest(seed, method.modify_index, UnixNano(env.now() + seconds(REQUEST_S)))
 
@@ -83,7 +83,7 @@ def sealed_request(keyring: Keyring, key_id: str, request: LoginRequest, parties
 
 
 def opened_request(keyring: Keyring, state: Snapshot, sealed: str, parties: Parties) -> LoginRequest:
-    """The request behind a `state`; raises Invalid when it is not of these parties, without saying why."""
+    """The request in a `state`; raises Invalid if it is not of these parties, without the reason."""
     try:
         data = decoded_base64url(sealed[len(PREFIX) : STATE_MAX]) if sealed.startswith(PREFIX) else b""
         key_id = str(UUID(bytes=data[:_ID_BYTES]))

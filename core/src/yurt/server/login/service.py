@@ -1,4 +1,4 @@
-"""Logins by JWT and by OIDC: from what a caller shows to a stored token."""
+"""Logins by JWT and by OIDC, from a credential to a stored token."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LOGIN_S: Final = 60.0
 """The time limit of a login, requests to providers included."""
 RUNNING_MAX: Final = 64
-"""Logins of one method that may be in progress at once."""
+"""The maximum number of concurrent logins of one method."""
 JWT, OIDC = "JWT", "OIDC"
 
 
@@ -132,7 +132,7 @@ class Logins:
                 del self._running[method.name]
 
     async def _verified(self, method: ACLAuthMethod, token: str) -> dict[str, object]:
-        """The claims of a token with a good signature."""
+        """The claims of a token with a valid signature."""
         header = token_header(token)
         keys = await self._key_sets.keys(method, header.kid)
         claims = await self._replica.env.in_thread(verified_claims, token, keys, config_of(method).signing_algs)
@@ -141,7 +141,7 @@ class Logins:
         return dict(claims)
 
     async def _stored(self, checked: CheckedClaims, accessor_id: str) -> MadeToken:
-        """The token of checked claims: decided on the newest state, and stored if that is still so in `apply`."""
+        """The token of verified claims, decided on the newest state and stored if that is unchanged in `apply`."""
         env = self._replica.env
         secret = env.uuid()
         new = NewToken(accessor_id, hash_of_secret(secret), env.now())

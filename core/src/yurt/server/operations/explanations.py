@@ -55,7 +55,7 @@ class Explanations:
         return self._state.index
 
     async def why(self, alloc: Allocation, *, seed: int) -> AllocationExplanation:
-        """Why an allocation is on its node."""
+        """The reasons why an allocation is on its node."""
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=alloc.namespace))
@@ -71,7 +71,7 @@ class Explanations:
         return Disclosure(reads_nodes=self._access.reads_nodes, reads_jobs_in=allows)
 
     def _visible(self, alloc_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the allocations that the caller may read: preemption does not stop at namespaces.
+        """Those of the allocations that the caller may read, since preemption crosses namespaces.
 
         Where a forgotten one lay nobody can tell any more.
         """
@@ -91,7 +91,7 @@ class Explanations:
         return await admitted(self._state, ready, self._config, reads_nodes=reads_nodes)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
-        """What registering the job, or evaluating it again, would place, and why the rest would stay unplaced.
+        """The placements of registering or evaluating the job, and the reasons for its unplaced allocations.
 
         With `node_id` also what that node lacks, for callers who may read nodes.
         """

@@ -1,7 +1,8 @@
-"""The rights that a job's contents require beside registering jobs in the namespace.
+"""The rights that a job's contents require in addition to registering jobs in the namespace.
 
 A job that mounts a host volume reaches files of nodes; one that mounts a CSI volume reaches data of others; one that
-runs a CSI plugin serves volumes to the whole cluster. So each of these needs its own right, whoever may register jobs.
+runs a CSI plugin serves volumes to the whole cluster. So each of these needs its own right, in addition to that of
+registering jobs.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _of_volumes(group: TaskGroup, namespace: Scope) -> Iterator[ContentNeed]:
 
 
 def _of_mounts(group: TaskGroup) -> Iterator[ContentNeed]:
-    """What mounts need that carry what a task mounts inside them back to the node."""
+    """The needs of mounts that propagate mounts of a task back to the node."""
     for task in group.tasks:
         for mount in task.volume_mounts:
             volume = group.volumes.get(mount.volume)

@@ -88,7 +88,7 @@ class JobOperations:
             version,
             enforce_prior_version=enforce_prior_version,
             rights=self._rights,
-            # The caller may have no right to read the version, so the refusal does not say what is in it.
+            # The caller may have no right to read the version, so the refusal does not reveal its content.
             check=lambda job: require_contents(self._access, job, is_told=False),
         )
 

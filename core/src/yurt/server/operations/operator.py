@@ -23,7 +23,7 @@ from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.variable import RootKeyMeta
 
 HASHED_BYTES: Final = 256 * 1024
-"""Bytes of an archive that are read at once for its digest."""
+"""The number of bytes of an archive that are read at once for its digest."""
 
 
 class SystemOperations:

@@ -93,8 +93,8 @@ class EvaluationOperations:
     async def delete(self, eval_ids: Sequence[str], *, is_strict: bool) -> tuple[int, int]:
         """Delete ended evaluations in batches; returns the last index and the number deleted.
 
-        With `is_strict` one that has come to life refuses what is left; without it `apply` leaves that one out. A
-        broker that is not paused, or not any more, refuses what is left as well. No evaluations are an empty command:
+        With `is_strict` one that is live again refuses the remaining ones; without it `apply` leaves that one out. A
+        broker that is not paused refuses the remaining ones as well. No evaluations are an empty command:
         that nothing is deleted is decided in the log, too.
         """
         if not eval_ids:

@@ -1,4 +1,4 @@
-"""Jobs that wait in the queue of their node pool, as they follow from the state."""
+"""The jobs that wait in the queue of their node pool, derived from the state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ QUEUED_TRIGGERS: Final = frozenset(
         status.TRIGGER_PREEMPTION,
     }
 )
-"""Evaluations for other reasons (a lost node, a stop) go to the scheduler at once: their work is not new."""
+"""Triggers of evaluations that queue; others (a lost node, a stop) go to the scheduler at once, since they add no
+work."""
 
 
 class QueueEntry(NamedTuple):
@@ -109,7 +110,7 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> QueueEntry | None:
 
 
 def turn_rules(queue: BatchQueue) -> TurnRules:
-    """How turns follow from jobs' arrival; only `fair_share` uses turns."""
+    """The rules for computing turns; only `fair_share` uses them."""
     fair = queue.fair_share
     if fair is None:
         return TurnRules()
@@ -134,7 +135,7 @@ def was_boosted(alloc: Allocation, queue: BatchQueue) -> bool:
 
 
 def end_by_limit(alloc: Allocation, queue: BatchQueue) -> int:
-    """When an allocation ends at the latest; 0: it has no limit."""
+    """The time at which an allocation ends at the latest; 0 without a limit."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     limit = 0 if group is None or alloc.job is None else group.max_run_duration or run_limit(alloc.job, queue)
     return alloc.create_time + limit if limit else 0
@@ -153,7 +154,7 @@ def kinds_of(job: Job) -> tuple[Hashable, ...]:
 
 
 def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
-    """All jobs that wait in a queue, each once, in no order."""
+    """All jobs that wait in a queue, each once, unordered."""
     found: dict[JobKey, QueueEntry] = {}
     for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
         for evaluation in state.evals.where("status", name):
@@ -167,7 +168,7 @@ def entries(state: Snapshot, pool: str) -> list[QueueEntry]:
 
 
 def run_limit(job: Job, queue: BatchQueue) -> Duration:
-    """For how long a job's allocations may run; 0: without end."""
+    """The run time limit of a job's allocations; 0: unlimited."""
     limits = [group.max_run_duration or queue.default_run_duration for group in job.task_groups if group.count]
     return max(limits) if limits and all(limits) else Duration(0)
 
@@ -217,7 +218,7 @@ def usage_by_tenant(state: Snapshot, pool: str, queue: BatchQueue) -> dict[tuple
 
 
 def price_parts() -> int:
-    """Parts of a GPU of price 1 in `Amounts.gpu`."""
+    """The number of `Amounts.gpu` units in a GPU of price 1."""
     return MILLI * PRICE_ONE
 
 
@@ -225,7 +226,7 @@ def _demands(state: Snapshot, job: Job, evaluation: Evaluation) -> Iterator[Pend
     """The allocations of each group that are neither there nor done."""
     present: Counter[str] = Counter()
     for alloc in state.allocs_of_job(job.namespace, job.id):
-        # What was preempted ends as complete when its tasks end in time, and yet is not done.
+        # A preempted allocation ends as complete if its tasks end in time, and yet its work is not done.
         is_done = alloc.client_status == status.CLIENT_COMPLETE and alloc.desired_status != status.DESIRED_EVICT
         is_there = is_using(alloc) and not is_server_terminal(alloc)
         if is_done or is_there or is_replacement_deferred(alloc, evaluation):

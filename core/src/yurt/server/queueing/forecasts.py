@@ -25,7 +25,7 @@ class Forecasts:
         accuracy.note(found, {key: accuracy.corrected(forecast) for key, forecast in found.items()})
 
     def follow(self, changes: Changes) -> None:
-        """Record which jobs started, and which left the queue."""
+        """Record the jobs that started, and those that left the queue."""
         if not self._pools:
             return
         for change in changes:
@@ -39,11 +39,11 @@ class Forecasts:
                     accuracy.left((change.before.namespace, change.before.id))
 
     def corrected(self, pool: str, forecast: Forecast) -> Forecast:
-        """A forecast, corrected by what became of earlier ones."""
+        """A forecast, corrected by the outcome of earlier ones."""
         accuracy = self._pools.get(pool)
         return forecast if accuracy is None else accuracy.corrected(forecast)
 
     def summary(self, pool: str) -> Summary | None:
-        """How good the forecasts were; None before the first start."""
+        """The accuracy of forecasts; None before the first start."""
         accuracy = self._pools.get(pool)
         return None if accuracy is None else accuracy.summary()

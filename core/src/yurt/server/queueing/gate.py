@@ -28,7 +28,7 @@ from yurt.state.quota_tree import QuotaTree
 from yurt.structs.evaluation import Evaluation
 
 SHAPES_MAX: Final = 64
-"""Different requests of a pool's jobs up to which each is tested before the order is walked."""
+"""The number of different requests up to which each is tested before the walk over the order."""
 
 
 class _PoolGate:
@@ -43,7 +43,7 @@ class _PoolGate:
         self._counts: Counter[object] = Counter()
 
     def put(self, entry: QueueEntry) -> None:
-        """A job waits."""
+        """Add a waiting job."""
         self.line.put(entry.waiting)
         if self.guaranteed is not None:
             self.guaranteed.put(entry.waiting)
@@ -63,7 +63,7 @@ class _PoolGate:
             del self._counts[shape], self.shapes[shape]
 
     def view_of(self, state: Snapshot, pool: str) -> PoolView | None:
-        """What decisions need of the state; None when the pool has no queue."""
+        """The part of the state that decisions need; None if the pool has no queue."""
         queue = queue_of(state, pool)
         if queue is None:
             return None
@@ -75,7 +75,7 @@ class _PoolGate:
         return self.view
 
     def guaranteed_line(self, tree: QuotaTree | None) -> GuaranteedLine | None:
-        """The jobs below quotas with guarantees; sorted anew when quotas or namespaces change."""
+        """The jobs below quotas with guarantees; sorted again when quotas or namespaces change."""
         if tree is None:
             self.guaranteed = None
         elif self.guaranteed is None or self.guaranteed.tree is not tree:
@@ -92,16 +92,16 @@ class QueueGate:
     """The queued jobs of all pools, while this server leads."""
 
     def __init__(self, region: str = "") -> None:
-        """`region`: whose guarantees of quotas hold."""
+        """`region`: the region whose quota guarantees apply."""
         self._ledger = GuaranteeLedger(region)
         self._pools: dict[str, _PoolGate] = defaultdict(_PoolGate)
         self._entries: dict[JobKey, QueueEntry] = {}
         self._ready: dict[JobKey, dict[str, Evaluation]] = {}
         self._in_flight: dict[str, QueueEntry] = {}
         self.promises: dict[str, tuple[Promise, ...]] = {}
-        """By pool, for whom capacity was kept at the last look."""
+        """The jobs for which capacity was reserved at the last decision, by pool."""
         self.is_dirty = False
-        """Whether something happened since the last look."""
+        """Whether anything has changed since the last decision."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -144,7 +144,7 @@ class QueueGate:
             self.is_dirty = True
 
     def forget(self, evaluation: Evaluation) -> None:
-        """An evaluation ended."""
+        """Remove an ended evaluation."""
         self.is_dirty = True
         self._in_flight.pop(evaluation.id, None)
         key = (evaluation.namespace, evaluation.job_id)
@@ -188,7 +188,7 @@ class QueueGate:
         return freed
 
     def follow(self, changes: Changes) -> None:
-        """Follow what a command changed, of what decisions depend on besides the jobs that wait."""
+        """Follow a command's changes of the tables, other than jobs, on which decisions depend."""
         self._ledger.follow(changes)
         for pool in self._pools.values():
             if pool.view is not None and not pool.view.follow(changes):

@@ -1,4 +1,4 @@
-"""What of guarantees is left, and who borrows: for the queues of all pools, kept up with the changes of commands.
+"""The remaining parts of guarantees and the borrowers, for the queues of all pools, updated by the changes of commands.
 
 Making it looks at every namespace; a decision of a queue costs what changed since the one before it.
 """
@@ -34,7 +34,7 @@ class GuaranteeLedger:
         self._lenders: dict[str, set[str]] = {}
 
     def show(self, state: Snapshot) -> None:
-        """Show this state, of which every change was followed."""
+        """Set the present state, whose changes have all been followed."""
         tree = tree_of(state, self._region) if self._region else None
         if tree is not self.tree:
             self.tree = tree
@@ -58,7 +58,7 @@ class GuaranteeLedger:
                 (lenders.add if self._lends(namespace, pool) else lenders.discard)(namespace)
 
     def is_open(self, quota: str) -> bool:
-        """Whether something of a quota's guarantee is left, in any dimension."""
+        """Whether any dimension of a quota's guarantee is not used up."""
         found = self._open.get(quota)
         if found is None:
             assert self.tree is not None and self.holdings is not None

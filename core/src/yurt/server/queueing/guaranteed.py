@@ -1,8 +1,8 @@
-"""Jobs of a queue that are within the guarantee of their quota: they come first, and may take back what was lent.
+"""Jobs of a queue within the guarantee of their quota: they come first, and may reclaim lent capacity.
 
 Guarantees come before shares and bands of priority: what a quota is guaranteed, it is guaranteed against jobs of any
-priority. Among themselves such jobs go by band, then by turn. The scheduler chooses what is reclaimed, and tells when
-protected borrowers may give way; here only those are found that have a chance.
+priority. Among themselves such jobs go by band, then by turn. The scheduler chooses the allocations to reclaim, and
+reports when protected borrowers may give way; here only those are found that have a chance.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from yurt.server.queueing.pool_view import PoolView
 from yurt.state.namespace_usage import NOTHING_USED, NamespaceUsage
 
 LOOKS_MAX: Final = 32
-"""Jobs that one decision asks whether they are within a guarantee; twice as many as the scheduler has at a time."""
+"""The maximum number of jobs that one decision checks against guarantees; twice the number that the scheduler has at a
+time."""
 STEPS_MAX: Final = 512
 """Jobs that one decision passes for them, most of which wait for borrowers that are protected. Those behind keep their
 place in the order of the queue, where they are tried as well."""
 KEPT_MAX: Final = 8
-"""Jobs that the scheduler has tried, among the first of which capacity may be kept for some."""
+"""The number of first jobs, tried by the scheduler, for which capacity may be reserved."""
 
 
 class GuaranteedJobs:
@@ -76,7 +77,7 @@ class GuaranteedJobs:
         return [entries[key].waiting for key in jobs if self._take(entries[key])]
 
     def quota_of(self, entry: QueueEntry) -> str:
-        """The quota within whose guarantee a job is; empty for none."""
+        """The quota within whose guarantee a job is; "" for none."""
         return next(iter(self._quotas_of(entry)), "")
 
     def frees_capacity(self, entry: QueueEntry) -> bool:
@@ -98,7 +99,7 @@ class GuaranteedJobs:
         return self._guarantees.entitled(_least(entry))
 
     def _take(self, entry: QueueEntry) -> bool:
-        """Whether a job is within a guarantee beside those before it; then it counts."""
+        """Whether a job is within a guarantee in addition to those before it; if so, count it."""
         if not self._quotas_of(entry):
             return False
         self._entitled.add(entry.waiting.key)

@@ -1,4 +1,4 @@
-"""The order of a pool's queue and what starts next: functions of the state and the time."""
+"""The order of a pool's queue and the next starts: functions of the state and the time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
 WINDOW: Final = 16
-"""Jobs of a pool that the scheduler has at a time."""
+"""The number of a pool's jobs that the scheduler has at a time."""
 RELEASES_MAX: Final = 4_000
 """Running allocations whose ends are considered for a reservation: those that end first."""
 PATIENCE: Final = seconds(36 * 3600)
-"""How long a job may be overtaken while its start is unknown because running jobs have no limit."""
+"""The time for which a job may be overtaken while its start is unknown because running jobs have no limit."""
 
 
 class Promise(NamedTuple):
@@ -47,7 +47,7 @@ class QueueDecision(NamedTuple):
 def adjusted_order(
     queue: DynamicPriorityQueue, waiting: Iterable[Waiting], usage: Mapping[Path, Amounts], now: int
 ) -> list[Adjusted]:
-    """The order of a `dynamic_priority` queue, with what makes it up."""
+    """The order of a `dynamic_priority` queue, with the terms of each priority."""
     weights = Weights(
         fairshare=queue.fairshare_weight,
         age=queue.age_weight,
@@ -78,7 +78,7 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
 
 
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: GuaranteedJobs, *, now: int) -> QueueDecision:
-    """Which jobs the scheduler gets: those within guarantees, then the others in the order of the queue.
+    """The jobs to release to the scheduler: those within guarantees, then the others in the order of the queue.
 
     Jobs that are in flight are counted first. A job that is not ready has been tried and found no capacity: it waits,
     and capacity is kept for it, as for one that does not fit.

@@ -31,9 +31,9 @@ from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
 from yurt.structs.queueing.usage import QueueUsage
 
 TICKS: Final = 256
-"""Ticks per half-life at which usage is recomputed when nothing changed; it ages by 0.3 % per tick."""
+"""The number of times per half-life at which usage is recomputed without changes; it ages by 0.3 % per tick."""
 LIKELY: Final = 80
-"""Percent of comparable runs that take no longer than what a run without a limit counts with."""
+"""The percentage of comparable runs whose run time a run without a limit is assumed not to exceed."""
 UNLIMITED: Final = 365 * 24 * HOUR
 """The run time of jobs without a limit or a history."""
 REMEMBERED_MAX: Final = 16
@@ -145,7 +145,7 @@ class PoolView:
         return True
 
     def show(self, state: Snapshot) -> None:
-        """Show this state, whose changes were followed."""
+        """Set the present state, whose changes have all been followed."""
         self.state = state
 
     def free_capacity(self) -> PoolCapacity:
@@ -172,7 +172,7 @@ class PoolView:
 
     @property
     def boosted(self) -> Amounts:
-        """What jobs hold that were boosted when they started."""
+        """The amounts held by jobs that were boosted when they started."""
         return self._runs.boosted
 
     @property
@@ -223,18 +223,18 @@ class PoolView:
         return min((job.priority for job in jobs if job is not None), default=None)
 
     def running(self) -> list[Allocation]:
-        """All that runs, in no order."""
+        """All running allocations, unordered."""
         return [run.alloc for run in self._runs.by_id.values()]
 
     def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The answer to a question, made once until something changes in the pool."""
+        """A result that is cached until something in the pool changes."""
         stamp = (self._runs.version, self.state.columns.nodes)
-        known = self._remembered.get(key)
-        if known is None or known[0] != stamp:
+        cached = self._remembered.get(key)
+        if cached is None or cached[0] != stamp:
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            known = self._remembered[key] = (stamp, make())
-        return known[1]
+            cached = self._remembered[key] = (stamp, make())
+        return cached[1]
 
     def _follow_alloc(self, before: Allocation | None, after: Allocation | None) -> None:
         row = after if after is not None else before

@@ -119,7 +119,7 @@ def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
 def _order(
     state: Snapshot, pool: str, queue: BatchQueue, now: int, *, region: str = ""
 ) -> tuple[dict[JobKey, QueueEntry], PoolView, list[Waiting], GuaranteedJobs]:
-    """The jobs that wait, their order, and what is guaranteed to them."""
+    """The jobs that wait, their order, and their guarantees."""
     waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
     line = JobQueue()
     for entry in waiting.values():

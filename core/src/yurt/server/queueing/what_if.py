@@ -63,7 +63,7 @@ class JobOutlook(NamedTuple):
     """Allocations on lost nodes."""
     is_submitted: bool
     reason: str
-    """Why some of it waits."""
+    """The reason why some of it waits."""
     expected_start: int
     """Unix nanoseconds; 0: unknown."""
 
@@ -110,7 +110,7 @@ class _Simulation:
         for job in scenario.jobs:
             self.state, _ = lay_over(self.state, job, now=self._now, seed=SEED)
             concerned[job.key] = status.TRIGGER_JOB_REGISTER
-        # New evaluations stand for those that wait: these know what has been tried on the state as it is.
+        # New evaluations replace those that wait, whose snapshots are of the present state.
         edit = self.state.edit(self.state.index + 1)
         for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
             for old in self.state.evals.where("status", name):
@@ -127,13 +127,13 @@ class _Simulation:
         for node_id in scenario.lost:
             node = self.state.nodes.get(node_id)
             if node is None:
-                raise Invalid(f'there is no node "{node_id}" to lose')
+                raise Invalid(f'node "{node_id}" does not exist, so it cannot be lost')
             edit.put(Tables.nodes, node_id, replace(node, status=status.NODE_DOWN))
         number = 0
         for node_id, count in scenario.added:
             like = self.state.nodes.get(node_id)
             if like is None:
-                raise Invalid(f'there is no node "{node_id}" of which to add more')
+                raise Invalid(f'node "{node_id}" does not exist, so no more like it can be added')
             if not 0 < count <= NODES_MAX:
                 raise Invalid(f"{count} nodes cannot be added; 1 to {NODES_MAX} can")
             for _ in range(count):

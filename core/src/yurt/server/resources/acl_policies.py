@@ -30,7 +30,7 @@ from yurt.structs.commands import (
 T = TypeVar("T", bound=Value)
 
 LONG_RULES: Final = 16 * 1024
-"""Characters of a policy that is read beside the event loop."""
+"""The number of characters from which a policy is parsed in a thread."""
 
 
 class AclPolicies:
@@ -77,8 +77,8 @@ class AclPolicies:
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
 
         async def decision(state: Snapshot) -> AnyCommand:
-            known = state.acl_auth_methods.get(method.name)
-            merged = with_stored_secrets(self._keyring, _merged(method, known), known)
+            stored = state.acl_auth_methods.get(method.name)
+            merged = with_stored_secrets(self._keyring, _merged(method, stored), stored)
             check_auth_method(merged, min_ttl=least, max_ttl=most)
             basis = (expectation(state, "acl_auth_methods", method.name),)
             changed = replace(_clean(await self.sealed(merged)), modify_time=self._replica.env.now())
@@ -110,8 +110,8 @@ class AclPolicies:
         made = replace(_clean(rule), id=rule.id or self._replica.env.uuid())
 
         async def decision(state: Snapshot) -> AnyCommand:
-            known = state.acl_binding_rules.get(rule.id)
-            merged = made if known is None else _merged_rule(made, known)
+            stored = state.acl_binding_rules.get(rule.id)
+            merged = made if stored is None else _merged_rule(made, stored)
             check_binding_rule(merged)
             changed = replace(merged, modify_time=self._replica.env.now())
             basis = (expectation(state, "acl_binding_rules", made.id),)
@@ -131,26 +131,26 @@ def _clean(row: T) -> T:
     return replace(row, create_index=0, modify_index=0)
 
 
-def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
+def _merged(method: ACLAuthMethod, stored: ACLAuthMethod | None) -> ACLAuthMethod:
     """The method with missing fields from the stored one: all but `default`, and `config` as a whole."""
     from yurt.acl.login.templates import TOKEN_NAME_FORMAT
 
-    if known is None:
+    if stored is None:
         return replace(method, token_name_format=method.token_name_format or TOKEN_NAME_FORMAT)
     return replace(
         method,
-        type=method.type or known.type,
-        token_locality=method.token_locality or known.token_locality,
-        token_name_format=method.token_name_format or known.token_name_format or TOKEN_NAME_FORMAT,
-        max_token_ttl=method.max_token_ttl or known.max_token_ttl,
-        config=known.config if method.config is None else method.config,
+        type=method.type or stored.type,
+        token_locality=method.token_locality or stored.token_locality,
+        token_name_format=method.token_name_format or stored.token_name_format or TOKEN_NAME_FORMAT,
+        max_token_ttl=method.max_token_ttl or stored.max_token_ttl,
+        config=stored.config if method.config is None else method.config,
     )
 
 
-def _merged_rule(rule: ACLBindingRule, known: ACLBindingRule) -> ACLBindingRule:
+def _merged_rule(rule: ACLBindingRule, stored: ACLBindingRule) -> ACLBindingRule:
     return replace(
         rule,
-        auth_method=rule.auth_method or known.auth_method,
-        bind_type=rule.bind_type or known.bind_type,
-        bind_name=rule.bind_name or known.bind_name,
+        auth_method=rule.auth_method or stored.auth_method,
+        bind_type=rule.bind_type or stored.bind_type,
+        bind_name=rule.bind_name or stored.bind_name,
     )

@@ -144,14 +144,14 @@ class AclTokens:
         Of several who try at once `apply` lets one through; the row that it deletes is only read before.
         """
         secret_hash = hash_of_secret(once)
-        known = self._replica.state.one_time_tokens.get(secret_hash)
-        if known is None:
+        one_time = self._replica.state.one_time_tokens.get(secret_hash)
+        if one_time is None:
             raise PermissionDenied(DENIED)
         committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
-        token = committed.state.acl_tokens.get(known.accessor_id)
+        token = committed.state.acl_tokens.get(one_time.accessor_id)
         assert token is not None, "apply exchanges a one-time token only while its token exists"
         try:
-            secret = _cipher(once).decrypt(_NONCE, known.sealed_secret, known.accessor_id.encode()).decode()
+            secret = _cipher(once).decrypt(_NONCE, one_time.sealed_secret, one_time.accessor_id.encode()).decode()
         except InvalidTag:
             raise PermissionDenied(DENIED) from None
         return made_token(committed, token.accessor_id, secret)

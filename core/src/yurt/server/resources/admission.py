@@ -108,8 +108,8 @@ def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
 
 def provider_problems_of(job: Job, offered: frozenset[str]) -> Iterator[str]:
     """Services whose provider is neither built in nor installed on a node."""
-    known = offered | {DEFAULT_PROVIDER, NOMAD}
-    if any(provider_of(service) not in known for _, service in _services(job)):
+    providers = offered | {DEFAULT_PROVIDER, NOMAD}
+    if any(provider_of(service) not in providers for _, service in _services(job)):
         for group in job.task_groups:
             yield from nested(f"Task group {group.name}", provider_problems(group, offered))
 
@@ -143,8 +143,8 @@ def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator
     if not common or _is_in_one(job, common):
         return
     if not _is_in_one(job, {node.datacenter for node in state.nodes.values()}):
-        told = f"; nodes are in {', '.join(sorted(common))[:64]}" if reads_nodes else ""
-        yield f"no node is in datacenter {' or '.join(job.datacenters)[:64]}{told}"
+        hint = f"; nodes are in {', '.join(sorted(common))[:64]}" if reads_nodes else ""
+        yield f"no node is in datacenter {' or '.join(job.datacenters)[:64]}{hint}"
 
 
 def _is_in_one(job: Job, datacenters: Collection[str]) -> bool:
@@ -179,16 +179,16 @@ def _names_ports(schema: Schema) -> bool:
     }
 
 
-def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
+def inherited(job: Job, stored: Job | None, keep: Kept) -> Job:
     """The job with what it inherits from the stored one: its parent, and the counts and resources to keep.
 
     Raises Invalid for a payload that is not the known one's.
     """
-    job = with_descent_of(job, known)
-    if known is not None and keep.counts:
-        job = with_counts_of(job, known)
-    if known is not None and keep.resources:
-        job = with_resources_of(job, known)
+    job = with_descent_of(job, stored)
+    if stored is not None and keep.counts:
+        job = with_counts_of(job, stored)
+    if stored is not None and keep.resources:
+        job = with_resources_of(job, stored)
     return job
 
 
@@ -200,13 +200,13 @@ def with_defaults(state: Snapshot, job: Job) -> Job:
     return with_idle_policy(job, namespace, state.node_pools.get(job.node_pool))
 
 
-def with_descent_of(job: Job, known: Job | None) -> Job:
+def with_descent_of(job: Job, stored: Job | None) -> Job:
     """The job with the parent of the stored one, or none: only launches and dispatches create children.
 
     What a caller says about a token is dropped, because it may be the secret.
     Raises Invalid for a payload that is not the known one's.
     """
-    source = known or NOBODYS
+    source = stored or NOBODYS
     if job.nomad_token_id:
         job = replace(job, nomad_token_id="")
     if job.payload and job.payload != source.payload:
@@ -226,16 +226,16 @@ def _descent(job: Job) -> tuple[str, bool, str, bytes]:
     return (job.parent_id, job.dispatched, job.dispatch_idempotency_token, job.payload)
 
 
-def with_counts_of(job: Job, known: Job) -> Job:
+def with_counts_of(job: Job, stored: Job) -> Job:
     """The job with the present counts of the stored one's groups."""
-    counts = {group.name: group.count for group in known.task_groups}
+    counts = {group.name: group.count for group in stored.task_groups}
     groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
     return replace(job, task_groups=groups)
 
 
-def with_resources_of(job: Job, known: Job) -> Job:
+def with_resources_of(job: Job, stored: Job) -> Job:
     """The job with the present resources of the stored one's tasks, matched by group and task name."""
-    resources = {(group.name, task.name): task.resources for group in known.task_groups for task in group.tasks}
+    resources = {(group.name, task.name): task.resources for group in stored.task_groups for task in group.tasks}
 
     def kept(group: TaskGroup) -> TaskGroup:
         tasks = (

@@ -110,7 +110,7 @@ class DeploymentWatcher:
         """The command for a deployment; a large one is decided in a thread.
 
         The command is based on the job: a roll-back must not undo what somebody has just stored. Health changes all the
-        time, so the deployment's row is no basis; `apply` asks for its status.
+        time, so the deployment's row cannot be the basis; `apply` checks its status.
         """
         state, key = self._writer.state, (deployment.namespace, deployment.job_id)
         decide = partial(watch, state, deployment, seen, Mint(self._env.now(), self._env.uuid))

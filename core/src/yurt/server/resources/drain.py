@@ -20,9 +20,9 @@ from yurt.structs.commands import AnyCommand
 from yurt.structs.node import Node
 
 RETRY_S: Final = 5.0
-"""The interval at which a forced drain checks what has not stopped yet."""
+"""The interval, in seconds, at which a forced drain checks allocations that have not stopped yet."""
 THREAD_COUNT: Final = 5_000
-"""Jobs of more allocations together are counted beside the loop, not in it."""
+"""The number of allocations of a node's jobs from which they are counted in a thread."""
 
 
 class Drainer:

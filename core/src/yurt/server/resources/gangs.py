@@ -1,7 +1,8 @@
 """The rendezvous of gangs: members wait here until all of them are set up, and learn when one is lost.
 
-Who waits is known to the leader alone, and is no part of the state: a call is an allocation that waits, and clients
-call again after a change of leaders. What all members must agree on, the roster of a generation, is decided in the log.
+The waiting members are known to the leader alone, and are not part of the state: a call is an allocation that waits,
+and clients call again after a change of leaders. What all members must agree on, the roster of a generation, is decided
+in the log.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class _GangCall:
         self.query = query
         self.changed = asyncio.Event()
         self.is_sent_away = False
-        """This server leads no more."""
+        """Whether this server has stopped leading."""
 
 
 class _GangView(NamedTuple):
-    """A gang as one state shows it."""
+    """A gang in one state."""
 
     state_index: int
     roster: GangRoster | None
@@ -89,7 +90,7 @@ class _GangCalls:
             self.waiting.pop(query.alloc_id, None)
 
     def wake(self, *, only_running: bool = False) -> None:
-        """Have calls look again."""
+        """Have the calls check the state again."""
         for call in self.calls:
             if call.query.is_running or not only_running:
                 call.changed.set()
@@ -117,7 +118,7 @@ class GangRendezvous:
     async def follow(self, query: GangQuery) -> GangAnswer:
         """Answer once a generation has formed with the allocation, or, while it runs, once that one is over.
 
-        After the query's time the answer is `waiting`, with what is missing. Raises NotFound, PermissionDenied or
+        After the query's time the answer is `waiting`, with the missing members. Raises NotFound, PermissionDenied or
         Invalid for an allocation that is not the node's or has no rendezvous, Unavailable when this server leads no
         more.
         """

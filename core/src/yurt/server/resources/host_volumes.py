@@ -59,16 +59,16 @@ class HostVolumes:
 
     async def _place(self, asked: HostVolume, *, is_registered: bool) -> tuple[HostVolume, int]:
         state = self._replica.state
-        known = self._known(state, asked) if asked.id else None
-        node = self._node(state, asked, known, needs_plugin=not is_registered)
+        existing = self._known(state, asked) if asked.id else None
+        node = self._node(state, asked, existing, needs_plugin=not is_registered)
         volume = replace(
             asked,
             id=asked.id or self._replica.env.uuid(),
             node_id=node.id,
             node_pool=node.node_pool,
-            host_path=asked.host_path if known is None else known.host_path,
-            capacity_bytes=_capacity(asked, known, is_registered=is_registered),
-            state=modes.PENDING if known is None else known.state,
+            host_path=asked.host_path if existing is None else existing.host_path,
+            capacity_bytes=_capacity(asked, existing, is_registered=is_registered),
+            state=modes.PENDING if existing is None else existing.state,
         )
         port = self._find_node(node.id)
         basis = (expectation(state, "host_volumes", volume.id),)
@@ -76,7 +76,7 @@ class HostVolumes:
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
         except YurtError:
-            await self._take_back(volume.id, known, pending)
+            await self._take_back(volume.id, existing, pending)
             raise
         committed = await self._note_made(volume.id, made)
         return committed.state.host_volumes[volume.id], committed.index
@@ -113,21 +113,21 @@ class HostVolumes:
         return await self._replica.decide(decision)
 
     def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
-        known = self.find(state, asked.namespace, asked.id)
+        existing = self.find(state, asked.namespace, asked.id)
         for field in ("name", "plugin_id", "node_id", "node_pool", "host_path"):
             value = getattr(asked, field)
-            if value and value != getattr(known, field):
-                raise Invalid(f"{field} of host volume {known.id} cannot be changed; delete it and make another")
-        return known
+            if value and value != getattr(existing, field):
+                raise Invalid(f"{field} of host volume {existing.id} cannot be changed; delete it and make another")
+        return existing
 
-    def _node(self, state: Snapshot, asked: HostVolume, known: HostVolume | None, *, needs_plugin: bool) -> Node:
+    def _node(self, state: Snapshot, asked: HostVolume, existing: HostVolume | None, *, needs_plugin: bool) -> Node:
         """The node for a volume: the named one, or the feasible one with the fewest volumes."""
-        node_id = known.node_id if known is not None else asked.node_id
+        node_id = existing.node_id if existing is not None else asked.node_id
         if node_id:
             node = state.nodes.get(node_id)
             if node is None:
                 raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
-            reason = "" if known is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
+            reason = "" if existing is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
             if reason:
                 raise Invalid(f"node {node.id[:8]} cannot have the volume: {reason}")
             return node
@@ -139,8 +139,11 @@ class HostVolumes:
             if not reason:
                 fit.append(node)
         if not fit:
-            told = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items())) or "there are no nodes"
-            raise Conflict(f"no node can have the volume ({told})")
+            counts = (
+                "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items()))
+                or "the cluster has no nodes"
+            )
+            raise Conflict(f"no node can have the volume ({counts})")
 
         def rank(node: Node) -> tuple[bool, int, str]:
             return asked.name in node.host_volumes, state.host_volumes.count_where("node", node.id), node.id
@@ -192,7 +195,7 @@ def _check_unused(state: Snapshot, volume: HostVolume) -> None:
 
 
 def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool) -> str:
-    """Why a node cannot have the volume, or empty.
+    """The reason why a node cannot have the volume, or "".
 
     A dynamic volume that the node offers and that has no row was deleted. The node may still have it, or its report
     is older than the deletion: the node itself decides.
@@ -241,8 +244,8 @@ def check(volume: HostVolume) -> None:
         raise Invalid("; ".join(problems))
 
 
-def _capacity(asked: HostVolume, known: HostVolume | None, *, is_registered: bool) -> int:
+def _capacity(asked: HostVolume, existing: HostVolume | None, *, is_registered: bool) -> int:
     """The capacity in bytes before the node reports: of a registered volume the user knows it, of others the plugin."""
-    if known is None or (is_registered and asked.capacity_bytes):
+    if existing is None or (is_registered and asked.capacity_bytes):
         return asked.capacity_bytes
-    return known.capacity_bytes
+    return existing.capacity_bytes

@@ -31,7 +31,8 @@ class IdleReclaimer:
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
-        """Begin with the state; what is idle in it is found by `run`, since a million allocations take a second."""
+        """Begin with the state; `run` finds its idle allocations, since reading a million allocations takes a
+        second."""
         self._idle = set()
         self._restored = state
 
@@ -47,7 +48,7 @@ class IdleReclaimer:
                     self._changed.set()
                 self._idle.add(after.id)
             elif change.before is not None and change.before.id in self._idle:
-                # The next look withdraws what was announced of it, or of its gang.
+                # The next step withdraws the announced end of it, or of its gang.
                 self._changed.set()
 
     def _count_withdrawal(self, before: Allocation | None, after: Allocation | None) -> None:
@@ -67,7 +68,7 @@ class IdleReclaimer:
         self._metrics.count("idle.withdrawn", labels=(*labels, ("cause", cause)))
 
     async def _find(self) -> None:
-        """Find what was idle when the term began, in slices; what became so meanwhile was observed."""
+        """Find the allocations that were idle when the term began, in slices; later ones were observed."""
         state, self._restored = self._restored, None
         if state is None:
             return

@@ -61,7 +61,7 @@ def needs(
     region: str,
     is_late: Callable[[], bool] = lambda: False,
 ) -> DeviceNeeds:
-    """What is needed of the idle allocations whose time is over; once `is_late`, the rest is left untried."""
+    """The needs for the idle allocations that are due; once `is_late`, the rest is left untried."""
     pools: dict[str, list[EndingTogether]] = {}
     for each in due:
         job = each.allocs[0].job
@@ -143,7 +143,7 @@ class _Model:
         self._placed = {}
         for evaluation in tried:
             if (before and evaluation.id not in before) or self.is_late():
-                continue  # It is no reason for an end in this look.
+                continue  # It does not justify an end in this step.
             made = self._attempt(evaluation)
             if made is None:
                 continue

@@ -1,7 +1,7 @@
 """The steps of idle allocations at the leader: their end is announced, withdrawn, and carried out.
 
-What is proposed is decided by `duties.idle` on the newest state, and by `apply` again. How long an end has been
-announced is measured by the monotonic clock of this term: a new leader announces nothing anew, but waits the whole
+`duties.idle` decides each proposal on the newest state, and `apply` decides again. How long an end has been
+announced is measured by the monotonic clock of this term: a new leader does not announce again, but waits the whole
 grace once more.
 """
 
@@ -168,7 +168,7 @@ class IdleSteps:
             log.info(text, _ids(ending), first.job_id, ending.policy.action, reason)
 
     async def _propose(self, command: AnyCommand) -> bool:
-        """Store a step; whether `apply` accepted it. What has changed meanwhile is looked at again."""
+        """Store a step; returns whether `apply` accepted it. After a change meanwhile, the next step decides again."""
         with suppress(Conflict, NotFound, Invalid):
             await self._writer.propose(command)
             return True

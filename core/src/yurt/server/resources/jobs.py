@@ -86,10 +86,10 @@ class Jobs:
 
         async def decision(state: Snapshot) -> RegisterJob:
             nonlocal advice
-            known = state.jobs.get(job.key)
+            stored = state.jobs.get(job.key)
             _check_enabled(state, is_management=rights.is_management)
-            _check_enforced_index(known, enforce_index)
-            ready = inherited(with_defaults(state, job), known, keep)
+            _check_enforced_index(stored, enforce_index)
+            ready = inherited(with_defaults(state, job), stored, keep)
             advice = await self._admit(state, ready, rights)
             return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
@@ -124,15 +124,15 @@ class Jobs:
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
         """
         state = self._replica.state
-        known = state.jobs.get(job.key)
-        job = with_descent_of(with_defaults(state, job), known)
+        stored = state.jobs.get(job.key)
+        job = with_descent_of(with_defaults(state, job), stored)
         warnings = await self._admit(state, job, rights)
         mint = self._replica.mint()
         job = replace(job, submit_time=mint.now)
-        changes = await _compared(known, job) if diff else None
+        changes = await _compared(stored, job) if diff else None
         launch = next_launch(job.periodic, mint.now) if job.periodic is not None and job.periodic.enabled else None
         planned = JobPlanned(
-            job_modify_index=known.job_modify_index if known is not None else 0,
+            job_modify_index=stored.job_modify_index if stored is not None else 0,
             diff=changes,
             next_periodic_launch=launch or 0,
             warnings=warnings,
@@ -350,11 +350,11 @@ class Jobs:
         return tuple(found)
 
 
-async def _compared(known: Job | None, job: Job) -> JobDiff:
+async def _compared(stored: Job | None, job: Job) -> JobDiff:
     """The difference between two versions of a job."""
-    if is_costly(job) or (known is not None and is_costly(known)):
-        return await asyncio.to_thread(job_diff, known, job)
-    return job_diff(known, job)
+    if is_costly(job) or (stored is not None and is_costly(stored)):
+        return await asyncio.to_thread(job_diff, stored, job)
+    return job_diff(stored, job)
 
 
 def _may_be_rescheduled(alloc: Allocation) -> bool:
@@ -386,8 +386,8 @@ def _check_enabled(state: Snapshot, *, is_management: bool) -> None:
         raise PermissionDenied(REGISTRATION_DISABLED, reason=Reason.REGISTRATION_DISABLED)
 
 
-def _check_enforced_index(known: Job | None, enforced: int | None) -> None:
-    problem = enforced_index_conflict(known, enforced)
+def _check_enforced_index(stored: Job | None, enforced: int | None) -> None:
+    problem = enforced_index_conflict(stored, enforced)
     if problem:
         raise Conflict(problem, reason=Reason.JOB_CHANGED)
 

@@ -1,10 +1,10 @@
 """Replicates what all regions share from the authoritative region: namespaces, quotas, node pools, and with access
 control policies, roles, global tokens, login methods and binding rules.
 
-The leader of every other region compares digests of its rows with those of the authoritative region, deletes what is
-gone there, fetches what is new or different and stores it as it is; then it waits for the next change. Deletions come
-first, since they take rights away. Each term begins with a comparison of everything, so that a change of leaders in
-the middle costs nothing but that.
+The leader of every other region compares digests of its rows with those of the authoritative region, deletes rows
+that are deleted there, fetches new or different ones and stores them unchanged; then it waits for the next change.
+Deletions come first, since they take rights away. Each term begins with a comparison of everything, so that a change of
+leaders in the middle costs nothing but that.
 
 Nothing is deleted because of an answer that is refused, cannot be read, or lists a table that was never written (a new
 cluster under the old name). What the region itself needs is not deleted (a namespace with jobs, a pool with nodes),
@@ -228,7 +228,7 @@ class Replication:
         return theirs.index
 
     async def _fetch_new(self, kind: ReplicatedKind) -> None:
-        """Copy what is new or different, and delete nothing."""
+        """Copy new or different rows, without deletions."""
         theirs = await self._authority.digests(kind.table, min_index=0, wait_s=0)
         await self._fetch(kind, difference(theirs, await self._digests(kind), kind).fetch)
 

@@ -164,8 +164,8 @@ class Variables:
         key, own = (namespace, path), lock if lock.id else replace(lock, id=self._replica.env.uuid())
 
         async def decision(state: Snapshot) -> LockVariable:
-            known = state.variables.get(key)
-            holds = known is not None and known.lock is not None and known.lock.id == lock.id and bool(lock.id)
+            stored = state.variables.get(key)
+            holds = stored is not None and stored.lock is not None and stored.lock.id == lock.id and bool(lock.id)
             if not holds and self._locks.is_delayed(key, self._replica.env.now()):
                 raise self._conflict(state, key, "variable is locked, or its lock has ended a moment ago")
             variable = replace(await self._sealed(namespace, path, items), lock=own)
@@ -180,12 +180,12 @@ class Variables:
         key = (namespace, check_path(path))
         await self._leader.confirm()  # the leader's clock decides, and only one server has it
         state = self._replica.state
-        known = state.variables.get(key)
-        if known is None:
+        stored = state.variables.get(key)
+        if stored is None:
             raise NotFound("variable not found")
         if not lock_id or not self._locks.renew(key, lock_id, self._replica.env.now()):
             raise self._conflict(state, key, "variable does not hold this lock")
-        return replace(metadata_of(known), lock=_lock_view(known.lock, is_holder=True))
+        return replace(metadata_of(stored), lock=_lock_view(stored.lock, is_holder=True))
 
     async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
         """Release a lock; raises NotFound or VariableConflict."""
@@ -213,8 +213,8 @@ class Variables:
         return self.open(variable, is_holder=variable.lock is not None and variable.lock.id == lock_id)
 
     def _conflict(self, state: Snapshot, key: VariableKey, message: str) -> VariableConflict:
-        known = state.variables.get(key)
-        return VariableConflict(message, self.open(known) if known is not None else None, index=state.index)
+        stored = state.variables.get(key)
+        return VariableConflict(message, self.open(stored) if stored is not None else None, index=state.index)
 
     # The leader's clock.
 

@@ -118,7 +118,8 @@ class EvalQueue:
         self._unblock_some(now)
 
     def retry_limit(self, namespace: str, *, index: int) -> None:
-        """Wake what waits for the quota of a namespace: a plan in flight, which counted under it, failed at `index`."""
+        """Unblock evaluations that wait for the quota of a namespace, after a plan in flight under it failed at
+        `index`."""
         if self._events.note_limit(namespace, index=index):
             self._unblock_some(self._env.now())
 
@@ -236,7 +237,7 @@ class EvalQueue:
         self._changed.set()
 
     def _route(self, evaluation: Evaluation, now: UnixNano) -> None:
-        """Put a changed evaluation where its status belongs."""
+        """Move a changed evaluation to the queue of its status."""
         match evaluation.status:
             case "pending":
                 if not self.pools.takes(evaluation):

@@ -30,7 +30,7 @@ class EvalTimes:
         """By token: when it was delivered (unix ns), and how many seconds it had waited."""
 
     def taken(self, delivery: Delivery) -> None:
-        """A worker received an evaluation, which was available since it was stored or its time came."""
+        """Record that a worker received an evaluation, which was available since it was stored or its time came."""
         if len(self._taken) >= TAKEN_MAX:
             del self._taken[next(iter(self._taken))]
         now, evaluation = self._now(), delivery.evaluation
@@ -40,7 +40,7 @@ class EvalTimes:
         self._metrics.time("broker.wait_time", waited_s, labels=_labels(delivery))
 
     def done(self, delivery: Delivery) -> None:
-        """The evaluation's end is stored."""
+        """Record that the evaluation's end is stored."""
         found = self._taken.pop(delivery.token, None)
         if found is None:
             return
@@ -51,7 +51,7 @@ class EvalTimes:
         self._metrics.time("broker.response_time", waited_s + worked_s, labels=labels)
 
     def forget(self, delivery: Delivery) -> None:
-        """The evaluation was returned."""
+        """Drop a returned evaluation."""
         self._taken.pop(delivery.token, None)
 
 

@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_SIZE: Final = 500
-"""Plans that touch more allocations are checked beside the loop, not in it."""
+"""The number of allocations from which a plan is checked in a thread."""
 TAKEN_OUT: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
 QUEUE_LIMIT: Final = 1024
 ON_THEIR_WAY_MAX: Final = 128
-"""Commands with plans that are being written while the next plan is checked."""
+"""The maximum number of commands with plans in flight while the next plan is checked."""
 TURN_SIZE: Final = 16
-"""Allocations of plans checked before others get the loop."""
+"""The number of allocations of plans checked in one turn of the loop."""
 
 
 class _Submission(NamedTuple):
@@ -133,7 +133,7 @@ class PlanApplier:
         return await self.hand_in(plan, outcome)
 
     def hand_in(self, plan: Plan, outcome: Outcome) -> asyncio.Future[PlanResult]:
-        """As `submit`, without waiting."""
+        """`submit` without waiting."""
         if len(self._queue) >= QUEUE_LIMIT:
             raise Unavailable("too many plans wait to be applied")
         submission = _Submission(outcome, asyncio.get_running_loop().create_future())
@@ -175,7 +175,7 @@ class PlanApplier:
             if self._unsettled:
                 group.create_task(self._settle(self._unsettled.popleft()))
                 continue
-            # A bound on what is laid over the state, which is laid over again each time that the state moves on.
+            # A bound on the plans in flight, which are added to the state again after each of its changes.
             while self._in_flight is not None and len(self._in_flight) >= ON_THEIR_WAY_MAX:
                 self._landed.clear()
                 await self._landed.wait()
@@ -196,7 +196,7 @@ class PlanApplier:
 
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
         """Check a plan and propose the accepted part; returns a result when there is none."""
-        # Together: `checked_at` below is the index of what was looked at, and `apply` refuses what has changed since.
+        # Read together: `checked_at` below is the index of this state, and `apply` refuses changes since then.
         state, view = self._writer.state, self.predicted_state()
         started = self._env.monotonic()
         # A large check would hold the loop for longer than a turn; a thread costs a small one more than it takes.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORECAST_S = 30.0
 """The interval of forecasts, with or without readers: the first forecast of each new job is measured later."""
 FOLLOWED = frozenset({"allocs", "nodes", "namespaces", "quotas", "queue_usages"})
-"""Tables on which the decision depends besides jobs, evaluations and pools."""
+"""Tables other than jobs, evaluations and pools on which the decision depends."""
 
 
 class PoolQueues:
@@ -90,7 +90,7 @@ class PoolQueues:
             self._changed.set()
 
     def observe(self, changes: Changes) -> None:
-        """Follow what a command changed besides evaluations."""
+        """Follow a command's changes other than evaluations."""
         if any(change.table == "node_pools" for change in changes):
             self._follow_pools(self._current())
         if self.gate is None:
@@ -150,7 +150,7 @@ class PoolQueues:
                 self._release((evaluation,))
 
     async def run_forecasts(self) -> None:
-        """Forecast the starts of what waits, to learn how good forecasts are."""
+        """Forecast the starts of waiting jobs, to measure the accuracy of forecasts."""
         while True:
             await self._env.sleep(FORECAST_S)
             if self.gate is None or not len(self.gate):

@@ -33,7 +33,7 @@ STATES_KEPT: Final = 3
 BATCHES_APART: Final = 128
 """Together they reach back as far as the memory log keeps its entries."""
 ATTEMPTS_KEPT: Final = 8
-"""Of one evaluation; the newest ones."""
+"""The number of attempts kept of one evaluation, the newest ones."""
 
 
 class History:
@@ -110,9 +110,9 @@ class Replays:
 
     async def _base(self, index: int) -> Snapshot:
         """A retained state at or below the index."""
-        known = self._history.up_to(index)
-        if known is not None:
-            return known
+        state = self._history.up_to(index)
+        if state is not None:
+            return state
         stored = await self._log.load_snapshot(index)
         if stored is not None:
             return await asyncio.to_thread(snapshots.decode, stored[1])
@@ -153,8 +153,8 @@ class Replays:
     async def _too_old(self, index: int) -> str:
         newest = await self._log.load_snapshot()
         first = self._history.first or (newest[0] if newest is not None else 0)
-        told = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
-        return f"the state at index {index} is no longer kept: {told}"
+        reason = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
+        return f"the state at index {index} is no longer kept: {reason}"
 
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:

@@ -57,7 +57,7 @@ def _problems(names: tuple[str, ...]) -> list[str]:
 
 
 class WorkerSettings:
-    """How many workers a server runs, and the types of jobs that they schedule."""
+    """The number of workers of a server, and the types of jobs that they schedule."""
 
     def __init__(self, count: int, schedulers: tuple[str, ...] = SCHEDULERS) -> None:
         self._count = max(0, count)
@@ -128,7 +128,7 @@ async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -
     queues = settings.queues
     async with asyncio.TaskGroup() as group:
         while True:
-            # Both may change while a worker leaves: what is done here is about the ones that were read together.
+            # Both may change while a worker leaves: this code uses the values that were read together.
             version, count, requested = settings.version, settings.count, settings.queues
             while len(workers) < count:
                 serving, run = start()
@@ -154,9 +154,9 @@ class Scheduling:
         self.config = config
         self.metrics = metrics
         self.limits: Mapping[str, LimitsOf] = {"limits": _QuotasOnDemand(config.region) if limits is None else limits}
-        """What the scheduler and the plan applier are given besides the state."""
+        """The limits that the scheduler and the plan applier apply in addition to the state."""
         self.workers = WorkerSettings(config.num_schedulers, config.enabled_schedulers or SCHEDULERS)
-        """How many workers there are, and what they schedule."""
+        """The number of workers, and the job types that they schedule."""
         self.history = History()
         self.replays = Replays(replica, command_log, history=self.history, limits=self.limits)
         self._replica = replica

@@ -1,4 +1,4 @@
-"""What unblocks evaluations: the changes of a command, as events for those that are blocked."""
+"""The events that unblock evaluations, derived from the changes of a command."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def frees_guarantee(before: Allocation, after: Allocation | None) -> bool:
 def gained_capacity(before: Node | None, after: Node | None) -> bool:
     """Whether a node gained capacity.
 
-    Not all that a constraint may name is in the computed class: what is unique to a node is not.
+    The computed class does not contain all values that a constraint may name: unique ones are missing.
     """
     if after is None or not is_ready(after):
         return False
@@ -146,8 +146,8 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
 
 def has_other_controllers(before: Node | None, after: Node | None) -> bool:
     """Whether CSI controllers, which serve volumes on all nodes, were added or changed."""
-    known = before.csi_controller_plugins if before is not None else {}
-    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
+    plugins_before = before.csi_controller_plugins if before is not None else {}
+    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != plugins_before
 
 
 def _quotas_of(state: Snapshot, change: Change) -> set[str]:

@@ -2,7 +2,7 @@
 
 The leader hands evaluations to the workers of other servers only when more are ready than its own will soon take: what
 several workers plan side by side may have to be planned again. A delivery's token is good until it has its answer, its
-time is over, or the leader changes; with one that is no longer good nothing is stored.
+time is over, or the leader changes; with an expired one nothing is stored.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ BATCH: Final = 64
 BATCH_COUNT: Final = 2_000
 """A batch is closed by the evaluation that brings it to this many allocations, so that none waits long."""
 SCHEDULER_VERSION: Final = 1
-"""Raised when servers that schedule the old way may not make plans for a leader that does it the new way."""
+"""The version of the scheduler; raised when servers with the old one must not make plans for a leader with the new
+one."""
 OTHER_SCHEDULER: Final = "scheduler version mismatch"
 POLL_S: Final = 0.5
-"""How long another server's worker waits at the leader for evaluations."""
+"""The seconds for which another server's worker waits at the leader for evaluations."""
 
 
 class SchedulingView(NamedTuple):
@@ -184,7 +185,7 @@ class LeaderWork:
     def _hold(self, delivery: Delivery) -> None:
         eval_id = delivery.evaluation.id
         if not self._queue.broker.pause_nack(eval_id, delivery.token):
-            raise Conflict(f"evaluation {eval_id} is no longer this worker's")
+            raise Conflict(f"evaluation {eval_id} does not belong to this worker any more")
 
     def _let_go(self, delivery: Delivery) -> None:
         self._queue.broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
@@ -228,8 +229,8 @@ class FarWork:
 
     async def ack(self, *deliveries: Delivery) -> None:
         """Acknowledge evaluations whose ends are stored; tries all before it raises."""
-        told = await asyncio.gather(*map(self._ack, deliveries), return_exceptions=True)
-        for error in told:
+        results = await asyncio.gather(*map(self._ack, deliveries), return_exceptions=True)
+        for error in results:
             if error is not None:
                 raise error
 

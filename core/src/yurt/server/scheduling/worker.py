@@ -2,7 +2,7 @@
 
 It takes some ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
 the same snapshot with the plans of those before it laid over, and all plans are on their way into the log together:
-one append then serves many. An evaluation of which parts were refused is scheduled anew alone, on a newer state.
+one append then serves many. An evaluation with refused parts is scheduled again alone, on a newer state.
 
 Every delivery gets exactly one answer: ack when the evaluation's end is stored, nack for anything else, shutdown
 included.
@@ -41,12 +41,12 @@ INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
 TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
 OTHER_SCHEDULER_WAIT_S: Final = 30.0
-"""How long a worker avoids a leader whose scheduler has another version."""
+"""The seconds for which a worker avoids a leader whose scheduler has another version."""
 NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
 """Plans of a batch submitted at once: enough to share an append, few enough not to delay the first."""
 THREAD_COUNT: Final = 500
-"""Attempts for jobs of more allocations are made beside the loop, not in it."""
+"""The number of a job's allocations from which its attempts run in a thread."""
 
 
 class _Tried(NamedTuple):

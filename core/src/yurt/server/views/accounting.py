@@ -1,4 +1,4 @@
-"""What allocations, jobs and namespaces used of GPUs: from allocations, and from the sums of those that were collected.
+"""The use of GPUs by allocations, jobs and namespaces: from allocations, and from the sums of collected ones.
 
 A job's account covers the allocations that the state still holds. A namespace's covers the sums by day as well, which
 stay for more than a year.
@@ -35,8 +35,8 @@ class UsageDayRows(NamespacedRow[UsageDayKey, UsageDay]):
         found: dict[str, UsageDay] = {}
         for row in self.of_namespace(namespace):
             if row.day >= day:
-                known = found.get(row.namespace)
-                found[row.namespace] = row if known is None else added(known, row)
+                earlier = found.get(row.namespace)
+                found[row.namespace] = row if earlier is None else added(earlier, row)
         return found
 
 

@@ -3,7 +3,7 @@
 What a topic needs of its reader is declared with the table (`yurt.state.schema.Topic`). Each topic that is asked for
 must be allowed in the namespace that is asked for, for `*` in each namespace that exists; else the subscription is
 refused, because a stream that leaves everything out looks like one in which nothing happens. Then each row is decided
-about by itself: by its namespace, its node pool or its path. Both are decided anew for each command, for what a reader
+about by itself: by its namespace, its node pool or its path. Both are decided again for each command, for what a reader
 may do can change while its stream is open.
 """
 

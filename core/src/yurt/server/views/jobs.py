@@ -1,4 +1,4 @@
-"""Jobs and the tables beside them."""
+"""Jobs, their versions, source texts, summaries and scaling events."""
 
 from __future__ import annotations
 

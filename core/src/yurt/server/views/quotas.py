@@ -127,7 +127,7 @@ class QuotaUsages:
         )
 
     def _guaranteed(self, asked: QuotaResources, members: Sequence[str]) -> QuotaResources:
-        """The usage of what is guaranteed."""
+        """The usage of the guaranteed amounts."""
         pools = tuple(
             NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
             for pool in asked.node_pools

@@ -2,8 +2,8 @@
 
 A kind of row is a class: its table's name, and where one of its rows lies (`scope_of`). Rows that the caller may not
 see are missing here, for a look-up as for a list, so that paging, counting and the next token never know of them. A
-`Listing` carries its filter beside the rows instead of applying it, because a list is filtered in slices: one row that
-is found among a million must not hold the event loop.
+`Listing` carries its filter together with the rows instead of applying it, because a list is filtered in slices: one
+row that is found among a million must not hold the event loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Listing(Generic[L]):
         """None: all of them."""
 
     def where(self, also: Callable[[L], bool] | None) -> Listing[L]:
-        """The listing with another condition; None is no condition."""
+        """The listing with another condition; None adds none."""
         first = self.is_selected
         if also is None:
             return self
@@ -113,9 +113,8 @@ class Rows(Generic[K, R]):
 
     @property
     def content(self) -> object:
-        """What stands for all rows of the table, those that the caller may not see included: another object once a row
-        has changed.
-        """
+        """An object that represents all rows of the table, invisible ones included: it is another object after any
+        change."""
         return self._table
 
     def get(self, key: K) -> R | None:
