@@ -18,7 +18,7 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable
 from yurt.state import Snapshot
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.member_files.bolt_file import applied_index
 from yurt.storage.etcd.member_process import EtcdMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from yurt.sdk.errors import Conflict
-from yurt.storage.etcd.keys import StoredEntry, decode_entry, digest_of
+from yurt.storage.etcd.key_layout import StoredEntry, decode_entry, digest_of
 from yurt.structs.commands import KeepAlive, StoreSchema, decode_command, decode_commands, encode_command
 
 KNOWN = StoreSchema(driver="exec", digest="1", schema={})

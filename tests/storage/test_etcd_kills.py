@@ -16,7 +16,7 @@ import pytest
 from yurt.runtime.env import RealEnv
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.reading import Cursor, EntryReader
 from yurt.testing.agent import wait_for
 from yurt.testing.log_process import REGION, LogProcess, log_processes

@@ -17,7 +17,7 @@ from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost
 from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import KeyLayout, LogMark, StoredEntry, digest_of, encode_entry, encode_head
+from yurt.storage.etcd.key_layout import KeyLayout, LogMark, StoredEntry, digest_of, encode_entry, encode_head
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from yurt.sdk.errors import YurtError
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import get, is_at, is_value, put, remove
+from yurt.storage.etcd.key_layout import get, is_at, is_value, put, remove
 from yurt.storage.etcd.messages import message
 from yurt.testing.services.etcd import LocalEtcd, local_etcd, missing
 from yurt.testing.sim.etcd import SimEtcd

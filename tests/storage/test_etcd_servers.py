@@ -19,7 +19,7 @@ from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import KeyLayout, Report
+from yurt.storage.etcd.key_layout import KeyLayout, Report
 from yurt.storage.etcd.leading import Candidate, EtcdTerm, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.membership import list_members, member_status

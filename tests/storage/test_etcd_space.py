@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.etcd import compaction, exhausted_quota, quota_usage
+from yurt.storage.etcd import compaction, quota_recovery, quota_usage
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.maintenance_lock import MaintenanceLock
@@ -46,7 +46,7 @@ async def fill(server: LogServer) -> int:
 async def test_an_exhausted_quota_is_told_and_ends_when_a_snapshot_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_own: bool
 ) -> None:
-    monkeypatch.setattr(exhausted_quota, "PAUSE_S", 0.3)
+    monkeypatch.setattr(quota_recovery, "PAUSE_S", 0.3)
     with local_etcd(quota_bytes=QUOTA_BYTES) as etcd:
         (member,) = etcd.members
         log = EtcdLog(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from yurt import scheduler
 from yurt.broker import cut_plan
 from yurt.fsm import apply
+from yurt.scheduler.capacity.guarantee_usage import QuotaHoldings
 from yurt.scheduler.capacity.guarantees import Guarantees
-from yurt.scheduler.capacity.quota_holdings import QuotaHoldings
 from yurt.scheduler.placing.reclaim import ReclaimSearch
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot

@@ -164,7 +164,7 @@ def _within_guarantees(checker: _Checker, accepted: Plan, region: str, rejected:
 
 def _within_limits(checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]) -> Plan:
     """The accepted plan without the nodes that exceed a limit, which are added to the rejected ones."""
-    from yurt.scheduler.capacity.plan_limits import PlanLimits
+    from yurt.scheduler.capacity.plan_limit_check import PlanLimits
 
     beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals()
     while beyond:

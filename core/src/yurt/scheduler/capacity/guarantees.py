@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from yurt.scheduler.capacity.quota_holdings import (
+from yurt.scheduler.capacity.guarantee_usage import (
     QuotaHoldings,
     QuotaKey,
     add_usage,

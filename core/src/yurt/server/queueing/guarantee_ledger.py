@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from yurt.queue.waiting_job import JobKey, Waiting
-from yurt.scheduler.capacity.quota_holdings import QuotaHoldings
+from yurt.scheduler.capacity.guarantee_usage import QuotaHoldings
 from yurt.state import Changes, Snapshot
 from yurt.state.quota_totals import counts_in
 from yurt.state.quota_tree import QuotaTree, amount_in, tree_of

@@ -15,7 +15,7 @@ import msgspec
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupted
-from yurt.storage.etcd.keys import KeyLayout, encode_entry, encode_head, get, is_value, put
+from yurt.storage.etcd.key_layout import KeyLayout, encode_entry, encode_head, get, is_value, put
 from yurt.storage.etcd.leading import CLOSED, NO_LEADER, EtcdTerm, Leading
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import EntryReader

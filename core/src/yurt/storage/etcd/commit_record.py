@@ -14,7 +14,7 @@ from pathlib import Path
 from yurt.sdk.errors import Conflict
 from yurt.storage import commit_index
 from yurt.storage.commit_index import CommitIndex
-from yurt.storage.etcd.keys import REPLACE_MEMBER, LogMark
+from yurt.storage.etcd.key_layout import REPLACE_MEMBER, LogMark
 from yurt.storage.etcd.reading import EntryReader
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Final
 
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.storage.etcd.client import Compacted, EtcdClient
-from yurt.storage.etcd.keys import KeyLayout, remove
+from yurt.storage.etcd.key_layout import KeyLayout, remove
 from yurt.storage.etcd.leading import EtcdTerm, Leading
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import EntryReader

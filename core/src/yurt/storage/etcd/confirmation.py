@@ -11,7 +11,7 @@ from typing import Final
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupted
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading
 
 CONFIRM_LIMIT_S: Final = 2.0

@@ -21,7 +21,7 @@ from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, LeaderObservation, Reason
 from yurt.storage.etcd.client import Compacted, EtcdClient, HistoryLost, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
+from yurt.storage.etcd.key_layout import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
 from yurt.storage.etcd.leadership_levels import LeadershipLevels
 from yurt.storage.etcd.membership import member_status
 from yurt.storage.etcd.messages import Message

@@ -21,7 +21,7 @@ from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd import commit_record
 from yurt.storage.etcd.client import Connect, EtcdClient, NoSpace
 from yurt.storage.etcd.interruptible_waits import Interrupted
-from yurt.storage.etcd.keys import LAYOUT, Format, KeyLayout, LogMark, is_at, put
+from yurt.storage.etcd.key_layout import LAYOUT, Format, KeyLayout, LogMark, is_at, put
 from yurt.storage.etcd.leading import CLOSED, Candidate
 from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.server_folder import ServerFolder

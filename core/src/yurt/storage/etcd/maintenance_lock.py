@@ -15,7 +15,7 @@ from typing import Final
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import is_at, put, remove
+from yurt.storage.etcd.key_layout import is_at, put, remove
 
 GIVE_BACK_LIMIT_S: Final = 2.0
 

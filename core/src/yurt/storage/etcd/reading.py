@@ -17,7 +17,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.etcd.client import REMEDY, RESTORED, Compacted, EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupt, Interrupted
-from yurt.storage.etcd.keys import FoundEntry, KeyLayout, LogMark, broken, decode_entry, decode_head
+from yurt.storage.etcd.key_layout import FoundEntry, KeyLayout, LogMark, broken, decode_entry, decode_head
 from yurt.storage.etcd.messages import Message
 from yurt.storage.log import Entry, LogTrimmed
 

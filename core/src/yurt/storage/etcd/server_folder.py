@@ -16,7 +16,7 @@ from yurt.storage import snapshot_files
 from yurt.storage.checksummed_file import read_checked, write_checked
 from yurt.storage.data_dir import DataDir
 from yurt.storage.etcd.commit_record import CommitRecord
-from yurt.storage.etcd.keys import Format, LogMark
+from yurt.storage.etcd.key_layout import Format, LogMark
 
 CLUSTER_FILE: Final = "cluster"
 HISTORY_FILE: Final = "history"

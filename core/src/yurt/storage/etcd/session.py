@@ -14,12 +14,12 @@ from yurt.storage.etcd.client import Connect, EtcdClient
 from yurt.storage.etcd.commit_record import CommitRecord
 from yurt.storage.etcd.compaction import Compaction
 from yurt.storage.etcd.confirmation import Confirmation
-from yurt.storage.etcd.exhausted_quota import ExhaustedQuota
-from yurt.storage.etcd.file_size import FileSize
+from yurt.storage.etcd.defragmentation import FileSize
 from yurt.storage.etcd.handover import Handover
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.leading import Candidate, Leading
+from yurt.storage.etcd.quota_recovery import ExhaustedQuota
 from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import EntryReader
 from yurt.storage.etcd.settings import EtcdSecurity

@@ -15,7 +15,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import KeyLayout, Report
+from yurt.storage.etcd.key_layout import KeyLayout, Report
 from yurt.storage.etcd.leading import Candidate
 from yurt.storage.etcd.membership import list_members
 from yurt.storage.etcd.messages import Message

@@ -21,7 +21,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.interruptible_waits import Interrupt
-from yurt.storage.etcd.keys import REGIONS, KeyLayout, end_of
+from yurt.storage.etcd.key_layout import REGIONS, KeyLayout, end_of
 from yurt.storage.etcd.member_files.check import DamagedMember
 from yurt.storage.etcd.member_process import EtcdMember, member_environment
 from yurt.storage.etcd.reading import EntryReader

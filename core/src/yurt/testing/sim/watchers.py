@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from yurt.server.log.event_buffer import Event
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.messages import message
 from yurt.testing.sim.agents import REGION, ClientAgent, ServerAgent, SimServer
 from yurt.testing.sim.etcd import SimEtcd

@@ -15,7 +15,7 @@ from typing import Final
 from yurt.sdk.errors import YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.handover import Handover
-from yurt.storage.etcd.keys import KeyLayout
+from yurt.storage.etcd.key_layout import KeyLayout
 from yurt.storage.etcd.leading import Leading
 from yurt.storage.etcd.maintenance_lock import MaintenanceLock
 from yurt.storage.etcd.membership import defragment, member_status

@@ -1,6 +1,6 @@
 """Recovers from etcd's exhausted quota: etcd accepts no writes then, but still deletes and compacts.
 
-It is not to come to that (see `file_size`), but the etcd may be another one's, or the quota smaller than before. Each
+It is not to come to that (see `defragmentation`), but the etcd may be another one's, or the quota smaller than before. Each
 server frees space in its own member, or with an external etcd in all members.
 """
 
