@@ -307,7 +307,7 @@ def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:
     moved = _served(edit, plan, alloc, changes)
     is_ruled = edit.rules_version >= RECLAIM_RULES
     if is_ruled and alloc.idle is not None and not is_same_policy(idle_policy_of(alloc), idle_policy_of(moved)):
-        # What was measured by another policy ends nothing by this one.
+        # A measurement under another policy ends no allocation under this one.
         moved = replace(moved, idle=unmeasured(alloc.idle, edit.index))
     edit.put_alloc(alloc, moved)
 

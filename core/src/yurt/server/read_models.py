@@ -42,7 +42,7 @@ _OF_JOB: Final[Mapping[str, Callable[[Any, Any], JobKey]]] = {
     "deployments": lambda key, row: (row.namespace, row.job_id),
     "evals": lambda key, row: (row.namespace, row.job_id),
 }
-"""The job of a row of a table beside the jobs."""
+"""The job of a row of a table other than that of the jobs."""
 
 
 class Pair(NamedTuple):
@@ -155,7 +155,7 @@ class ReadModels:
             self._changed = None
 
     def reset(self) -> None:
-        """Forget everything: there are no readers, or another state was loaded."""
+        """Drop everything, without readers or after another state was loaded."""
         waiting = self._changed
         self._is_active = False
         self._resets += 1
@@ -181,7 +181,7 @@ class ReadModels:
         self._used_s = self._replica.env.monotonic()
 
     async def after(self, index: int) -> tuple[Batch, ...] | None:
-        """The batches after an index, once there are some; None when changes after it are no longer available."""
+        """The batches after an index, once there are some; None when changes after it are not available any more."""
         while True:
             if self._is_complete and index < self._known_from:
                 return None

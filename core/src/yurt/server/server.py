@@ -247,7 +247,7 @@ class Server:
             self.clients.node_service.start(self.state)
             self.read_models.reset()
             self._base.usage_sums.reset()
-            self.roles.begin_anew()
+            self.roles.restart_duties()
         else:
             log_lifecycle(changes)
         self.read_models.observe(changes)

@@ -3,7 +3,7 @@
 A request is met by instances of one kind where one kind has enough, else by several kinds, when its name leaves the
 model open. Kinds are taken in the order of the request's affinities, then whole devices before parts of split ones,
 then by topology (`topology`). Suspect devices are given when the others do not suffice. A share of a device goes
-where the least is left beside it: to a device that is shared already before a free one. Of alternatives
+to the device with the least remaining capacity: to a device that is shared already before a free one. Of alternatives
 (`first_available`) the first that the node can give is taken.
 """
 

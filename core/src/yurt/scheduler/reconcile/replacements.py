@@ -45,7 +45,7 @@ class Replacements(NamedTuple):
 
 
 class ReplacementBasis(NamedTuple):
-    """What decides about a replacement besides the allocation itself."""
+    """The facts, apart from the allocation itself, that decide about a replacement."""
 
     deployment: Deployment | None
     nodes: Mapping[str, Node | None]
@@ -78,7 +78,7 @@ def split(
             found.present.append(alloc)
             continue
         _sort(found, alloc, eval_id=eval_id, now=now, deployment=basis.deployment)
-    assert len(found.later) <= len(found.present), "what is replaced later keeps its place until then"
+    assert len(found.later) <= len(found.present), "an allocation to replace later counts as present until then"
     return _once_each(found) if is_batch else found
 
 

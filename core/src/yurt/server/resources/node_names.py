@@ -15,7 +15,7 @@ from yurt.rules.likeness import nearest
 from yurt.structs.node import Node
 
 NODES_SAMPLED: Final = 50
-"""So many nodes tell the common names, among which a near miss is looked for."""
+"""The number of nodes from which the common names are taken, among which similar ones are searched."""
 ALIKE: Final = 0.75
 
 

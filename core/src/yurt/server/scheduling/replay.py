@@ -154,7 +154,7 @@ class Replays:
         newest = await self._log.load_snapshot()
         first = self._history.first or (newest[0] if newest is not None else 0)
         reason = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
-        return f"the state at index {index} is no longer kept: {reason}"
+        return f"the state at index {index} is not kept any more: {reason}"
 
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:

@@ -1,6 +1,6 @@
 """Recovers from etcd's exhausted quota: etcd accepts no writes then, but still deletes and compacts.
 
-It is not to come to that (see `defragmentation`), but the etcd may be another one's, or the quota smaller than before. Each
+`defragmentation` prevents that, but etcd may have other users, or the quota may be smaller than before. Each
 server frees space in its own member, or with an external etcd in all members.
 """
 

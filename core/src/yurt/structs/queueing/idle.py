@@ -41,14 +41,14 @@ def idle_policy_of(alloc: Allocation) -> IdlePolicy | None:
 
 
 def is_same_policy(one: IdlePolicy | None, other: IdlePolicy | None) -> bool:
-    """Whether two policies ask for the same, whoever says so."""
+    """Whether two policies are equal apart from their source."""
     if one is None or other is None:
         return one is other
     return replace(one, source="", enforce=False) == replace(other, source="", enforce=False)
 
 
 def unmeasured(idle: IdleState, index: int) -> IdleState:
-    """The state of an allocation of which nothing is known: an announced end is void, what was counted stays."""
+    """The state of an allocation of which nothing is known: an announced end is void, counts stay."""
     kept = IdleState(
         kept_until=idle.kept_until,
         keeps=idle.keeps,
