@@ -93,7 +93,7 @@ async def test_a_dev_agent_replays_from_the_states_that_it_keeps_and_says_from_w
         later = bench.server.state.evals.where("job", ("default", "later"))
         newest = await bench.server.scheduling.replays.replay(max(later, key=lambda each: each.create_index).id)
         assert newest.is_identical and newest.base_index > 100
-        with pytest.raises(Conflict, match="is no longer kept: the state is kept from index"):
+        with pytest.raises(Conflict, match="is not kept any more: the state is kept from index"):
             await bench.server.scheduling.replays.replay(first.id)
 
 

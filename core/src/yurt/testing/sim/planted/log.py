@@ -108,8 +108,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.server.log.log_writer",
-                "return entry.commands[known:]",
-                "return entry.commands if known == 0 else ()",
+                "return entry.commands[applied_count:]",
+                "return entry.commands if applied_count == 0 else ()",
             ),
         ),
         (),
