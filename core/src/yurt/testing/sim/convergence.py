@@ -20,7 +20,7 @@ from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 
 IN_TIME = ", and has time left"
-"""The time after which an active deployment counts as a problem: failing tasks extend its deadline each time."""
+"""The suffix of texts about deployments that are not a problem yet: failing tasks extend the deadline each time."""
 
 
 def draining(servers: list[ServerAgent]) -> list[str]:
