@@ -188,6 +188,8 @@ FOLLOWS = {
     ("A task without a driver", "task"), ("A port that the group does not have", "group"),
     ("A periodic service", "job"), ("More restarts than fit", "job"),
     ("A volume that the group does not have", "group"), ("A maximum below the minimum", "group"),
+    ("Healthy later than the deadline", "job"), ("Canaries that nobody asked for", "job"),
+    ("An update block in a batch job", "job"),
 }  # fmt: skip
 """Mistakes that such a line may be the cause of."""
 
@@ -227,9 +229,29 @@ def test_a_mistake_is_told_with_a_line_that_cannot_be_read_unless_it_may_follow_
             "group": 'service {\n  provider = "nomad"\n  prt = "http"\n'
             '  check {\n    type = "tcp"\n    interval = "10s"\n    timeout = "2s"\n  }\n}'
         },
+        {"group": 'update {\n  progress_deadlin = "30m"\n}', "task": 'kill_timeout = "20m"'},
+        {"group": 'updat {\n  progress_deadline = "30m"\n}', "task": 'kill_timeout = "11m"\nshutdown_delay = "12m"'},
+        {"job": 'update {\n  progress_deadlin = "30m"\n}', "group": 'update {\n  healthy_deadline = "15m"\n}'},
+        {"job": 'update {\n  progress_deadlin = "30m"\n  healthy_deadline = "15m"\n}'},
+        {"job": 'update {\n  progress_deadlin = "30m"\n}', "task": 'kill_timeout = "20m"'},
+        {"job": "update {\n  canry = 1\n}", "group": "update {\n  auto_promote = true\n}"},
+        {"job": "updat {\n  canary = 1\n}", "group": "update {\n  auto_promote = true\n}"},
+        {
+            "job": 'reschedule {\n  intervl = "240h"\n}',
+            "group": 'reschedule {\n  attempts = 20\n  delay = "30m"\n  unlimited = false\n}',
+        },
+        {"job": 'migrate {\n  healthy_deadlin = "30m"\n}', "group": 'migrate {\n  min_healthy_time = "10m"\n}'},
+        {
+            "group": 'restart {\n  intervl = "24h"\n}',
+            "task": 'restart {\n  attempts = 20\n  delay = "10m"\n}',
+        },
+        {
+            "group": 'network {\n  port "http" {}\n}\nservice {\n  provider = "nomad"\n  port = "http"\n'
+            '  check {\n    type = "http"\n    pth = "/"\n    interval = "10s"\n    timeout = "2s"\n  }\n}'
+        },
         {"job": "parameterised {}", "task": 'dispatch_payload {\n  file = "input"\n}'},
     ],
-    ids=lambda parts: " ".join(re.findall(r"\w+", str(parts))[:4]),
+    ids=lambda parts: " ".join(re.findall(r"\w+", str(parts))),
 )
 def test_nothing_is_told_that_follows_from_a_line_that_cannot_be_read(
     parts: dict[str, str | bool], folder: Path, capsys: pytest.CaptureFixture[str]

@@ -324,6 +324,10 @@ update block                                Update
 ^Progress deadline                          Update ProgressDeadline
 ^Stagger                                    Update Stagger
 migrate block                               Migrate
+^MaxParallel must                           Migrate MaxParallel
+^HealthCheck must                           Migrate HealthCheck
+^MinHealthyTime                             Migrate MinHealthyTime
+^HealthyDeadline                            Migrate HealthyDeadline
 ^gang can only                              Gang
 ^gang min                                   Gang Min
 ^gang elastic                               Gang Elastic

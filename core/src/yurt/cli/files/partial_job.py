@@ -2,8 +2,9 @@
 
 The server gets the job without those parts, which it fills with defaults. What it then finds may follow from a default,
 and such findings are left out; the path of a finding decides. Left out are those of an object that is damaged itself,
-those of a field that is compared with a damaged part of its group, and those that depend on the job's type when the
-type may be what could not be read. Without an agent the findings of the file are all there is.
+those of a field that is compared with a damaged part of its group, those of a block that takes defaults from a damaged
+block of its group or job, and those that depend on the job's type when the type may be what could not be read. Without
+an agent the findings of the file are all there is.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "Checks": ("Services",),
     "Gang": ("Networks", "Tasks"),
     "Hook": ("Tasks",),
+    "KillTimeout": ("Update",),
     "Leader": ("Tasks",),
     "Lifecycle": ("Tasks",),
     "LogConfig": ("EphemeralDisk",),
@@ -51,6 +53,14 @@ _COMPARED: Mapping[str, tuple[str, ...]] = {
     "ports": ("Networks",),
 }
 """Fields whose findings may follow from a default of the group itself, or of one of these parts of it."""
+_INHERITED: Mapping[str, tuple[int, str]] = {
+    "KillTimeout": (0, "Update"),
+    "Migrate": (0, "Migrate"),
+    "ReschedulePolicy": (0, "Reschedule"),
+    "RestartPolicy": (_GROUP, "RestartPolicy"),
+    "Update": (0, "Update"),
+}
+"""Parts that depend on a block of an outer object: the steps that lead to that object, and the block."""
 _BY_TYPE = frozenset(
     {
         "Checkpoint", "Idle", "MaxRunDuration", "ParameterizedJob", "Periodic", "Requeue", "ReschedulePolicy",
@@ -107,14 +117,30 @@ def _may_follow(partial: PartialJob, path: Path) -> bool:
     damaged = partial.damaged
     if path in partial.positions and path[-1] in _ALONE:
         return False
+    owner = _owner(partial.job, path)
     # A finding about an element that a default names leads only to what is around it.
-    if _owner(partial.job, path) in damaged or any(each[: len(path)] == path for each in damaged):
+    place = path if path in partial.positions else owner
+    if owner in damaged or any(each[: len(place)] == place for each in damaged) or _inherits_damage(partial, path):
         return True
     if () in damaged and (_has(path, _OF_JOB) or ("Type" not in partial.job and _has(path, _BY_TYPE))):
         return True
     group, field = path[:_GROUP], next((step for step in reversed(path) if isinstance(step, str)), "")
     compared = _COMPARED.get("ports" if "ports" in path else field)
     return compared is not None and any(each == group or _part_of(each, group) in compared for each in damaged)
+
+
+def _inherits_damage(partial: PartialJob, path: Path) -> bool:
+    """Whether a finding may follow from a damaged block that gives defaults to the part at the path."""
+    for length, step in enumerate(path):
+        outer_length, field = _INHERITED.get(str(step), (length, ""))
+        if outer_length >= length:
+            continue
+        outer = path[:outer_length]
+        # A block that the outer object lacks may be the part of it that could not be read.
+        is_lost = outer in partial.damaged and _owner(partial.job, (*outer, field)) == outer
+        if is_lost or (*outer, field) in partial.damaged:
+            return True
+    return False
 
 
 def _has(path: Path, steps: frozenset[str]) -> bool:
