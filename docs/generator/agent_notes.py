@@ -228,8 +228,8 @@ server.raft_trailing_logs How many commands the log keeps behind a snapshot.
 server.job_default_priority  The priority of a job that names none.
 server.job_max_priority   The greatest priority of a job: 100 to 32766.
 server.search.fuzzy_enabled  Fuzzy searches are answered; otherwise 500.
-server.search.limit_results  Matches of a context in the answer of a fuzzy search; further ones are cut off.
-server.search.min_term_length  Characters of the text that is searched for.
+server.search.limit_results  1 to 1000: matches of a context in the answer of a fuzzy search; further ones are cut off.
+server.search.min_term_length  1 or more: the shortest text that a fuzzy search takes, in characters.
 server.job_max_source_size  A longer job file is not kept beside its job, such as `500KB`.
 server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.

@@ -16,7 +16,6 @@ from yurt.agent.component_configs import (
     client_config,
     exposes_debug_data,
     issuer_of,
-    search_settings,
     server_config,
     shown_config,
     shutdown_drain,
@@ -521,6 +520,22 @@ def test_the_bounds_of_fuzzy_searches_are_configured() -> None:
     block = {"fuzzy_enabled": False, "limit_results": 50, "min_term_length": 3}
     config = make_config({"server": {"search": block}}, {}, is_dev=True)
     assert agent_info(config, ()).search == SearchSettings(is_enabled=False, matches_max=50, text_min=3)
-    for key in ("limit_results", "min_term_length"):
-        with pytest.raises(Invalid, match=rf"server\.search\.{key} is 0; it must be 1 or more"):
-            search_settings({key: 0})
+
+
+def test_numbers_beyond_their_bounds_are_told_with_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "agent.hcl"
+    file.write_text("server {\n  search {\n    limit_results = 1001\n    min_term_length = 0\n  }\n}\n")
+
+    with pytest.raises(Invalid) as caught:
+        read_files([str(file)])
+
+    assert str(caught.value).splitlines() == [
+        f'{file}:3:5: "server.search.limit_results" must be a number from 1 to 1000, not 1001',
+        f'{file}:4:5: "server.search.min_term_length" must be 1 or more, not 0',
+    ]
+
+
+@pytest.mark.parametrize(("limit", "is_right"), [(0, False), (1, True), (1000, True), (1001, False)])
+def test_a_number_at_its_bound_is_accepted(limit: int, is_right: bool) -> None:
+    problems = check({"server": {"search": {"limit_results": limit, "min_term_length": 1}}}, ROOT)[1]
+    assert (problems == []) is is_right

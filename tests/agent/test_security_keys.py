@@ -65,6 +65,7 @@ ENFORCED = {
     "audit.sink": "tests/audit",
     "audit.filter": "tests/audit",
     "server.oidc_issuer": "tests/http/test_discovery.py",
+    "server.search.limit_results": "tests/http/test_cluster.py",
 }
 """Where tests of its effect are."""
 REFUSED: dict[str, Any] = {
@@ -87,24 +88,26 @@ MEANINGLESS = {
     "disable_anonymous_signature": "nothing is sent",
     "disable_update_check": "nothing is sent",
     "reporting.disable_product_usage_reporting": "nothing is sent",
-    "server.authoritative_region": "says which region decides",
     "server.deploy_query_rate_limit": "bounds nothing that others can ask for",
     "server.raft_logstore.disable_log_cache": "storage",
     "server.search.limit_query": "searches have bounds of their own",
-    "server.search.limit_results": "searches have bounds of their own",
     "server.default_scheduler_config.node_limit_for_feasibility_checks": "placement",
-    "telemetry.allowed_metadata_keys_in_metrics": "figures",
-    "telemetry.disable_allocation_hook_metrics": "figures",
-    "telemetry.disable_dispatched_job_summary_metrics": "figures",
-    "telemetry.disable_hostname": "figures",
-    "telemetry.disable_quota_utilization_metrics": "figures",
     "telemetry.disable_rpc_rate_metrics_labels": "figures",
     "tls.tls_prefer_server_cipher_suites": "the library chooses",
     "client.template.use_client_consul_token": "consul is not available",
     "tls.verify_server_hostname": "always on: the name of a server's certificate is its role and region",
     "autopilot.disable_upgrade_migration": "servers",
 }
-"""Named like a protection, and none here; with the reason."""
+"""Named like a protection, and accepted without effect; with the reason."""
+NO_PROTECTION = {
+    "server.authoritative_region": "says which region decides",
+    "telemetry.allowed_metadata_keys_in_metrics": "figures",
+    "telemetry.disable_allocation_hook_metrics": "figures",
+    "telemetry.disable_dispatched_job_summary_metrics": "figures",
+    "telemetry.disable_hostname": "figures",
+    "telemetry.disable_quota_utilization_metrics": "figures",
+}
+"""Named like a protection, and used for something else."""
 BLOCKS = {"acl", "audit", "limits", "sentinel", "tls", "client_introduction", "content_security_policy"}
 """Tables of the reference of which every key is looked at."""
 
@@ -158,6 +161,13 @@ def test_no_key_named_like_a_protection_is_accepted_without_effect() -> None:
     assert {path for path in ignored if path not in MEANINGLESS} == set()
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"), [*((path, ACCEPTED) for path in MEANINGLESS), *((path, USED) for path in NO_PROTECTION)]
+)
+def test_a_key_named_like_a_protection_is_used_as_its_exemption_says(path: str, kind: str) -> None:
+    assert support(path) == kind
+
+
 def named_in_reference() -> Iterator[str]:
     """Keys of the reference's tables as paths, where their table says where they belong."""
     parents = {
@@ -177,7 +187,7 @@ def named_in_reference() -> Iterator[str]:
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the reference lies beside the repository, not in it")
 def test_the_reference_names_no_other_protection() -> None:
-    decided = {*ENFORCED, *REFUSED, *MEANINGLESS}
+    decided = {*ENFORCED, *REFUSED, *MEANINGLESS, *NO_PROTECTION}
     missing = {path for path in named_in_reference() if path not in decided and _support(path) != ABSENT}
     assert missing == set()
 

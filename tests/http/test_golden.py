@@ -107,12 +107,12 @@ async def test_fuzzy_hits_come_closest_first_and_then_by_name(api: Api) -> None:
 
 
 async def test_a_job_is_found_by_its_id_too_and_before_many_others(api: Api) -> None:
-    for number in range(25):
-        await api.register(f"a-web-{number:02}")
+    for number in range(101):
+        await api.register(f"a-web-{number:03}")
     await api.register("web", Name="The Shop")
     found = (await api.put("/v1/search/fuzzy", {"Text": "web", "Context": "jobs"})).json
     assert found["Matches"]["jobs"][0] == {"ID": "The Shop", "Scope": ["default", "web"]}
-    assert len(found["Matches"]["jobs"]) == 20 and found["Truncations"]["jobs"]
+    assert len(found["Matches"]["jobs"]) == 100 and found["Truncations"]["jobs"]
 
 
 async def test_an_unknown_context_is_refused_with_the_known_ones(api: Api) -> None:

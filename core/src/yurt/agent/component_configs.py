@@ -476,17 +476,13 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
 
 
 def search_settings(block: Mapping[str, Any]) -> SearchSettings:
-    """The bounds of a fuzzy search; raises Invalid."""
+    """The bounds of a fuzzy search."""
     default = SearchSettings()
-    found = SearchSettings(
+    return SearchSettings(
         is_enabled=bool(block.get("fuzzy_enabled", default.is_enabled)),
         text_min=int(block.get("min_term_length", default.text_min)),
         matches_max=int(block.get("limit_results", default.matches_max)),
     )
-    for key, value in (("min_term_length", found.text_min), ("limit_results", found.matches_max)):
-        if value < 1:
-            raise Invalid(f"server.search.{key} is {value}; it must be 1 or more")
-    return found
 
 
 def exposes_debug_data(config: AgentConfig) -> bool:

@@ -105,7 +105,7 @@ def _check_value(value: Any, entry: Key, path: Path) -> tuple[Any, str]:
     where = dotted(path)
     if entry.type == "map" and isinstance(value, list | tuple) and all(isinstance(part, Mapping) for part in value):
         value = {name: item for part in value for name, item in part.items()}
-    problem = _type_problem(value, entry.type)
+    problem = _type_problem(value, entry.type) or _range_problem(value, entry)
     if problem:
         return value, f'"{where}" {problem}, not {_shown(value)}'
     if entry.support == ABSENT and value and _plain(value) not in entry.allowed:
@@ -138,6 +138,14 @@ def _type_problem(value: Any, type_: str) -> str:
             return _duration_problem(value)
         case _:
             return ""
+
+
+def _range_problem(value: Any, entry: Key) -> str:
+    if entry.type != "int" or entry.minimum <= value <= (value if entry.maximum is None else entry.maximum):
+        return ""
+    if entry.maximum is None:
+        return f"must be {entry.minimum} or more"
+    return f"must be a number from {entry.minimum} to {entry.maximum}"
 
 
 def _duration_problem(value: Any) -> str:

@@ -3,7 +3,7 @@
 A key is written `type`, `type -` or `type !`: used; known and harmless, so accepted without effect; not built yet, so
 that setting it stops the start. What follows `!` are the values that may be given all the same, because they ask for
 what happens anyway (an empty text, false, 0 and an empty list always may). Nothing that protects a cluster is ever
-ignored in silence.
+ignored in silence. `int 1..9` is a used number with its minimum and, unless it is left out, its maximum.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ USED, ACCEPTED, ABSENT = "used", "accepted", "absent"
 
 
 class Key(NamedTuple):
-    """A value: its type, whether it has an effect, and the values of an absent one that may be given."""
+    """A value: its type, whether it has an effect, the values of an absent one that may be given, and the bounds."""
 
     type: str
     support: str = USED
     allowed: tuple[str, ...] = ()
+    minimum: int = 0
+    maximum: int | None = None
 
 
 class ConfigBlock(NamedTuple):
@@ -35,8 +37,11 @@ Entry: TypeAlias = "Key | ConfigBlock"
 
 
 def key(text: str) -> Key:
-    """`string`, `string -` or `string !a,b` as a Key."""
+    """`string`, `string -`, `string !a,b` or `int 1..9` as a Key."""
     type_, _, mark = text.partition(" ")
+    minimum, dots, maximum = mark.partition("..")
+    if dots:
+        return Key(type_, minimum=int(minimum), maximum=int(maximum) if maximum else None)
     if mark.startswith("!"):
         return Key(type_, ABSENT, tuple(mark[1:].split(",")) if mark[1:] else ())
     return Key(type_, ACCEPTED if mark == "-" else USED)
@@ -138,7 +143,7 @@ SERVER = block(
     plan_rejection_tracker=block(enabled="bool", node_threshold="int", node_window="duration"),
     plan_apply_pipeline="int -", enable_event_broker="bool !true", event_buffer_size="int", license_path="string !",
     license_env="string !", deploy_query_rate_limit="float -",
-    search=block(fuzzy_enabled="bool", limit_query="int -", limit_results="int", min_term_length="int"),
+    search=block(fuzzy_enabled="bool", limit_query="int -", limit_results="int 1..1000", min_term_length="int 1.."),
     raft_logstore=block(
         backend="string", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
         disable_log_cache="bool -", verification=block(enabled="bool -", interval="duration -"),

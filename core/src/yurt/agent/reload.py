@@ -81,9 +81,9 @@ class PluginReloader:
         try:
             return self._plugins.make_again(status, entry_point, self._context_for(status.name))
         except PluginSkipped as reason:
-            raise Conflict(f"the new code has nothing to offer here: {reason}; the old one goes on") from None
+            raise Conflict(f"the new code has nothing to offer here: {reason}; the old one remains in use") from None
         except PluginFailed as error:
-            raise Conflict(f"the new code fails: {error}; the old one goes on") from error
+            raise Conflict(f"the new code fails: {error}; the old one remains in use") from error
 
     async def _exchange(
         self, status: PluginStatus, entry_point: EntryPoint, new: dict[str, Driver], taken: code.Modules

@@ -15,7 +15,7 @@ class SearchSettings(Value):
     is_enabled: bool = True
     text_min: int = 2
     """Characters of the text that is searched for."""
-    matches_max: int = 20
+    matches_max: int = 100
     """Matches of a context in an answer."""
 
 
