@@ -39,6 +39,24 @@ def serve_alloc(api: Any, events: list[dict[str, Any]]) -> None:
     api.answers |= {"/v1/allocations": [alloc], f"/v1/allocation/{ALLOC_ID}": alloc}
 
 
+@pytest.mark.parametrize("prefix", ["bbbbbbbb00000000", "bbbbbbbb0", "BBBBBBBB-00", ALLOC_ID.replace("-", "")])
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("alloc status", "/v1/allocation"), ("deployment status", "/v1/deployment"), ("eval status", "/v1/evaluation"),
+        ("node status", "/v1/node"), ("scaling policy info", "/v1/scaling/policy"),
+    ],
+)  # fmt: skip
+def test_an_id_is_found_without_its_hyphens_and_in_upper_case(
+    api: Any, run: Any, command: str, path: str, prefix: str
+) -> None:
+    found = {"ID": ALLOC_ID, "Type": "horizontal"}
+    listed = path.replace("policy", "policies") if "policy" in path else f"{path}s"
+    api.answers |= {listed: [found], f"{path}/{ALLOC_ID}": found}
+    run(*command.split(" "), "-json", prefix)
+    assert any(asked == f"{path}/{ALLOC_ID}" for _, asked, _, _ in api.asked)
+
+
 def test_whole_allocations_show_the_version_of_their_job(api: Any, run: Any) -> None:
     serve_job(api)
     for served, version in (({"Job": {"Version": 7}}, "7"), ({"JobVersion": 8}, "8")):

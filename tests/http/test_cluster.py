@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from yurt.http.agent_info import SearchSettings
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, serving
@@ -208,6 +210,19 @@ async def test_a_fuzzy_search_finds_the_parts_of_jobs(api: Api) -> None:
     image = (await api.put("/v1/search/fuzzy", {"Text": "redis"})).json
     assert image["Matches"] == {"images": [{"ID": "redis:7", "Scope": [*of_group, "cache"]}]}
     assert image["Truncations"]["images"] is False
+
+
+async def test_a_fuzzy_search_shows_as_many_parts_of_jobs_as_the_agent_is_configured_for() -> None:
+    async with serving(facts={"search": SearchSettings(matches_max=3)}) as api:
+        for number in range(5):
+            await api.register(f"shop-{number}", TaskGroups=[job_group(f"front-{number}")])
+        found = (await api.put("/v1/search/fuzzy", {"Text": "front", "Context": "jobs"})).json
+        assert [each["ID"] for each in found["Matches"]["groups"]] == ["front-0", "front-1", "front-2"]
+        assert (found["Truncations"]["groups"], found["Truncations"]["tasks"]) == (True, False)
+
+
+def job_group(name: str) -> dict[str, Any]:
+    return {"Name": name, "Tasks": [{"Name": "main", "Driver": "mock_driver"}]}
 
 
 async def test_scaling_policies_are_found_by_their_ids(api: Api) -> None:

@@ -168,9 +168,13 @@ async def test_a_prefix_of_an_id_may_leave_its_hyphens_out(api: Api) -> None:
     digits = evaluation.replace("-", "")
     for prefix in (digits, digits[:10], digits[:10].upper(), evaluation[:11], f"{digits[:2]}-{digits[2:12]}"):
         assert [row["ID"] for row in (await api.get(f"/v1/evaluations?prefix={prefix}")).json] == [evaluation], prefix
+    for prefix in (digits, digits[:10], digits[:11].upper(), evaluation[:11].upper()):
         found = await api.put("/v1/search", {"Prefix": prefix, "Context": "evals"})
         assert found.json["Matches"] == {"evals": [evaluation]}, prefix
-    for other in (f"{digits[:10]}{'0' if digits[10] != '0' else '1'}0", f"{digits}ab"):
+        fuzzy = (await api.put("/v1/search/fuzzy", {"Text": prefix, "Context": "evals"})).json["Matches"]
+        assert [each["ID"] for each in fuzzy["evals"]] == [evaluation], prefix
+    of_jobs = (f"{digits[:2]}-", f"{digits[:2]}-{digits[2]}", "-")
+    for other in (f"{digits[:10]}{'0' if digits[10] != '0' else '1'}0", f"{digits}ab", *of_jobs):
         found = await api.put("/v1/search", {"Prefix": other, "Context": "evals"})
         assert found.json["Matches"] == {"evals": []}, other
 

@@ -46,8 +46,10 @@ async def test_a_volume_is_made_listed_read_and_deleted(volumes: Api) -> None:
     (stub,) = (await volumes.get("/v1/volumes?type=host")).json
     assert stub == {key: made[key] for key in stub}
     assert "HostPath" not in stub
+    digits = made["ID"].replace("-", "")
     for query, count in (
-        ("prefix=da", 1), (f"node_id={NODE_ID}", 1), ("node_pool=gpu", 0), ("node_id=x", 0), ("namespace=ops", 0),
+        ("prefix=da", 1), (f"prefix={digits}", 1), (f"prefix={digits[:10].upper()}", 1), (f"prefix={digits[:2]}-", 0),
+        (f"node_id={NODE_ID}", 1), ("node_pool=gpu", 0), ("node_id=x", 0), ("namespace=ops", 0),
     ):  # fmt: skip
         assert len((await volumes.get(f"/v1/volumes?type=host&{query}")).json) == count, query
     found = (await volumes.get(f"/v1/volume/host/{made['ID']}")).json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -10,15 +9,13 @@ from aiohttp import web
 
 from yurt.api.page import STEP, Pager
 from yurt.api.pieces import JsonList
+from yurt.api.uuids import HEX_DIGITS, uuid_prefix
 from yurt.http.answer_cache import AnswerSlot
 from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
 from yurt.http.pieces import KeptAnswer, body_of
 
 UUID_LENGTH = 36
-_UUID_PARTS = (0, 8, 12, 16, 20, None)
-"""Where the parts between hyphens begin, in digits; the last one has no end, so that no text too long fits an id."""
-_HEX = frozenset("0123456789abcdefABCDEF")
 
 
 Write = Callable[[JsonList, list[dict[str, Any]]], Awaitable[None]]
@@ -93,17 +90,10 @@ def check_prefix(text: str, kind: str) -> str:
     if len(digits) % 2:
         raise Refused(500, f"{kind} lookup failed: index error: Input (without hyphens) must be even length")
     _check_digits(digits, kind)
-    return uuid_prefix(text)
-
-
-def uuid_prefix(text: str) -> str:
-    """A prefix of an id as ids are written: in lower case, with its hyphens, wherever the caller wrote them."""
-    digits = text.replace("-", "").lower()
-    parts = (digits[begin:end] for begin, end in itertools.pairwise(_UUID_PARTS))
-    return "-".join(part for part in parts if part)
+    return uuid_prefix(digits)
 
 
 def _check_digits(digits: str, kind: str) -> None:
-    bad = next((character for character in digits if character not in _HEX), None)
+    bad = next((each for each in digits if each.lower() not in HEX_DIGITS), None)
     if bad is not None:
         raise Refused(500, f"{kind} lookup failed: index error: encoding/hex: invalid byte: U+{ord(bad):04X} '{bad}'")

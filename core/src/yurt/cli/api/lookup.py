@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from yurt.api.uuids import HEX_DIGITS, uuid_prefix
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.json_object import Json
@@ -13,7 +14,7 @@ from yurt.cli.terminal.screen import columns
 if TYPE_CHECKING:
     from yurt.cli.api.client import ApiClient
 
-HEX_DIGITS = frozenset("0123456789abcdef-")
+UUID_CHARACTERS = HEX_DIGITS | {"-"}
 
 
 def api_path(*parts: str) -> str:
@@ -149,9 +150,10 @@ def find_deployment(call: Invocation, prefix: str) -> Json:
 def find_scaling_policy(call: Invocation, prefix: str) -> Json:
     """The complete scaling policy, from any namespace."""
     check_prefix(prefix)
+    id_prefix = uuid_prefix(prefix)
     stubs: list[Json] = call.api.get("/v1/scaling/policies", {"namespace": "*"}) or []
     stub = _only(
-        [each for each in stubs if each["ID"].startswith(prefix)],
+        [each for each in stubs if each["ID"].startswith(id_prefix)],
         f'No scaling policies with prefix or id "{prefix}" found',
         lambda each: ("scaling policies", "ID|Type", [[policy["ID"], policy["Type"]] for policy in each]),
     )
@@ -171,7 +173,8 @@ def _missing(call: Invocation, kind: str, noun: str, prefix: str) -> CliError:
 
 def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:
     check_prefix(prefix)
-    if not HEX_DIGITS.issuperset(prefix.lower()):
+    prefix = uuid_prefix(prefix)
+    if not UUID_CHARACTERS.issuperset(prefix):
         return []
     try:
         found: list[Json] = call.api.get(path, {"prefix": asked_prefix(prefix)}) or []

@@ -11,6 +11,9 @@ from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import SECOND, parse_duration
 
+PAUSE_MAX_S = 24 * 3600.0
+"""The longest time of -wait between two updates."""
+
 
 def fail_deployment(call: Invocation) -> int:
     """End it as failed."""
@@ -105,7 +108,7 @@ def show_deployment(call: Invocation) -> int:
 
 
 def _pause_s(call: Invocation) -> float:
-    """The shortest time between two updates that -wait asks for."""
+    """The shortest time between two updates that -wait asks for; raises UsageError."""
     given = call.flags.text("wait")
     try:
         pause_s = parse_duration(given) / SECOND if given else 0.0
@@ -113,6 +116,8 @@ def _pause_s(call: Invocation) -> float:
         pause_s = -1.0
     if pause_s < 0:
         raise UsageError(f'-wait: "{given}" is not a duration; use a number and a unit, for example 2s')
+    if pause_s > PAUSE_MAX_S:
+        raise UsageError(f'-wait: "{given}" is longer than 24 hours; use a shorter time, for example 2s')
     return pause_s
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from yurt.api.uuids import uuid_prefix
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source
@@ -119,7 +120,8 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
 
 def _node(state: Snapshot, word: str, flag: str) -> str:
     """The id of the node that has this name, or whose id begins so."""
-    found = [node.id for node in state.nodes.values() if node.name == word or node.id.startswith(word)]
+    prefix = uuid_prefix(word)
+    found = [node.id for node in state.nodes.values() if node.name == word or node.id.startswith(prefix)]
     if len(found) == 1:
         return found[0]
     many = f"{len(found)} nodes are called or begin so" if found else "there is no such node"

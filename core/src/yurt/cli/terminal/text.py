@@ -78,7 +78,10 @@ def parse_duration(text: str) -> int:
     parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError(f'"{text}" is not a duration such as 30s or 1h30m')
-    return sign * round(sum(float(number) * _GO_UNITS[unit] for number, unit in parts))
+    total = sum(float(number) * _GO_UNITS[unit] for number, unit in parts)
+    if total == float("inf"):
+        raise ValueError(f'"{text[:64]}" is too long for a duration')
+    return sign * round(total)
 
 
 def parse_time(text: str | None) -> int:

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
+from yurt.api.uuids import uuid_prefix
 from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
-from yurt.http.lists import uuid_prefix
 from yurt.http.routes import ROW
 from yurt.sdk.value import Value
 from yurt.server.views import View
@@ -115,7 +115,7 @@ async def fuzzy(call: Call) -> web.Response:
             call,
             view,
             context,
-            partial(_fits(context), text),
+            _fits(context, text),
             order=partial(_rank, text),
             matches_max=settings.matches_max,
         )
@@ -156,11 +156,13 @@ def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
     return row_id.startswith(prefix)
 
 
-def _fits(context: str) -> Callable[[str, str, str], bool]:
+def _fits(context: str, text: str) -> Callable[[str, str], bool]:
     """The match of a fuzzy search in a context: objects with UUIDs match in the name, else by the prefix of the id."""
     if context not in WITH_UUIDS:
-        return _has_in_name_or_id
-    return _has_in_name if context in SHOWN_BY_NAME else _begins_with
+        return partial(_has_in_name_or_id, text)
+    if context in SHOWN_BY_NAME:
+        return partial(_has_in_name, text)
+    return partial(_begins_with, (text, uuid_prefix(text)))
 
 
 def _rank(text: str, hit: Hit) -> tuple[Any, ...]:
@@ -178,8 +180,8 @@ def _closeness(text: str, name: str, id: str) -> tuple[int]:
     return (0 if text in both else 1 if any(each.startswith(text) for each in both) else 2,)
 
 
-def _begins_with(text: str, row_id: str, name: str) -> bool:
-    return (name or row_id).lower().startswith(text)
+def _begins_with(spellings: tuple[str, ...], row_id: str, name: str) -> bool:
+    return (name or row_id).lower().startswith(spellings)
 
 
 def _has_in_name(text: str, row_id: str, name: str) -> bool:

@@ -11,6 +11,7 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
+from yurt.api.uuids import uuid_prefix
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
@@ -50,9 +51,10 @@ async def list_volumes(call: Call) -> web.Response:
     asked = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
              "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
     prefix = call.options.prefix
+    id_prefix = uuid_prefix(prefix)
 
     def is_selected(volume: HostVolume) -> bool:
-        is_named = volume.id.startswith(prefix) or volume.name.startswith(prefix)
+        is_named = volume.id.startswith(id_prefix) or volume.name.startswith(prefix)
         return is_named and all(value in ("", getattr(volume, name)) for name, value in asked.items())
 
     def listing(view: View) -> Listing[HostVolume]:
@@ -122,9 +124,10 @@ async def list_claims(call: Call) -> web.Response:
     """GET /v1/volumes/claims."""
     names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
     asked = {field: call.query.get(name, "") for name, field in names.items()}
+    prefix = uuid_prefix(call.options.prefix)
 
     def is_selected(claim: TaskGroupHostVolumeClaim) -> bool:
-        is_named = claim.id.startswith(call.options.prefix)
+        is_named = claim.id.startswith(prefix)
         return is_named and all(value in ("", getattr(claim, field)) for field, value in asked.items())
 
     def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from functools import wraps
 
-from yurt.cli.api.lookup import HEX_DIGITS, asked_prefix, check_prefix
+from yurt.api.uuids import uuid_prefix
+from yurt.cli.api.lookup import UUID_CHARACTERS, asked_prefix, check_prefix
 from yurt.cli.declaration import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.json_object import Json
@@ -64,12 +65,12 @@ def _with_remedy(text: str) -> str:
 
 def whole_id(call: Invocation, given: str, path: str, thing: str, *, key: str = "ID") -> str:
     """The id itself, or the only one in the list at `path` that begins so; a whole id needs no right to list."""
-    given = given.lower()
+    given = uuid_prefix(given)
     if len(given) == UUID_LENGTH:
         return given
     check_prefix(given)
     known: list[Json] = []
-    if HEX_DIGITS.issuperset(given):
+    if UUID_CHARACTERS.issuperset(given):
         known = call.api.get(path, {"prefix": asked_prefix(given)}) or []
     found = [each[key] for each in known if each[key].startswith(given)]
     if not found:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from yurt.api.uuids import uuid_prefix
 from yurt.cli.declaration import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import BrokenOff, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text
@@ -337,7 +338,8 @@ def _nodes(call: Invocation) -> list[DebugTarget]:
     requested, of_class = _requested(call, "node-id"), call.flags.text("node-class")
     rows: list[Json] = call.api.get("/v1/nodes") or [] if requested else []
     ready = [each for each in rows if each["Status"] == "ready" and (not of_class or each["NodeClass"] == of_class)]
-    ids = [each["ID"] for each in ready if "all" in requested or each["ID"].startswith(tuple(requested))]
+    prefixes = tuple(uuid_prefix(each) for each in requested)
+    ids = [each["ID"] for each in ready if "all" in requested or each["ID"].startswith(prefixes)]
     return [DebugTarget(f"client/{node_id}", {"node_id": node_id}) for node_id in ids[: call.flags.number("max-nodes")]]
 
 

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from yurt.access import ShownNode, needs
 from yurt.api.encode import to_wire
+from yurt.api.uuids import uuid_prefix
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
@@ -80,7 +81,7 @@ async def delete_policy(call: Call) -> web.Response:
 async def list_roles(call: Call) -> web.Response:
     """GET /v1/acl/roles: those of the caller's token; all of them for a management token."""
     call.need_acl()
-    prefix = call.options.prefix
+    prefix = uuid_prefix(call.options.prefix)
     return await list_rows(
         call, (RoleRows,),
         lambda view: view.of(RoleRows).all().where(lambda row: row.id.startswith(prefix)),
