@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from yurt.access import EVERYBODY, Access, Actor, AllowAll, Decision, Need, Scope, needs
 from yurt.access.needs import Capability
@@ -17,8 +19,8 @@ class OnlyNamespace:
         self.namespace = namespace
         self.asked: list[Scope] = []
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        return False
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
+        return None
 
     def preparation(self, actor: Actor) -> None:
         return None
@@ -96,3 +98,31 @@ def test_a_renewed_request_is_decided_anew() -> None:
     authority.namespace = "b"
     access.renew()
     assert not access.allows(Scope(namespace="a"))
+
+
+class Answers:
+    """Earlier answers: the need is satisfied in one of two namespaces."""
+
+    everywhere: bool | None = False
+    names: frozenset[str] | None = frozenset({"own", "other"})
+    allowed = frozenset({"own"})
+
+
+def test_earlier_answers_are_used_without_asking_until_the_request_waits() -> None:
+    recalled = Answers()
+    access = Access(EVERYBODY, READ, OnlyNamespace("other"))
+    access.begin_step(recalled)
+    assert access.visibility(recalled.names) == (recalled.names, frozenset({"own"}))
+    access.end_step()
+    assert access.visibility(recalled.names) == (recalled.names, frozenset({"other"}))
+
+
+@pytest.mark.parametrize("end", [Access.end_step, Access.renew])
+def test_a_right_everywhere_is_asked_again_after_the_request_waited(end: Callable[[Access], None]) -> None:
+    recalled = Answers()
+    recalled.everywhere = True
+    access = Access(EVERYBODY, READ, OnlyNamespace("own"))
+    access.begin_step(recalled)
+    assert access.sees_all
+    end(access)
+    assert not access.sees_all and not access.allows(Scope(namespace="other"))

@@ -57,14 +57,14 @@ def authority(replica: Replica, clock: Clock) -> AclAuthority:
 
 def answers(authority: AclAuthority, actor: Actor = ACTOR) -> list[bool]:
     """The answers to each question of a request; they do not depend on the order in which they are asked."""
-    known = authority.has_allowed(actor, READ, PROD)
+    known = authority.recall(actor, READ, PROD)
     asked: list[bool] = [
         authority.allows(actor, READ, PROD),
         authority.allows_everywhere(actor, READ),
         authority.namespaces_allowed(actor, READ, NAMES) == NAMES,
     ]
     assert not known or asked[0], "what is known must be what a decision would say"
-    return [*asked, authority.has_allowed(actor, READ, PROD)]
+    return [*asked, authority.recall(actor, READ, PROD) is not None]
 
 
 ALL, NONE = [True] * 4, [False] * 4
@@ -74,7 +74,7 @@ def test_a_revoked_token_loses_every_remembered_answer(replica: Replica, authori
     put_token(replica, policies=("ops",))
     assert answers(authority) == answers(authority) == ALL
     replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
-    assert not authority.has_allowed(ACTOR, READ, PROD)
+    assert not authority.recall(ACTOR, READ, PROD)
     assert answers(authority) == NONE
 
 
@@ -82,16 +82,16 @@ def test_remembered_answers_outlive_other_writes(replica: Replica, authority: Ac
     put_token(replica, policies=("ops",))
     assert answers(authority) == ALL
     replica.apply(c.UpsertNamespaces(namespaces=()))
-    assert authority.has_allowed(ACTOR, READ, PROD)
+    assert authority.recall(ACTOR, READ, PROD)
 
 
 def test_remembered_answers_end_when_the_token_expires(replica: Replica, authority: AclAuthority, clock: Clock) -> None:
     put_token(replica, policies=("ops",), expiration_time=NOW + 10)
     clock.now = UnixNano(NOW + 9)
     assert answers(authority) == ALL
-    assert authority.has_allowed(ACTOR, READ, PROD)
+    assert authority.recall(ACTOR, READ, PROD)
     clock.now = UnixNano(NOW + 10)
-    assert not authority.has_allowed(ACTOR, READ, PROD)
+    assert not authority.recall(ACTOR, READ, PROD)
     assert answers(authority) == NONE
 
 
@@ -138,7 +138,7 @@ def test_nothing_remembered_is_used_while_the_state_is_too_old(
     put_token(replica, policies=("ops",))
     assert answers(authority) == ALL
     clock.state_age_s = 31.0
-    assert not authority.has_allowed(ACTOR, READ, PROD)
+    assert not authority.recall(ACTOR, READ, PROD)
     for ask in (
         lambda: authority.allows(ACTOR, READ, PROD),
         lambda: authority.allows_everywhere(ACTOR, READ),
@@ -153,7 +153,7 @@ def test_the_session_of_a_browser_is_never_remembered(replica: Replica, authorit
     session = replace(CALLER, session_id="s", key_id="k", valid_until=NOW + 10)
     assert answers(authority, Actor(caller=session)) == NONE, "its root key does not exist"
     assert answers(authority) == ALL
-    assert not authority.has_allowed(Actor(caller=session), READ, PROD)
+    assert not authority.recall(Actor(caller=session), READ, PROD)
 
 
 def test_other_namespaces_are_another_question(replica: Replica, authority: AclAuthority) -> None:
@@ -172,7 +172,7 @@ def test_the_number_of_remembered_scopes_is_bounded(
     put_token(replica, policies=("ops",))
     for number in range(9):
         assert authority.allows(ACTOR, READ, Scope(namespace=f"n{number}"))
-    known = [authority.has_allowed(ACTOR, READ, Scope(namespace=f"n{number}")) for number in range(9)]
+    known = [authority.recall(ACTOR, READ, Scope(namespace=f"n{number}")) is not None for number in range(9)]
     assert known[-1] and sum(known) <= 3
 
 
@@ -183,9 +183,9 @@ def test_remembered_names_of_namespaces_count_in_the_bound(
     put_token(replica, policies=("ops",))
     assert authority.allows(ACTOR, READ, PROD)
     assert authority.namespaces_allowed(ACTOR, READ, MANY) == MANY
-    assert authority.has_allowed(ACTOR, READ, PROD)
+    assert authority.recall(ACTOR, READ, PROD)
     assert authority.allows(ACTOR, READ, Scope(namespace="dev"))
-    assert not authority.has_allowed(ACTOR, READ, PROD), "64 names fill the bound, so all was forgotten"
+    assert not authority.recall(ACTOR, READ, PROD), "64 names fill the bound, so all was forgotten"
 
 
 def test_other_names_of_the_same_question_take_the_place_of_the_first_in_the_bound(
@@ -196,4 +196,4 @@ def test_other_names_of_the_same_question_take_the_place_of_the_first_in_the_bou
     assert authority.allows(ACTOR, READ, PROD)
     for names in (MANY, MANY | NAMES, MANY, MANY | NAMES):
         assert authority.namespaces_allowed(ACTOR, READ, names) == names
-    assert authority.has_allowed(ACTOR, READ, PROD)
+    assert authority.recall(ACTOR, READ, PROD)

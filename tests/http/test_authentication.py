@@ -24,8 +24,8 @@ class Recorder:
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        return False
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
+        return None
 
     def preparation(self, actor: Actor) -> None:
         return None

@@ -93,8 +93,8 @@ def test_a_row_elsewhere_is_not_told() -> None:
 class OneNodePool:
     """Everybody may read the nodes of one pool; what else a change needs is not asked."""
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        return False
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
+        return None
 
     def preparation(self, actor: Actor) -> None:
         return None

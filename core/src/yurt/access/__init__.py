@@ -30,6 +30,7 @@ from yurt.access.authority import (
     MadeDecision,
     Namespaces,
     ObjectName,
+    Recalled,
     Scope,
     Trace,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "NoToken",
     "ObjectName",
     "Origin",
+    "Recalled",
     "Scope",
     "ShownNode",
     "ShownToken",

@@ -79,6 +79,25 @@ Preparation = Callable[[], Callable[[], None]]
 """A function to run in a thread; it returns a second one, which stores the result on the event loop."""
 
 
+class Recalled(Protocol):
+    """Earlier answers about one caller and one need that still hold."""
+
+    everywhere: bool | None
+    """Whether the need is satisfied in every scope; None: not known."""
+    names: frozenset[str] | None
+    """The namespaces of the last question, and ..."""
+    allowed: frozenset[str]
+    """... those of them in which the need is satisfied."""
+
+
+class _AllAllowed:
+    """The answers where access control is off."""
+
+    everywhere: bool | None = True
+    names: frozenset[str] | None = None
+    allowed = frozenset[str]()
+
+
 class Authority(Protocol):
     """Decides about requests."""
 
@@ -86,10 +105,10 @@ class Authority(Protocol):
         """Work that is too slow for the event loop and precedes a decision about the actor; usually None."""
         ...
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether `allows` was true for the same input before, and nothing that it depends on has changed.
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
+        """Earlier answers, if `allows` was true for the same input and nothing that it depends on has changed since.
 
-        It costs a part of the decision, and needs no `preparation`. False says nothing.
+        It costs a part of the decision, and needs no `preparation`. None says nothing.
         """
         ...
 
@@ -135,9 +154,9 @@ class AllowAll:
         """Nothing."""
         return None
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
         """Yes."""
-        return True
+        return ALL_ALLOWED
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Yes."""
@@ -175,9 +194,9 @@ class AllowNobody:
         """Nothing."""
         return None
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
         """Nothing is remembered."""
-        return False
+        return None
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether anybody may do it."""
@@ -210,6 +229,7 @@ class AllowNobody:
 
 
 ALLOWED = Decision(is_allowed=True, reason="access control is off")
+ALL_ALLOWED: Final = _AllAllowed()
 ALLOW_ALL = AllowAll()
 ALLOW_NOBODY = AllowNobody()
 
@@ -260,7 +280,7 @@ class Access:
     about a variable are not: each is asked for once, and a list may have a hundred thousand.
     """
 
-    __slots__ = ("_authority", "_kept", "_namespaces", "_sees_all", "_trace", "actor", "need")
+    __slots__ = ("_authority", "_kept", "_namespaces", "_recalled", "_sees_all", "_trace", "actor", "need")
 
     def __init__(
         self,
@@ -275,6 +295,7 @@ class Access:
         self._trace = trace
         """Where decisions are noted for a record of the request."""
         self._sees_all: bool | None = None
+        self._recalled: Recalled | None = None
         self.renew()
 
     @property
@@ -296,6 +317,15 @@ class Access:
         self._kept[scope] = self._noted(scope, True)
         if scope.namespace is not None and scope[1:] == _REST:
             self._namespaces[scope.namespace] = True
+
+    def begin_step(self, recalled: Recalled) -> None:
+        """Use earlier answers that hold now, until `end_step`: for work in which the event loop does nothing else."""
+        self._recalled = recalled
+        self._sees_all = recalled.everywhere
+
+    def end_step(self) -> None:
+        """The request waits: what depends on rights is asked again."""
+        self._recalled = self._sees_all = None
 
     def allows_namespace(self, namespace: str) -> bool:
         """`allows` for a scope with only a namespace: for rows, which a list checks one by one."""
@@ -338,6 +368,9 @@ class Access:
             case str():
                 return self.allows_namespace(within)
             case _:
+                recalled = self._recalled
+                if recalled is not None and recalled.names is within:
+                    return (within, recalled.allowed)
                 allowed = self._authority.namespaces_allowed(self.actor, self.need, within)
                 return None if allowed is None else (within, allowed)
 
@@ -389,7 +422,7 @@ class Access:
 
     def renew(self) -> None:
         """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""
-        self._sees_all = None
+        self.end_step()
         self._kept: dict[Scope, bool] = {}
         self._namespaces: dict[str, bool] = {}
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from yurt.access import Actor, Caller, Decision, Identity, Need, Scope, ShownToken
+from yurt.access import Actor, Caller, Decision, Identity, Need, Recalled, Scope, ShownToken
 from yurt.access.needs import satisfied
 from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
@@ -133,10 +133,10 @@ class AclAuthority:
                 self._scopes += 1
         return is_allowed
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Whether `allows` was true for the same input before, with unchanged tokens, roles and policies."""
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
+        """The remembered answers, if `allows` was true for the same input with the same tokens, roles and policies."""
         known = self._recall(actor.caller, need)
-        return known is not None and scope in known.scopes
+        return known if known is not None and scope in known.scopes else None
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
         """The remembered answers, if they are valid in the newest state and at this time."""

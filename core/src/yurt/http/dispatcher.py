@@ -286,11 +286,11 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
             loader.need_state()  # half of a log knows tokens that its other half revokes
     actor = await identified(context, request)
     scope = _scope(route, request.match_info, options.namespace)
-    is_known = context.server is not None and authority.has_allowed(actor, route.needs, scope)
+    recalled = None if context.server is None else authority.recall(actor, route.needs, scope)
     if context.server is None:
         if not route.is_anonymous:
             await prepare_rights(request, actor)
-    elif not is_known and authority.preparation(actor) is not None:
+    elif recalled is None and authority.preparation(actor) is not None:
         await prepare_rights(request, actor)
     record = request[RECORD] if app.get(IS_AUDITED) else None
     access = Access(actor, route.needs, authority, None if record is None else record.trace)
@@ -298,10 +298,10 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
         await _need_newest_rights(route, access, scope, request)
     if record is not None:
         record.decide(route, actor, authority, options.namespace)
-    if is_known:
-        access.keep(scope)
-    else:
+    if recalled is None:
         access.require(scope)
+    else:
+        access.keep(scope)
     if record is not None:
         await record.begin()
     lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
@@ -311,11 +311,14 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     if access.is_unconditional or route.is_anonymous or route.has_effect_on_get:
         return _as_read(call, await route.handler(call))
     handled = route.handler(call)
+    if recalled is not None:
+        access.begin_step(recalled)
     try:
         # Most reads wait for nothing: they end here, and need no lease.
         waits_for = handled.send(None)
     except StopIteration as done:
         return _as_read(call, done.value)
+    access.end_step()
     return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
 
 

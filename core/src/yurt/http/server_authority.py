@@ -104,9 +104,8 @@ class ServerAuthority:
     def preparation(self, actor: Actor) -> None:
         """Nothing takes long here: the servers have read the policies."""
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
         """No decision is remembered: the rights are, for a while."""
-        return False
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""

@@ -21,9 +21,8 @@ class Grants:
         """As `allows`."""
         return Decision(is_allowed=self.allows(actor, need, scope), reason="the only grant")
 
-    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
-        """Always False: decisions are not cached."""
-        return False
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
+        """None: decisions are not cached."""
 
     def preparation(self, actor: Actor) -> None:
         """None: decisions need no preparation."""
