@@ -22,6 +22,9 @@ class OnlyNamespace:
     def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
         return None
 
+    def fixed(self, actor: Actor, need: Need) -> OnlyNamespace:
+        return self
+
     def preparation(self, actor: Actor) -> None:
         return None
 

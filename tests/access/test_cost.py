@@ -6,6 +6,7 @@ Seconds are measured by `python -m bench acl`. A read of one job is the cheapest
 from __future__ import annotations
 
 import asyncio
+import statistics
 import sys
 from types import FrameType
 from typing import Any
@@ -16,7 +17,7 @@ from yurt.http.edge.protocol import ApiProtocol
 from yurt.testing.access import bootstrapped
 from yurt.testing.http_api import Api, job_document, serving
 
-SHARE_MAX = 0.05
+SHARE_MAX = 0.03
 """The share of a request's calls that access control may add, for every caller."""
 CONNECTION = 100
 """Calls of a request over a connection, its parsing and its sending, that are not counted here."""
@@ -27,7 +28,9 @@ ROUTES = (
     "/v1/jobs?namespace=*",
     "/v1/nodes",
 )
-TRIES = 5
+TRIES = 6
+SPREAD_MAX = 5
+"""Calls that the median of the tries may need more than the least one."""
 RULES = 'namespace "default" { policy = "read" }\nnamespace "team-*" { policy = "read" }\nnode { policy = "read" }'
 
 
@@ -46,7 +49,8 @@ def own_connection() -> ApiProtocol:
 async def calls_for(api: Api, path: str, secret: str) -> int:
     """The calls of functions, those in C included, with which the application answers a GET that was asked before.
 
-    The least of some tries: what the server does besides may take its turn while a try waits.
+    The least of some tries: what the server does besides may take its turn while a try waits. Most tries need about as
+    many, so that the least one is that of a usual request.
     """
     headers = {"X-Nomad-Token": secret} if secret else {}
     connection = own_connection()
@@ -67,7 +71,9 @@ async def calls_for(api: Api, path: str, secret: str) -> int:
             sys.setprofile(None)
         assert response.status == 200, response
         counts.append(count)
-    return min(counts[1:])
+    tries = counts[1:]
+    assert statistics.median(tries) <= min(tries) + SPREAD_MAX, (path, tries)
+    return min(tries)
 
 
 async def test_a_read_with_access_control_takes_a_few_calls_more() -> None:

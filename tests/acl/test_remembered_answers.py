@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
+from typing import Any
 
 import pytest
-from yurt.access import Actor, Scope, ShownToken, needs
+from yurt.access import Access, Actor, Scope, ShownToken, needs
 from yurt.access.needs import Capability
-from yurt.acl import AclAuthority
+from yurt.acl import AclAuthority, Resolver
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import acl
@@ -52,7 +55,7 @@ def clock() -> Clock:
 def authority(replica: Replica, clock: Clock) -> AclAuthority:
     """About a replica with a policy for every namespace and no token yet."""
     put_policy(replica)
-    return AclAuthority(replica, lambda: clock.now, age=clock, age_max_s=30.0)
+    return AclAuthority(replica, lambda: clock.now, age=clock, age_max_s=30.0, thread=get_ident)
 
 
 def answers(authority: AclAuthority, actor: Actor = ACTOR) -> list[bool]:
@@ -197,3 +200,53 @@ def test_other_names_of_the_same_question_take_the_place_of_the_first_in_the_bou
     for names in (MANY, MANY | NAMES, MANY, MANY | NAMES):
         assert authority.namespaces_allowed(ACTOR, READ, names) == names
     assert authority.recall(ACTOR, READ, PROD)
+
+
+def test_an_answer_of_an_older_state_is_not_remembered(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is deleted while its rights are looked up, as by another thread."""
+    put_token(replica, policies=("ops",))
+    resolve = Resolver.resolve
+
+    def overtaken(self: Resolver, *arguments: Any) -> Any:
+        found = resolve(self, *arguments)
+        replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
+        return found
+
+    monkeypatch.setattr(Resolver, "resolve", overtaken)
+    assert authority.allows(ACTOR, READ, PROD), "the token existed when it was asked"
+    monkeypatch.undo()
+    assert answers(authority) == NONE
+
+
+def in_thread(work: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_a_second_thread_may_not_ask(replica: Replica, authority: AclAuthority) -> None:
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == ALL
+    for ask in (
+        lambda: authority.allows(ACTOR, READ, PROD),
+        lambda: authority.allows_everywhere(ACTOR, READ),
+        lambda: authority.namespaces_allowed(ACTOR, READ, NAMES),
+        lambda: authority.standing(ACTOR),
+    ):
+        with pytest.raises(AssertionError, match="for_thread"):
+            in_thread(ask)
+
+
+def test_a_thread_asks_the_rights_of_its_beginning(replica: Replica, authority: AclAuthority, clock: Clock) -> None:
+    put_token(replica, policies=("ops",))
+    access = Access(ACTOR, READ, authority).for_thread()
+    assert in_thread(lambda: access.allows(PROD) and access.sees_all)
+    replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
+    assert in_thread(lambda: access.allows(Scope(namespace="dev"))), "the work has begun before"
+    assert answers(authority) == NONE
+    later = Access(ACTOR, READ, authority).for_thread()
+    assert not in_thread(lambda: later.allows(PROD) or later.sees_all)
+    clock.state_age_s = 31.0
+    with pytest.raises(Unavailable, match="31 s behind the leader"):
+        Access(ACTOR, READ, authority).for_thread()

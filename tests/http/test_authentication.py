@@ -27,6 +27,9 @@ class Recorder:
     def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
         return None
 
+    def fixed(self, actor: Actor, need: Need) -> Recorder:
+        return self
+
     def preparation(self, actor: Actor) -> None:
         return None
 

@@ -96,6 +96,9 @@ class OneNodePool:
     def recall(self, actor: Actor, need: Need, scope: Scope) -> None:
         return None
 
+    def fixed(self, actor: Actor, need: Need) -> OneNodePool:
+        return self
+
     def preparation(self, actor: Actor) -> None:
         return None
 

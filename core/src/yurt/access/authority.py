@@ -80,7 +80,7 @@ Preparation = Callable[[], Callable[[], None]]
 
 
 class Recalled(Protocol):
-    """Earlier answers about one caller and one need that still hold."""
+    """Earlier answers about one caller and one need, which hold until the event loop turns."""
 
     everywhere: bool | None
     """Whether the need is satisfied in every scope; None: not known."""
@@ -98,26 +98,11 @@ class _AllAllowed:
     allowed = frozenset[str]()
 
 
-class Authority(Protocol):
-    """Decides about requests."""
-
-    def preparation(self, actor: Actor) -> Preparation | None:
-        """Work that is too slow for the event loop and precedes a decision about the actor; usually None."""
-        ...
-
-    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """Earlier answers, if `allows` was true for the same input and nothing that it depends on has changed since.
-
-        It costs a part of the decision, and needs no `preparation`. None says nothing.
-        """
-        ...
+class Permissions(Protocol):
+    """Answers what a request asks about its rights."""
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
-        ...
-
-    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
-        """As `allows`, with the reason, which costs several times as much: for display."""
         ...
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
@@ -138,6 +123,33 @@ class Authority(Protocol):
         """
         ...
 
+    def fixed(self, actor: Actor, need: Need) -> Permissions:
+        """Permissions by the rights that the actor has now, which a thread may ask.
+
+        Raises Unavailable where nothing can be decided about the need now.
+        """
+        ...
+
+
+class Authority(Permissions, Protocol):
+    """Decides about requests. Only the thread of the event loop may ask it; a thread gets `fixed`."""
+
+    def preparation(self, actor: Actor) -> Preparation | None:
+        """Work that is too slow for the event loop and precedes a decision about the actor; usually None."""
+        ...
+
+    def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
+        """Earlier answers, if `allows` was true for the same input and nothing that it depends on has changed since.
+
+        They hold until the event loop turns: a caller never keeps them over an `await`. To recall them costs a part of
+        the decision, and needs no `preparation`. None says nothing.
+        """
+        ...
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """As `allows`, with the reason, which costs several times as much: for display."""
+        ...
+
     def identify(self, actor: Actor) -> Identity:
         """The actor's identity, for records."""
         ...
@@ -155,7 +167,7 @@ class AllowAll:
         return None
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """Yes."""
+        """That everything is allowed everywhere."""
         return ALL_ALLOWED
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
@@ -177,6 +189,10 @@ class AllowAll:
     def standing(self, actor: Actor) -> Hashable | None:
         """Unknown: everyone sees everything."""
         return None
+
+    def fixed(self, actor: Actor, need: Need) -> AllowAll:
+        """Itself: it stores nothing."""
+        return self
 
     def identify(self, actor: Actor) -> Identity:
         """Anonymous: tokens are not read."""
@@ -217,6 +233,10 @@ class AllowNobody:
     def standing(self, actor: Actor) -> Hashable | None:
         """Unknown."""
         return None
+
+    def fixed(self, actor: Actor, need: Need) -> AllowNobody:
+        """Itself: it stores nothing."""
+        return self
 
     def identify(self, actor: Actor) -> Identity:
         """What the caller showed, unresolved."""
@@ -286,7 +306,7 @@ class Access:
         self,
         actor: Actor = EVERYBODY,
         need: Need = ANONYMOUS,
-        authority: Authority = ALLOW_ALL,
+        authority: Permissions = ALLOW_ALL,
         trace: Trace | None = None,
     ) -> None:
         self.actor = actor
@@ -319,7 +339,10 @@ class Access:
             self._namespaces[scope.namespace] = True
 
     def begin_step(self, recalled: Recalled) -> None:
-        """Use earlier answers that hold now, until `end_step`: for work in which the event loop does nothing else."""
+        """Use earlier answers that hold now, until `end_step`: for work in which the event loop does nothing else.
+
+        The answers are recalled right before, after the last `await`.
+        """
         self._recalled = recalled
         self._sees_all = recalled.everywhere
 
@@ -419,6 +442,13 @@ class Access:
     def narrowed(self, need: Need) -> Access:
         """The same caller for a request with another need than its route declares."""
         return Access(self.actor, need, self._authority, self._trace)
+
+    def for_thread(self) -> Access:
+        """The same request with the rights that its caller has now, for work in a thread.
+
+        Rows must be filtered by it there: only the thread of the event loop may ask an authority.
+        """
+        return Access(self.actor, self.need, self._authority.fixed(self.actor, self.need), self._trace)
 
     def renew(self) -> None:
         """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""

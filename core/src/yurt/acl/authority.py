@@ -10,6 +10,7 @@ from yurt.access import Actor, Caller, Decision, Identity, Need, Recalled, Scope
 from yurt.access.needs import satisfied
 from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
+from yurt.acl.fixed_rights import FixedRights
 from yurt.acl.identities import identity_of
 from yurt.acl.resolver import Resolved, Resolver
 from yurt.sdk.errors import Unavailable
@@ -21,6 +22,13 @@ ANSWERS_MAX: Final = 16_384
 """Answers that are remembered; then all are forgotten."""
 NAMES_PER_SCOPE: Final = 16
 """Remembered names of namespaces that take about as much memory as one remembered scope."""
+
+
+ONE_THREAD: Final = (
+    "AclAuthority was asked in a second thread, where a revoked token could become valid again: "
+    "give the thread `Access.for_thread()` or `View.for_thread()`"
+)
+"""The text of the assertion about the owner."""
 
 
 class HasState(Protocol):
@@ -65,7 +73,11 @@ class _Answers:
 
 
 class AclAuthority:
-    """Decides by tokens and policies; looks them up for each decision, so that a revocation applies at once."""
+    """Decides by tokens and policies; looks them up for each decision, so that a revocation applies at once.
+
+    One thread alone may ask it, that of the event loop that applies changes of the state: another thread could store an
+    answer of an old state after the change that ends it. Work in a thread uses `fixed`.
+    """
 
     def __init__(
         self,
@@ -74,10 +86,13 @@ class AclAuthority:
         *,
         age: HasStateAge | None = None,
         age_max_s: float = math.inf,
+        thread: Callable[[], int] = lambda: 0,
     ) -> None:
         """`age` says how long ago the state was known to be the newest; above `age_max_s` nothing is decided
         by it, since it may lack a revocation: `allows`, `decide` and `allows_everywhere` raise Unavailable.
+        `thread` identifies the running thread.
         """
+        self._thread = thread
         self._source = source
         self._now = now
         self._age = age or NewestState()
@@ -95,16 +110,34 @@ class AclAuthority:
         """The tokens, roles and policies that the answers follow from."""
         self._answered_in: Snapshot | None = None
         """The last state that was seen to have these tables."""
+        self._owner: int | None = None
+        """The thread that asks, from its first question on."""
         self._last: tuple[Snapshot, Caller, Resolved] | None = None
         """The last answer that time does not end: a request asks a few times in a row about the same caller."""
 
     def resolve(self, actor: Actor) -> Resolved:
         """The actor's rights."""
-        return self._lasting(actor) or self._resolver.resolve(self._source.state, actor.caller, self._now())
+        return self._resolved(self._source.state, actor)
 
-    def _lasting(self, actor: Actor) -> Resolved | None:
-        """As `resolve`, if the result holds for the newest state and no expiry ends it."""
-        state, last = self._source.state, self._last
+    def fixed(self, actor: Actor, need: Need) -> FixedRights:
+        """The actor's rights now, for a thread."""
+        self._need_fresh_state(need)
+        return FixedRights(self.resolve(actor).rights)
+
+    def _resolved(self, state: Snapshot, actor: Actor) -> Resolved:
+        assert self._is_owner(), ONE_THREAD
+        return self._lasting(state, actor) or self._resolver.resolve(state, actor.caller, self._now())
+
+    def _is_owner(self) -> bool:
+        """Whether this thread is the one that asked first."""
+        thread = self._thread()
+        if self._owner is None:
+            self._owner = thread
+        return thread == self._owner
+
+    def _lasting(self, state: Snapshot, actor: Actor) -> Resolved | None:
+        """As `_resolved`, if no expiry ends the result."""
+        last = self._last
         if last is not None and last[0] is state and last[1] is actor.caller:
             return last[2]
         found = self._resolver.lasting(state, actor.caller)
@@ -114,9 +147,10 @@ class AclAuthority:
 
     def preparation(self, actor: Actor) -> Callable[[], Callable[[], None]] | None:
         """Reading long policies, for a thread."""
-        if self._lasting(actor) is not None:
+        state = self._source.state
+        if self._lasting(state, actor) is not None:
             return None
-        return self._resolver.preparation(self._source.state, actor.caller)
+        return self._resolver.preparation(state, actor.caller)
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
@@ -124,10 +158,11 @@ class AclAuthority:
         if known is not None and scope in known.scopes:
             return True
         self._need_fresh_state(need)
-        resolved = self.resolve(actor)
+        state = self._source.state
+        resolved = self._resolved(state, actor)
         is_allowed = resolved.rights.allows(need, scope)
         if is_allowed and scope.variable is None:
-            answers = self._answers_for(actor.caller, need, resolved)
+            answers = self._answers_for(state, actor.caller, need, resolved)
             if answers is not None:
                 answers.scopes.add(scope)
                 self._scopes += 1
@@ -140,6 +175,7 @@ class AclAuthority:
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
         """The remembered answers, if they are valid in the newest state and at this time."""
+        assert self._thread() == self._owner or self._is_owner(), ONE_THREAD
         state = self._source.state
         if state is not self._answered_in:
             self._follow_tables(state)
@@ -153,11 +189,17 @@ class AclAuthority:
         is_over = self._age.state_age_s > self._age_max_s or 0 < found.until <= self._now()
         return None if is_over else found
 
-    def _answers_for(self, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
-        """The entry that remembers answers of the newest state; None where none may be remembered."""
+    def _answers_for(self, state: Snapshot, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
+        """The entry that remembers answers about a caller who was resolved in `state`.
+
+        None where none may be remembered: for callers whose rights follow from more than tables of tokens and policies,
+        and where a newer state exists.
+        """
         if resolved.token is None or not isinstance(caller, ShownToken) or caller.session_id:
             return None
-        self._follow_tables(self._source.state)
+        if state is not self._source.state:
+            return None
+        self._follow_tables(state)
         if len(self._answers) + self._scopes >= ANSWERS_MAX:
             self._forget()
         found = self._answers.get((id(caller), id(need)))
@@ -203,9 +245,10 @@ class AclAuthority:
         if known is not None and known.everywhere is not None:
             return known.everywhere
         self._need_fresh_state(need)
-        resolved = self.resolve(actor)
+        state = self._source.state
+        resolved = self._resolved(state, actor)
         found = resolved.rights.allows_everywhere(need)
-        answers = self._answers_for(actor.caller, need, resolved)
+        answers = self._answers_for(state, actor.caller, need, resolved)
         if answers is not None:
             answers.everywhere = found
         return found
@@ -217,9 +260,10 @@ class AclAuthority:
         if known is not None and (known.names is names or known.names == names):
             return known.allowed
         self._need_fresh_state(need)
-        resolved = self.resolve(actor)
+        state = self._source.state
+        resolved = self._resolved(state, actor)
         found = resolved.rights.namespaces_allowed(need, names)
-        answers = self._answers_for(actor.caller, need, resolved)
+        answers = self._answers_for(state, actor.caller, need, resolved)
         if answers is not None:
             self._scopes += len(found) // NAMES_PER_SCOPE - len(answers.allowed) // NAMES_PER_SCOPE
             answers.names, answers.allowed = names, found

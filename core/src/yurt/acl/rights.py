@@ -108,6 +108,10 @@ class Rights:
         and the need.
         """
 
+    def copy(self) -> Rights:
+        """The same rights, with no remembered answers."""
+        return Rights(self.kind, self.policies, workload=self.workload, node_id=self.node_id)
+
     def allows(self, need: Need, scope: Scope) -> bool:
         """Whether the need is satisfied in the scope."""
         if self.kind is AuthenticationLevel.MANAGEMENT:

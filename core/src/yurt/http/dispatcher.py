@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 from aiohttp import web
 from yarl import URL
 
-from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
+from yurt.access import ANYWHERE, Access, Actor, Authority, Recalled, Scope, Trace
 from yurt.access.needs import OnVariable
 from yurt.http.authentication import token_text
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
@@ -303,7 +303,7 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     else:
         access.keep(scope)
     if record is not None:
-        await record.begin()
+        recalled = await _begun(record, access, scope, authority, recalled)
     lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
     call = Call(request, context, options, access, scope, lease)
     if request.method not in READS:
@@ -320,6 +320,23 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
         return _as_read(call, done.value)
     access.end_step()
     return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
+
+
+async def _begun(
+    record: RequestAudit, access: Access, scope: Scope, authority: Authority, recalled: Recalled | None
+) -> Recalled | None:
+    """Begin a request's record, and recall earlier answers again, because the line may have waited for its file.
+
+    Raises PermissionDenied where the rights that they tell of have ended meanwhile.
+    """
+    await record.begin()
+    if recalled is None:
+        return None
+    still = authority.recall(access.actor, access.need, scope)
+    if still is None:
+        access.renew()
+        access.require(scope)
+    return still
 
 
 async def _under_lease(lease: Lease, scope: Scope, answer: Awaitable[T]) -> T:

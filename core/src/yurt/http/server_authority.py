@@ -16,11 +16,25 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from yurt.access import ANYWHERE, Actor, Caller, Decision, Identity, InvalidToken, Need, NoToken, Scope, ShownToken
+from yurt.access import (
+    ANYWHERE,
+    Actor,
+    Caller,
+    Decision,
+    Identity,
+    InvalidToken,
+    Need,
+    NoToken,
+    Permissions,
+    Scope,
+    ShownToken,
+)
+from yurt.access.authority import ALLOW_NOBODY
 from yurt.access.needs import satisfied
 from yurt.acl import identities
 from yurt.acl.caller_rights import identity_in, rights_of
 from yurt.acl.decisions import decide
+from yurt.acl.fixed_rights import FixedRights
 from yurt.acl.lru_cache import LruCache
 from yurt.acl.rights import AuthenticationLevel, Rights
 from yurt.runtime.env import Env
@@ -131,6 +145,11 @@ class ServerAuthority:
 
     def standing(self, actor: Actor) -> None:
         """Unknown: this agent has no lists that callers could share."""
+
+    def fixed(self, actor: Actor, need: Need) -> Permissions:
+        """The rights that a server gave the actor, for a thread."""
+        kept = self._kept(actor.caller)
+        return ALLOW_NOBODY if kept is None else FixedRights(kept.rights)
 
     def identify(self, actor: Actor) -> Identity:
         """The actor's identity according to a server, without the names of policies."""

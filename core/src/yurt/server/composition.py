@@ -7,6 +7,7 @@ a protocol that lies below both, for example `ports.FindNode`.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -130,7 +131,7 @@ def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, e
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 
-    return AclAuthority(writer, env.now, age=leader, age_max_s=config.acl.token_ttl_s)
+    return AclAuthority(writer, env.now, age=leader, age_max_s=config.acl.token_ttl_s, thread=threading.get_ident)
 
 
 def make_keys(base: Foundation) -> Keys:

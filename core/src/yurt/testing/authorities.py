@@ -53,6 +53,10 @@ class Grants:
     def standing(self, actor: Actor) -> None:
         """None: not known."""
 
+    def fixed(self, actor: Actor, need: Need) -> Grants:
+        """Itself: its grants are those of a test."""
+        return self
+
     def identify(self, actor: Actor) -> Identity:
         """An anonymous identity."""
         return Identity(resolved_by="a test")

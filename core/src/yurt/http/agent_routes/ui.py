@@ -309,9 +309,9 @@ async def start(call: Call) -> web.Response:
     """GET /ui/plain/: jobs, nodes and servers, each where the caller could list them in the API too."""
     view, members = call.known_view(), call.cluster.members()
     leader = leader_address(call.cluster, call.server_facts, call.agent)
-    parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS))]
+    parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS).for_thread())]
     if call.access.narrowed(needs.NODE_READ).allows(ANYWHERE):
-        nodes = view.narrowed(needs.NODE_READ)
+        nodes = view.narrowed(needs.NODE_READ).for_thread()
         parts += [partial(nodes_part, nodes), partial(servers_part, members, leader)]
     return await _answer(call, "Jobs and nodes", lambda: [part() for part in parts])
 
@@ -323,7 +323,8 @@ async def one_job(call: Call) -> web.Response:
     if job is None:
         missing = Part(job_id, lines=["There is no such job in this namespace."])
         return await _answer(call, job_id, lambda: [missing], status=404)
-    return await _answer(call, job_id, lambda: [job_part(view, job)])
+    visible = view.for_thread()
+    return await _answer(call, job_id, lambda: [job_part(visible, job)])
 
 
 LIST_JOBS = needs.namespace(Capability.LIST_JOBS)

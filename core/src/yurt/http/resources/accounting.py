@@ -53,7 +53,8 @@ async def of_job(call: Call) -> web.Response:
 
     view, index = await changed_view(call, Accounts.watched(), lambda view: view.of(Accounts).index)
     key, now = job_key(call), call.context.env.now()
-    found = await call.context.env.in_thread(lambda: view.of(Accounts).of_job(key, now))
+    accounts = view.for_thread().of(Accounts)
+    found = await call.context.env.in_thread(lambda: accounts.of_job(key, now))
     if found is None and view.of(JobRows).get(key) is None:
         return object_missing(call, "job not found", index)
     account = None if found is None else sum_document(found)
@@ -67,7 +68,8 @@ async def report(call: Call) -> web.Response:
     view, index = await changed_view(call, Accounts.watched(), lambda view: view.of(Accounts).index)
     since_s = _since(call.query.get("since", ""))
     now, namespace = call.context.env.now(), call.options.namespace
-    found = await call.context.env.in_thread(lambda: view.of(Accounts).report(namespace, since_s // DAY_S, now))
+    accounts = view.for_thread().of(Accounts)
+    found = await call.context.env.in_thread(lambda: accounts.report(namespace, since_s // DAY_S, now))
     largest = sorted(found.jobs.items(), key=lambda item: (-item[1].card_ms, item[0]))
     body = {
         "Since": since_s // DAY_S * DAY_S,

@@ -31,8 +31,9 @@ async def jobs(call: Call) -> web.Response:
     queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
     kind = queue.type_of(pool)
     await call.context.env.in_thread(queue.preparation())
+    visible = view.for_thread().of(PoolQueueRows)
     found = (
-        await call.context.env.in_thread(lambda: queue.jobs(pool, now, region=call.settings.region))
+        await call.context.env.in_thread(lambda: visible.jobs(pool, now, region=call.settings.region))
         if kind != "passthrough"
         else []
     )

@@ -67,7 +67,7 @@ class Explanations:
         """What the caller may learn of nodes and of other jobs."""
         from yurt.scheduler.explain.disclosure import Disclosure
 
-        allows = self._access.allows_namespace
+        allows = self._access.for_thread().allows_namespace
         return Disclosure(reads_nodes=self._access.reads_nodes, reads_jobs_in=allows)
 
     def _visible(self, alloc_ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -104,15 +104,15 @@ class Explanations:
         instance = instance_of(with_defaults(self._state, job))
         work = partial(explain.why_not, self._state, instance, now=now, seed=seed, disclosure=disclosure)
         found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
-        return await asyncio.to_thread(self._with_quota_notes, found)
+        access = self._access.narrowed(needs.ANY_CAPABILITY).for_thread()
+        return await asyncio.to_thread(self._with_quota_notes, found, access)
 
-    def _with_quota_notes(self, found: JobExplanation) -> JobExplanation:
+    def _with_quota_notes(self, found: JobExplanation, access: Access) -> JobExplanation:
         """The explanation with the usage of an exhausted quota, by the namespaces that the caller may see."""
         if not any(blocker.kind == "quota" for group in found.groups for blocker in group.blockers):
             return found
         from yurt.scheduler.explain.quota_notes import quota_notes
 
-        access = self._access.narrowed(needs.ANY_CAPABILITY)
         notes_of = partial(
             quota_notes,
             self._state,

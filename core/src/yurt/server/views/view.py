@@ -39,3 +39,7 @@ class View:
     def of(self, kind: Callable[[Snapshot, Access], V]) -> V:
         """The visible rows of a kind."""
         return kind(self._state, self._access)
+
+    def for_thread(self) -> View:
+        """The same state with the rights that the caller has now, for work in a thread (`Access.for_thread`)."""
+        return View(self._state, self._access.for_thread())
