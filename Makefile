@@ -1,7 +1,7 @@
 # One command each. `make dev` and `make test` do all the set-up by themselves: with uv when it is there, else uv in a private venv.
 SHELL := /bin/bash
 # The TypeScript compiler checks the web UI's scripts; npm fetches it where Node is installed.
-TSC := $(shell command -v tsc 2>/dev/null || echo npm exec --yes --package=typescript@5.9 -- tsc)
+TSC := $(shell command -v tsc 2>/dev/null || echo npm exec --yes --fetch-retries=0 --package=typescript@5.9 -- tsc)
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 RUN := $(UV) run --quiet
 # Whole files at a time, in the order in which they are collected: modules share engines and agents. Tests often wait.

@@ -7,9 +7,10 @@ import pytest
 from yurt import scheduler
 from yurt.fsm import apply, snapshot
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
 from yurt.state import Snapshot
-from yurt.structs.commands import ApplyPlan, RegisterJob, RegisterNode
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.commands import ApplyPlan, KeepAlive, RegisterJob, RegisterNode
+from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.plan import Plan
 from yurt.testing import factories
 from yurt.testing.replica import Replica
@@ -69,15 +70,30 @@ def test_garbage_is_refused(chunks: list[bytes]) -> None:
 
 
 def test_another_format_is_refused_by_its_number() -> None:
-    header = msgspec.msgpack.encode(snapshot.Header(3, 0, {}))
-    with pytest.raises(Invalid, match="format 3, this version reads 1 to 2"):
+    header = msgspec.msgpack.encode(snapshot.Header(4, 0, {}))
+    with pytest.raises(Invalid, match="format 4, this version reads 1 to 3"):
         snapshot.decode([header])
 
 
 def test_a_snapshot_of_newer_rules_is_refused(state: Snapshot) -> None:
-    with pytest.raises(Invalid, match=f"apply rules {RULES_VERSION + 1}, this version applies {RULES_VERSION}"):
-        snapshot.decode(snapshot.encode(state, rules=RULES_VERSION + 1))
-    assert snapshot.digest(snapshot.decode(snapshot.encode(state, rules=1))) == snapshot.digest(state)
+    assert state.rules == RULES_VERSION, "the newest rules that a command followed"
+    header, *chunks = snapshot.encode(state)
+    read = msgspec.msgpack.decode(header, type=snapshot.Header)
+    assert read.rules == RULES_VERSION and read.format == snapshot.FORMAT, "which versions without rules cannot read"
+    newer = msgspec.msgpack.encode(snapshot.Header(read.format, read.index, read.tables, RULES_VERSION + 1))
+    with pytest.raises(Invalid, match=f"follows rules {RULES_VERSION + 1}, this version applies {RULES_VERSION}"):
+        snapshot.decode([newer, *chunks])
+
+
+def test_a_state_keeps_the_newest_rules_that_a_command_followed() -> None:
+    replica = Replica(rules_version=UNPUBLISHED_RULES)
+    replica.apply(RegisterJob(job=factories.job()))
+    (header, *_) = snapshot.encode(replica.state)
+    assert msgspec.msgpack.decode(header, type=snapshot.Header).format == 2, "versions that publish no rules read it"
+    newer = apply(replica.state, replace(KeepAlive(), rules_version=RULES_VERSION), index=2).state
+    older = apply(newer, replace(KeepAlive(), rules_version=UNPUBLISHED_RULES), index=3).state
+    assert newer.rules == older.rules == RULES_VERSION, "it holds rows of the newer rules still"
+    assert snapshot.decode(snapshot.encode(older)).rules == RULES_VERSION
 
 
 def test_a_snapshot_of_the_first_format_is_still_read(state: Snapshot) -> None:

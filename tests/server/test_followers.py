@@ -15,7 +15,6 @@ from yurt.server.peers import SnapshotPart
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
@@ -303,7 +302,7 @@ async def test_a_state_comes_whole_in_pieces_or_not_at_all(group: ServerGroup, m
 
 async def short(after: int) -> AsyncGenerator[SnapshotPart]:
     """A state that lacks its end."""
-    async for part in send_snapshot(Snapshot.empty(), after=-1, rules=RULES_VERSION):
+    async for part in send_snapshot(Snapshot.empty(), after=-1):
         if not part.digest:
             yield part
 

@@ -34,8 +34,8 @@ from yurt.testing import factories
 
 RECORD = Path(__file__).parent / "stored_fields.txt"
 """Each line: a type, the rules since which it has these fields, and the fields."""
-FIRST_FIELDS = "a5162adc1f693a8e"
-"""A digest of the lines of `UNPUBLISHED_RULES`, which never change: a new field belongs to newer rules."""
+EARLIER_FIELDS = {3: "a5162adc1f693a8e", 4: "1cbe8e70d7913c24", 5: "c8a0bc5ee606d860"}
+"""A digest of the lines of each version before the newest, which never change: a new field belongs to newer rules."""
 OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))
 
 
@@ -76,8 +76,11 @@ def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> Non
             f"record it in {RECORD.name} with the new version"
         )
     assert record.keys() <= types.keys(), "older servers may still send it"
-    first = "\n".join(line for line in RECORD.read_text().splitlines() if line.split()[1] == str(UNPUBLISHED_RULES))
-    assert hashlib.sha256(first.encode()).hexdigest()[:16] == FIRST_FIELDS
+    lines: dict[int, list[str]] = defaultdict(list)
+    for line in RECORD.read_text().splitlines():
+        lines[int(line.split()[1])].append(line)
+    digests = {version: hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] for version, found in lines.items()}
+    assert {version: digests[version] for version in digests if version < RULES_VERSION} == EARLIER_FIELDS
 
 
 def test_what_is_newer_than_the_first_recorded_rules_stands_in_the_tables() -> None:
@@ -137,6 +140,13 @@ def test_what_agents_report_is_left_out_until_all_servers_know_it() -> None:
         command, updates=(replace(update, idle=None),), rules_version=UNPUBLISHED_RULES
     )
     assert ruled(command, RegionRules()).updates == (update,)
+
+
+def test_a_restore_is_refused_and_what_abandons_one_is_not() -> None:
+    part = c.StageRestore(restore_id="r", number=0, data=b"x")
+    with pytest.raises(Conflict, match="restoring a snapshot needs all servers"):
+        ruled(part, OLD)
+    assert ruled(replace(part, data=b""), OLD).rules_version == UNPUBLISHED_RULES
 
 
 def test_a_command_without_new_parts_only_gets_the_mark() -> None:

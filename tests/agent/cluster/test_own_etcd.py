@@ -28,7 +28,6 @@ from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, Unavailable
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.testing.fake_cluster import member
 from yurt.testing.unique_ports import quiet_port
 
@@ -126,7 +125,7 @@ async def test_a_founder_follows_which_others_have_begun(folder: Path) -> None:
 
 async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) -> None:
     _, membership = own_etcd(folder, quiet_port())
-    memory = KnownServersRecord(folder, membership)
+    memory = KnownServersRecord(folder, membership, RealEnv())
     assert memory.addresses == ()
     for name in ("b", "c"):
         other = Membership(member(name), env=RealEnv())
@@ -177,33 +176,3 @@ async def test_a_member_whose_port_is_taken_is_tried_again(folder: Path, caplog:
     await own.stop()
     with pytest.raises(Unavailable):
         await OwnEtcdAdmin(own.endpoint).voters()
-
-
-async def test_the_rules_of_servers_are_known_before_they_are_heard(folder: Path) -> None:
-    _, membership = own_etcd(folder, quiet_port())
-    memory = KnownServersRecord(folder, membership)
-    assert memory.published_rules() == {"a.global": RULES_VERSION}
-    old, far = Membership(member("b", rules=4), env=RealEnv()), Membership(member("c", "west", rules=4), env=RealEnv())
-    for other in (old, far):
-        membership.merge_update(other.update())
-    assert memory.published_rules() == {"a.global": RULES_VERSION, "b.global": 4}
-    _, again = own_etcd(folder, quiet_port())
-    restarted = KnownServersRecord(folder, again)
-    assert restarted.published_rules() == {"a.global": RULES_VERSION, "b.global": 4}, "its log is read, though unheard"
-    upgraded = Membership(member("b", incarnation=2), env=RealEnv())
-    again.merge_update(upgraded.update())
-    assert restarted.published_rules() == {"a.global": RULES_VERSION, "b.global": RULES_VERSION}
-    upgraded.change_own(status="left")
-    again.merge_update(upgraded.update())
-    assert restarted.published_rules() == {"a.global": RULES_VERSION}
-    again.force_leave("b.global", forget=True)
-    assert restarted.published_rules() == {"a.global": RULES_VERSION}
-
-
-async def test_servers_of_a_version_that_did_not_record_rules_hold_them_down_until_they_are_heard(folder: Path) -> None:
-    save(folder / SERVERS_FILE, KnownServers(addresses=("b:4648",)))
-    _, membership = own_etcd(folder, quiet_port())
-    memory = KnownServersRecord(folder, membership)
-    assert memory.published_rules() == {"a.global": RULES_VERSION, "b:4648": 0}
-    membership.merge_update(Membership(member("b"), env=RealEnv()).update())
-    assert memory.published_rules() == {"a.global": RULES_VERSION, "b.global": RULES_VERSION}

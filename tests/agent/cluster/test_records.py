@@ -146,3 +146,9 @@ def test_a_change_of_a_server_itself_raises_its_incarnation_once() -> None:
     known = records().with_own(has_data=True)
     assert (known.own.has_data, known.own.incarnation) == (True, 2)
     assert known.with_own(has_data=True) == known
+
+
+def test_a_failed_server_that_holds_the_rules_back_is_not_forgotten() -> None:
+    known = records(rules=6).merged([member("b.global", rules=5), member("c.global", rules=6)], {}, 0.0)
+    assert set(statuses(known.reaped(FORGET_FAILED_S * 10), 0.0)) == {"a.global", "b.global"}
+    assert "b.global" not in statuses(known.forced_out("b.global", 0.0, forget=True), 0.0)

@@ -9,6 +9,7 @@ from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Voter, put_out
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.member import FAILED, Member
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.fakes import FakeEnv, settle
@@ -62,6 +63,17 @@ async def test_a_new_server_is_told_all_members_by_name() -> None:
     etcd = FakeEtcd(A, B)
     admission = await admitter(etcd, A, B, C).admit(C)
     assert admission.cluster == {"a.global": A.etcd_addr, "b.global": B.etcd_addr, "c.global": C.etcd_addr}
+    assert etcd.calls == ["add 127.0.0.1:3"]
+
+
+async def test_a_server_that_cannot_apply_the_state_is_not_admitted() -> None:
+    etcd = FakeEtcd(A, B)
+    refusing = Admitter(etcd, FakeCluster(A, B), AutopilotConfiguration, rules=lambda: RULES_VERSION)
+    for rules, applied in ((RULES_VERSION - 1, RULES_VERSION - 1), (0, UNPUBLISHED_RULES)):
+        with pytest.raises(Conflict, match=f"follows rules {RULES_VERSION}, and c.global applies {applied}"):
+            await refusing.admit(replace(C, rules=rules))
+    assert etcd.calls == []
+    await refusing.admit(C)
     assert etcd.calls == ["add 127.0.0.1:3"]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
 from yurt import __version__
 from yurt.access import Through
@@ -36,6 +37,9 @@ from yurt.structs.commands.versions import RegionRules, region_rules
 from yurt.structs.member import ALIVE, LEFT, Member
 
 log = logging.getLogger(__name__)
+
+RULES_AGE_S: Final = 1.0
+"""How long the rules of the region count without a change of its servers."""
 
 SERVER, API, PEER, NODE_PREFIX = "server", "api", "peer", "node:"
 LEADER_ANSWER_S = 3.0
@@ -91,9 +95,8 @@ class ServerLinks:
         self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
         self._addresses: dict[str, str] = {}
         self._changed = asyncio.Event()
-        self.rules = RegionRules()
-        """The rules of the region, which the leader writes by."""
-        self._note_rules()
+        self._rules = RegionRules()
+        self._rules_until_s = 0.0
         directory.subscribe(self._changed.set)
         directory.subscribe(self._note_rules)
 
@@ -114,6 +117,13 @@ class ServerLinks:
         """The addresses at which clients reach the live servers, this one included."""
         there = {member.rpc_addr for member in self._members() if member.status == ALIVE}
         return tuple(sorted(there | {self._own_address}))
+
+    @property
+    def rules(self) -> RegionRules:
+        """The rules of the region, which the leader writes by."""
+        if self._env.monotonic() >= self._rules_until_s:
+            self._note_rules()
+        return self._rules
 
     def peer(self, name: str) -> PeerPort:
         """The ports that a server offers to other servers."""
@@ -139,11 +149,12 @@ class ServerLinks:
         return port
 
     def _note_rules(self) -> None:
-        before, self.rules = self.rules, region_rules(self._directory.published_rules())
-        if self.rules.behind and self.rules != before:
+        before, self._rules = self._rules, region_rules(self._directory.published_rules())
+        self._rules_until_s = self._env.monotonic() + RULES_AGE_S
+        if self._rules.behind and self._rules != before:
             log.warning(
                 "servers of the region run an older version, and newer features wait for their upgrade: servers=%s",
-                ", ".join(self.rules.behind),
+                ", ".join(self._rules.behind),
             )
 
     def _members(self) -> tuple[Member, ...]:

@@ -60,7 +60,7 @@ def apply(state: Snapshot, command: AnyCommand, *, index: int) -> ApplyResult:
         rejected = _dispatch(edit, command)
     if rejected is not None:
         # The edits made before the refusal are dropped with their transaction: a rejected command changes no row.
-        return ApplyResult(state.edit(index).commit(), (), rejected)
+        return ApplyResult(state.edit(index).commit(command.rules_version), (), rejected)
     after, changes = edit.finish()
     assert after.index == index, (after.index, index)
     return ApplyResult(after, changes, Applied(index=index))

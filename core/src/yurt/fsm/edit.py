@@ -178,7 +178,7 @@ class Edit:
         # Statuses come last: they follow from the allocations, evaluations and deployments as they are now.
         for key in self._touched:
             self._write_status(key)
-        return self.tx.commit(), self.tx.changes
+        return self.tx.commit(self.rules_version), self.tx.changes
 
     def _record_ends(self) -> None:
         """Add the usage of ended allocations to the sums of their namespaces; those without devices are skipped

@@ -20,12 +20,15 @@ from yurt.state import TABLES, Snapshot
 from yurt.state.persistent_table import TableEditor
 from yurt.state.row_codecs import CHUNK_ROWS, SHARED, SharedReader, SharedWriter
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.job import Job
 
-FORMAT: Final = 2
-READABLE: Final = (1, FORMAT)
-"""The readable formats. Format 1 had the scores of each allocation in its row."""
+FORMAT: Final = 3
+"""The format of states under rules that servers publish: versions that publish none cannot read it."""
+UNRULED: Final = 2
+"""The format of other states, for these versions; otherwise it is the same."""
+FIRST: Final = 1
+"""The first readable format, which had the scores of each allocation in its row."""
 END: Final = "*end"
 
 T = TypeVar("T")
@@ -42,15 +45,16 @@ class Header(msgspec.Struct, frozen=True):
     index: int
     tables: dict[str, int]
     rules: int = 0
-    """The newest rules that commands before the snapshot may follow: a version without them does not know all rows."""
+    """The newest rules that a command before the snapshot followed: a version without them does not know all rows."""
 
 
 _header_decoder = msgspec.msgpack.Decoder(Header)
 
 
-def encode(state: Snapshot, *, rules: int = RULES_VERSION) -> Iterator[bytes]:
-    """The state as a stream of chunks; `rules` are those of its region."""
-    yield _encoder.encode(Header(FORMAT, state.index, {table.name: table.index for table in state.tables()}, rules))
+def encode(state: Snapshot) -> Iterator[bytes]:
+    """The state as a stream of chunks."""
+    form = FORMAT if state.rules > UNPUBLISHED_RULES else UNRULED
+    yield _encoder.encode(Header(form, state.index, {each.name: each.index for each in state.tables()}, state.rules))
     shared = SharedWriter()
     for table in state.tables():
         codec = TABLES[table.name].codec
@@ -66,11 +70,11 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
     stream = iter(chunks)
     try:
         header = _header_decoder.decode(next(stream, b""))
-        if header.format not in READABLE:
-            raise Invalid(f"the snapshot has format {header.format}, this version reads {READABLE[0]} to {FORMAT}")
+        if not FIRST <= header.format <= FORMAT:
+            raise Invalid(f"the snapshot has format {header.format}, this version reads {FIRST} to {FORMAT}")
         if header.rules > RULES_VERSION:
             raise Invalid(
-                f"the snapshot is of servers that apply rules {header.rules}, this version applies {RULES_VERSION}; "
+                f"the snapshot follows rules {header.rules}, this version applies {RULES_VERSION}; "
                 "run the version that wrote it"
             )
         reader = _SnapshotReader(header.format)
@@ -114,7 +118,7 @@ class _SnapshotReader:
     """The tables that are read from a stream."""
 
     def __init__(self, form: int) -> None:
-        self._shared = SharedReader(has_scores_in_rows=form == 1)
+        self._shared = SharedReader(has_scores_in_rows=form == FIRST)
         self._editors: dict[str, TableEditor[Any, Any]] = {
             name: schema.empty().edit() for name, schema in TABLES.items()
         }
@@ -137,4 +141,4 @@ class _SnapshotReader:
             editor.is_changed = True
         tables = {name: editor.finish(header.tables.get(name, 0)) for name, editor in self._editors.items()}
         assert tables.keys() == TABLES.keys(), "a state has every table, if only an empty one"
-        return Snapshot(header.index, tables)
+        return Snapshot(header.index, tables, rules=header.rules)

@@ -76,7 +76,7 @@ class _Later(NamedTuple):
 class Snapshot(Tables):
     """The state at `index`; immutable."""
 
-    __slots__ = ("_columns", "_later", "ahead", "index")
+    __slots__ = ("_columns", "_later", "ahead", "index", "rules")
 
     def __init__(
         self,
@@ -86,9 +86,12 @@ class Snapshot(Tables):
         later: _Later | None = None,
         *,
         ahead: tuple[Plan, ...] = (),
+        rules: int = 0,
     ) -> None:
         self._tables = self.__dict__ = tables
         self.index = index
+        self.rules = rules
+        """The newest rules that a command up to `index` followed: older versions do not know all that the rows hold."""
         self.ahead = ahead
         """Plans in flight: the columns count their usage, the tables do not show them."""
         self._columns = columns
@@ -185,7 +188,7 @@ class Snapshot(Tables):
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
         """The same rows with other columns, which include plans in flight."""
-        return Snapshot(self.index, self._tables, columns, ahead=ahead)
+        return Snapshot(self.index, self._tables, columns, ahead=ahead, rules=self.rules)
 
     def edit(self, index: int) -> Transaction:
         """Start the changes of the command at `index`."""
@@ -254,8 +257,8 @@ class Transaction:
         """The changes, one per row, in the order of the first edit."""
         return tuple(self._changes.values())
 
-    def commit(self) -> Snapshot:
-        """The state after the edits, at the transaction's index."""
+    def commit(self, rules: int = 0) -> Snapshot:
+        """The state after the edits, at the transaction's index; `rules` are those that its command follows."""
         tables = dict(self.base._tables)
         for name, editor in self._editors.items():
             tables[name] = editor.finish(self.index)
@@ -263,7 +266,9 @@ class Transaction:
         if self.index % CHECKED_EACH == 0:
             self._check_sums(tables)
             self._check_rows(tables)
-        return self._with_columns(Snapshot(self.index, tables, ahead=self.base.ahead))
+        return self._with_columns(
+            Snapshot(self.index, tables, ahead=self.base.ahead, rules=max(self.base.rules, rules))
+        )
 
     def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:
         """Assert that the edits equal `changes`, on which watchers and columns depend."""

@@ -23,7 +23,6 @@ from yurt.fsm import snapshot
 from yurt.fsm.restore import LENGTH_BYTES, framed
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
-from yurt.structs.commands.base import RULES_VERSION
 
 FORMAT: Final = 1
 META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
@@ -60,11 +59,11 @@ class TableFacts(NamedTuple):
     rows: int
 
 
-def write_archive(state: Snapshot, out: IO[bytes], *, version: str, rules: int = RULES_VERSION) -> None:
-    """Write the state as an archive; `rules` are those of its region."""
+def write_archive(state: Snapshot, out: IO[bytes], *, version: str) -> None:
+    """Write the state as an archive."""
     with tempfile.TemporaryFile() as body:
         digest = hashlib.sha256()
-        for piece in framed(snapshot.encode(state, rules=rules)):
+        for piece in framed(snapshot.encode(state)):
             body.write(piece)
             digest.update(piece)
         size = body.tell()

@@ -68,12 +68,12 @@ class ServerCluster:
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
-            admit = Admitter(self._admin, self._membership, self._autopilot).admit
+            admit = Admitter(self._admin, self._membership, self._autopilot, rules=lambda: local.rules).admit
         elif engine in ALONE:
             self._membership.subscribe(self._warn_of_twins)
         self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
         self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
-        self._memory = KnownServersRecord(folder, self._membership)
+        self._memory = KnownServersRecord(folder, self._membership, env, is_alone=engine in ALONE)
         self._joiner = Joiner(
             config.cluster, membership=self._membership, exchange=self._exchange, peers=self._memory.addresses
         )
@@ -231,7 +231,10 @@ class ServerCluster:
         """Force a failed server into the state "left"; raises NotFound, Conflict or Unavailable."""
         names = {each.name for each in self.members()}
         full = name if name in names else f"{name}.{self._config.region}"
-        self._membership.force_leave(full, forget=forget)
+        if full in self._memory.unheard:
+            self._memory.drop(full)
+        else:
+            self._membership.force_leave(full, forget=forget)
         if self._admin is not None and full.endswith(f".{self._config.region}"):
             gone = [voter for voter in await self._admin.voters() if voter.name == full]
             for voter in gone:

@@ -43,6 +43,8 @@ class KnownServers(Value):
     """Where they answer, those of other regions included."""
     rules: Mapping[str, int] = no_entries()
     """The newest rules of those of this region, by name."""
+    has_rules: bool = False
+    """False: written by a version that recorded no rules."""
 
 
 T = TypeVar("T", Founding, KnownServers)

@@ -5,24 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from yurt.agent.cluster.cluster_files import SERVERS_FILE, KnownServers, load, save
 from yurt.agent.cluster.membership import Membership
+from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
-from yurt.structs.member import LEFT
+from yurt.sdk.value import replace
+from yurt.structs.member import LEFT, Member
 
 log = logging.getLogger(__name__)
+
+ADDRESSES_TRUSTED_S: Final = 60.0
+"""How long after a start recorded addresses without rules count as servers: those that run answer sooner."""
 
 
 class KnownServersRecord:
     """Persists the addresses and rules of other servers whenever they change."""
 
-    def __init__(self, folder: Path, membership: Membership) -> None:
+    def __init__(self, folder: Path, membership: Membership, env: Env, *, is_alone: bool = False) -> None:
+        """`is_alone`: no other server reads the log of this one."""
+        self._is_alone = is_alone
         self._path = folder / SERVERS_FILE
         self._membership = membership
         self._is_kept = True
         self._known = self._loaded()
-        self._at_start = self._known
+        self._env = env
+        self._unruled = () if self._known.has_rules else self._known.addresses
+        self._trusted_until_s = env.monotonic() + ADDRESSES_TRUSTED_S
         membership.subscribe(self._follow)
 
     @property
@@ -43,28 +53,46 @@ class KnownServersRecord:
         self._is_kept = False
         save(self._path, KnownServers())
 
+    @property
+    def unheard(self) -> Mapping[str, int]:
+        """The recorded rules of servers of this region that have not been heard since the start, by name."""
+        heard = {each.name for each in self._of_region()}
+        return {name: rules for name, rules in self._known.rules.items() if name not in heard}
+
     def published_rules(self) -> Mapping[str, int]:
         """The newest rules of the region's servers that have not left, by name; as recorded of those not heard yet.
 
         A leader that has just started may not have heard of a server that reads its log all the same.
         """
+        if self._is_alone:
+            return {self._membership.own.name: self._membership.own.rules}
+        heard = {each.name: each.rules for each in self._of_region() if each.status != LEFT}
+        return {**self.unheard, **self._addresses_alone, **heard}
+
+    def drop(self, name: str) -> None:
+        """Delete the rules of a server that an operator forced to leave before it was heard."""
+        self._save(replace(self._known, rules={each: rules for each, rules in self.unheard.items() if each != name}))
+
+    @property
+    def _addresses_alone(self) -> Mapping[str, int]:
+        """The addresses that a version without rules recorded, until a server of this region is heard."""
+        is_alone = len(self._of_region()) == 1 and self._env.monotonic() < self._trusted_until_s
+        return dict.fromkeys(self._unruled, 0) if is_alone else {}
+
+    def _of_region(self) -> tuple[Member, ...]:
         membership = self._membership
-        known = membership.members()
-        heard = {each.name: each for each in known if each.region == membership.own.region}
-        recorded = self._at_start.rules
-        if not recorded and len(known) == 1:  # the version before recorded addresses only
-            recorded = dict.fromkeys(self._at_start.addresses, 0)
-        unheard = recorded.keys() - heard.keys() - membership.forgotten
-        rules = {name: recorded[name] for name in unheard}
-        return rules | {each.name: each.rules for each in heard.values() if each.status != LEFT}
+        return tuple(each for each in membership.members() if each.region == membership.own.region)
 
     def _follow(self) -> None:
-        if not self._is_kept:
-            return
-        own = self._membership.own
-        there = [each for each in self._membership.members() if each.status != LEFT and each.name != own.name]
-        rules = {each.name: each.rules for each in there if each.region == own.region}
-        known = KnownServers(addresses=tuple(each.address for each in there), rules=rules)
-        if known != self._known and known.addresses:
+        membership = self._membership
+        there = [each for each in membership.members() if each.status != LEFT and each.name != membership.own.name]
+        heard = {each.name: each.rules for each in there if each.region == membership.own.region}
+        rules = {name: each for name, each in self.unheard.items() if name not in membership.forgotten}
+        addresses = tuple(each.address for each in there)
+        # Without any address this server would not find the others again: the last ones remain.
+        self._save(KnownServers(addresses=addresses or self._known.addresses, rules={**rules, **heard}, has_rules=True))
+
+    def _save(self, known: KnownServers) -> None:
+        if self._is_kept and known != self._known:
             self._known = known
             save(self._path, known)

@@ -26,6 +26,11 @@ class LocalServer:
         return self._find().replica.state.index
 
     @property
+    def rules(self) -> int:
+        """The newest rules that its state follows."""
+        return self._find().replica.state.rules
+
+    @property
     def leader_name(self) -> str:
         """The leader's name as far as it knows; "" for none."""
         return self._find().leader.name

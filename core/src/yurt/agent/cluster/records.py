@@ -119,6 +119,8 @@ class Records(Value):
             case "left":
                 return now - seen.since > FORGET_LEFT_S
             case "failed":
+                if seen.member.region == self.own.region and seen.member.rules < self.own.rules:
+                    return False  # it holds the rules of the region back, so operators have to see it
                 is_far = seen.member.region != self.own.region
                 silent_s = now - max(seen.heard_at, seen.since)
                 return silent_s > (FORGET_FAR_FAILED_S if is_far else FORGET_FAILED_S)

@@ -14,6 +14,7 @@ from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
 from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.commands.base import UNPUBLISHED_RULES
 from yurt.structs.member import FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,16 @@ async def _leave_once(etcd: EtcdAdmin, name: str) -> bool:
 class Admitter:
     """Takes servers into the cluster, one at a time."""
 
-    def __init__(self, etcd: EtcdAdmin, directory: Directory, config: Callable[[], AutopilotConfiguration]) -> None:
+    def __init__(
+        self,
+        etcd: EtcdAdmin,
+        directory: Directory,
+        config: Callable[[], AutopilotConfiguration],
+        *,
+        rules: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`rules`: the newest that the state of the cluster follows."""
+        self._rules = rules
         self._etcd = etcd
         self._directory = directory
         self._config = config
@@ -124,6 +134,12 @@ class Admitter:
                 raise Conflict(
                     f"the etcd members of this cluster speak TLS, and {member.name} does not: "
                     "tls { rpc = true } with its files belongs in its configuration"
+                )
+            applied = member.rules or UNPUBLISHED_RULES
+            if applied < self._rules():
+                raise Conflict(
+                    f"the state of this cluster follows rules {self._rules()}, and {member.name} applies {applied}: "
+                    "it needs the version of the other servers"
                 )
             for stale in voters:
                 if member.name == stale.name or member.etcd_addr == stale.address:

@@ -218,7 +218,7 @@ async def watch(call: Call) -> web.StreamResponse:
 
 async def _beat(call: Call, lines: Lines, place: list[int], watched: Watched, rows: LiveRows) -> None:
     """Send a line each `BEAT_S`, with the overviews where servers have changed or certificates are judged again."""
-    version = agents_of(call).version
+    version: tuple[object, ...] = ()  # what changed before this stream began is unknown here: the first line has it
     while True:
         await call.context.env.sleep(BEAT_S)
         before, version = version, agents_of(call).version

@@ -50,7 +50,7 @@ class PeerCalls:
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""
         self._loader.need_state()
-        async for part in send_snapshot(self._replica.state, after, rules=self._replica.writer.rules):
+        async for part in send_snapshot(self._replica.state, after):
             yield part
 
     async def root_key(self, key_id: str) -> RootKey:

@@ -34,13 +34,13 @@ PART_LIMIT_S: Final = 30.0
 _length = struct.Struct("<I")
 
 
-async def send_snapshot(state: Snapshot, after: int, *, rules: int) -> AsyncGenerator[SnapshotPart]:
-    """A state in parts; raises Unavailable when it is not beyond `after`. `rules` are those of the region."""
+async def send_snapshot(state: Snapshot, after: int) -> AsyncGenerator[SnapshotPart]:
+    """A state in parts; raises Unavailable when it is not beyond `after`."""
     if state.index <= after:
         raise Unavailable(f"this server is at index {state.index} itself")
     yield SnapshotPart(index=state.index)
     hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    chunks = iter(snapshots.encode(state, rules=rules))
+    chunks = iter(snapshots.encode(state))
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
         hasher.update(chunk)
         for start in range(0, len(chunk), PIECE_BYTES):

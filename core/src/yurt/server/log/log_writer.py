@@ -87,7 +87,6 @@ class LogWriter:
         self._on_batch = on_batch
         self._on_failed = on_failed
         self._broken = ""
-        self._rules = rules
         self._pending = ProposalQueue(rules)
         self._on_their_way = 0
         self._refusal: Callable[[], Unavailable] | None = no_leader
@@ -110,11 +109,6 @@ class LogWriter:
     def broken(self) -> str:
         """The reason why the log refuses everything until a restart; "" while it works."""
         return self._broken
-
-    @property
-    def rules(self) -> int:
-        """The version of the rules that the region follows."""
-        return self._rules().version
 
     @property
     def is_open(self) -> bool:

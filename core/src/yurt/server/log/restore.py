@@ -12,14 +12,14 @@ import logging
 from typing import IO, Any, Final
 
 from yurt.fsm.restore import PIECES_MAX
-from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import Value, replace
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
 from yurt.state.persistent_table import Table
-from yurt.structs.commands import FinishRestore, StageRestore
+from yurt.structs.commands import FinishRestore, RestoreCommand, StageRestore
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +77,16 @@ async def _through_log(replica: Replica, state: IO[bytes], size: int) -> Committ
     for number in range(count):
         piece = await asyncio.to_thread(state.read, PIECE_BYTES)
         digest.update(piece)
-        await replica.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    finish = FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest())
+        await _propose_part(replica, StageRestore(restore_id=restore_id, number=number, data=piece))
+    return await _propose_part(replica, FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
+
+
+async def _propose_part(replica: Replica, command: RestoreCommand) -> Committed:
+    """Propose a part; a refusal, as where a server of an older version joins meanwhile, drops the parts before it."""
     try:
-        return await replica.propose(finish)
-    except (Invalid, NotFound):
-        await replica.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
+        return await replica.propose(command)
+    except (Invalid, NotFound, Conflict):
+        await replica.propose(StageRestore(restore_id=command.restore_id, number=0, data=b""))
         raise
 
 

@@ -76,7 +76,7 @@ class Snapshotter:
                 return
             try:
                 if state.index > self.index or is_forced:
-                    await self._log.save_snapshot(state.index, snapshots.encode(state, rules=self._writer.rules))
+                    await self._log.save_snapshot(state.index, snapshots.encode(state))
                 await self._log.trim(state.index, keep=self._config.trailing_entries if keep is None else keep)
             except Exception as error:
                 log.error("saving a snapshot at index %d failed, the log keeps everything: %s", state.index, error)

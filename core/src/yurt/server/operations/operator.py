@@ -118,15 +118,15 @@ class SnapshotOperations:
 
     async def save(self, out: IO[bytes], *, version: str) -> SavedSnapshot:
         """Write the newest state to an empty file, rewound to its start."""
-        return await asyncio.to_thread(_save, self._replica.state, out, version, self._replica.writer.rules)
+        return await asyncio.to_thread(_save, self._replica.state, out, version)
 
     async def restore(self, state: IO[bytes], size: int) -> Restored:
         """Replace the state by the one in a checked file; returns once the leader's duties run on it."""
         return await restore(self._replica, self._leader, state, size)
 
 
-def _save(state: Snapshot, out: IO[bytes], version: str, rules: int) -> SavedSnapshot:
-    write_archive(state, out, version=version, rules=rules)
+def _save(state: Snapshot, out: IO[bytes], version: str) -> SavedSnapshot:
+    write_archive(state, out, version=version)
     size = out.tell()
     out.seek(0)
     digest = hashlib.sha256()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from functools import partial
 from typing import Final
 
@@ -11,8 +12,8 @@ from yurt.duties.deployments import SeenDeployment, health_of, is_only_placed, n
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Conflict, NotFound
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.errors import Conflict, NotFound, Reason
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.log.log_writer import LogWriter, Stale
 from yurt.server.log.state_waits import wait_for
 from yurt.state import Changes, Snapshot
@@ -22,12 +23,18 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.predicates import is_deployment_active
 from yurt.structs.status import CLIENT_FAILED
 
+log = logging.getLogger(__name__)
+
 SMALL: Final = 50
 GATHER_S: Final = 0.25
 """After a look at a deployment of more than `SMALL` allocations, changes gather this long before the next."""
 
 THREAD_COUNT: Final = 500
 """Deployments with more allocations than this are processed in a thread."""
+
+
+UPGRADE_PAUSE_S: Final = 30.0
+"""Between two tries of a step that waits for the upgrade of a server."""
 
 
 class DeploymentWatcher:
@@ -96,7 +103,10 @@ class DeploymentWatcher:
         except Stale:
             self._touched.add(deployment_id)
             return
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as refused:
+            if refused.reason is Reason.UPGRADE_UNFINISHED:
+                log.warning("a step of a deployment waits: deployment_id=%s reason=%r", deployment_id, str(refused))
+                self._look_later(deployment_id)
             return
         except Exception:
             self._touched.add(deployment_id)
@@ -137,6 +147,11 @@ class DeploymentWatcher:
             return
         self._seen.pop(deployment.id, None)
         self._deadlines.pop(deployment.id, None)
+
+    def _look_later(self, deployment_id: str) -> None:
+        due = UnixNano(self._env.now() + round(UPGRADE_PAUSE_S * NANOSECONDS))
+        self._deadlines[deployment_id] = due
+        heapq.heappush(self._heap, (due, deployment_id))
 
     def _until_deadline(self) -> float | None:
         """Seconds until the next deadline; overdue deployments are checked."""

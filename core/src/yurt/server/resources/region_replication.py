@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from yurt.fsm.acl.replication import token_refusal
 from yurt.fsm.basis import expectation
 from yurt.runtime.metrics import Metrics
-from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
 from yurt.state import TABLES, Tables
@@ -252,8 +252,24 @@ class Replication:
                 raise Invalid(f"the authoritative region answered with {kind.rows_name} that were not asked for")
             rows = await self._storable(kind, page.rows)
             if rows:
-                await self._replica.propose(kind.put(rows))
+                await self._store(kind, rows)
             missing = [*page.remaining, *rest]
+
+    async def _store(self, kind: ReplicatedKind, rows: tuple[Any, ...]) -> None:
+        """Store rows; where one waits for the upgrade of a server of this region, the others do not wait with it."""
+        try:
+            await self._replica.propose(kind.put(rows))
+        except Conflict as refused:
+            if refused.reason is not Reason.UPGRADE_UNFINISHED or len(rows) == 1:
+                raise
+            waiting: Conflict | None = None
+            for row in rows:
+                try:
+                    await self._replica.propose(kind.put((row,)))
+                except Conflict as error:
+                    waiting = error
+            if waiting is not None:
+                raise waiting from None
 
     async def _storable(self, kind: ReplicatedKind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         """The rows as this region stores them."""

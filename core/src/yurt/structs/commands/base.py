@@ -19,6 +19,8 @@ class Expectation(Value):
     index: int = 0
 
 
+UNPUBLISHED_RULES: Final = 3
+"""The rules of a server that does not publish its rules."""
 NAMESPACE_RULES: Final = 1
 """From here on `apply` refuses a job that its namespace forbids, and a namespace whose quota does not exist."""
 HOST_VOLUME_RULES: Final = 2

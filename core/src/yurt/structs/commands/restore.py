@@ -22,3 +22,8 @@ class FinishRestore(Command, tag=True):
 
 
 RestoreCommand = StageRestore | FinishRestore
+
+
+def is_abandonment(command: RestoreCommand) -> bool:
+    """Whether the command drops the parts of a restore that does not go on."""
+    return isinstance(command, StageRestore) and not command.data

@@ -11,8 +11,9 @@ A new command, or a new field of a command or a stored row, raises `RULES_VERSIO
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -23,14 +24,19 @@ from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, KeepAlloc
-from yurt.structs.commands.base import ACCOUNTING_RULES, DEVICE_RULES, RECLAIM_RULES, RULES_VERSION, Command
+from yurt.structs.commands.base import (
+    ACCOUNTING_RULES,
+    DEVICE_RULES,
+    RECLAIM_RULES,
+    RULES_VERSION,
+    UNPUBLISHED_RULES,
+    Command,
+)
+from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
-from yurt.structs.commands.restore import RestoreCommand
+from yurt.structs.commands.restore import RestoreCommand, is_abandonment
 from yurt.structs.node import Node, NodeDevice
 from yurt.structs.resources import RequestedDevice
-
-UNPUBLISHED_RULES: Final = 3
-"""The rules of a server that does not publish which it applies."""
 
 C = TypeVar("C", bound=Command)
 
@@ -101,13 +107,36 @@ def ruled(command: C, region: RegionRules) -> C:
 
 
 def _without_additions(command: C, region: RegionRules) -> C:
-    if isinstance(command, RestoreCommand):
+    if isinstance(command, RestoreCommand) and not is_abandonment(command):
         raise _newer("restoring a snapshot", region)
     added = ADDED_COMMANDS.get(type(command))
     if added is not None and added.rules > region.version:
         raise _newer(added.name, region)
     older: C = _older(command, region)
     return older
+
+
+@cache
+def _holders() -> frozenset[type]:
+    """The types of structs that may hold an addition, at any depth: other values need no search."""
+    inner: dict[type, set[type]] = {}
+    rest: list[Any] = [*ADDED_FIELDS, *get_args(AnyCommand)]
+    while rest:
+        kind = rest.pop()
+        if kind not in inner:
+            inner[kind] = set(_structs_in(get_type_hints(kind).values()))
+            rest.extend(inner[kind])
+    found = set(ADDED_FIELDS)
+    while more := {kind for kind, held in inner.items() if held & found} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _structs_in(hints: Iterable[Any]) -> Iterator[type]:
+    for hint in hints:
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield hint
+        yield from _structs_in(get_args(hint))
 
 
 def _newer(name: str, region: RegionRules) -> Conflict:
@@ -121,7 +150,7 @@ def _newer(name: str, region: RegionRules) -> Conflict:
 def _older(value: Any, region: RegionRules) -> Any:
     """The value without what older servers do not know; the same object when there is nothing of it."""
     if isinstance(value, msgspec.Struct):
-        changes = _changes(value, region)
+        changes = _changes(value, region) if type(value) in _holders() else {}
         return replace(value, **changes) if changes else value
     if type(value) is tuple:
         parts = [_older(each, region) for each in value]

@@ -1,0 +1,117 @@
+"""A region with a server of an older version: what waits for its upgrade comes after it, and holds nothing else up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from yurt.fsm.restore import framed
+from yurt.fsm.snapshot import encode
+from yurt.sdk.errors import Conflict
+from yurt.sdk.value import replace
+from yurt.server.log.restore import restore
+from yurt.server.peers import NoPeers
+from yurt.server.resources.deployment_watcher import UPGRADE_PAUSE_S, DeploymentWatcher
+from yurt.server.resources.region_replication import Replication
+from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands.base import UNPUBLISHED_RULES
+from yurt.structs.commands.versions import RegionRules, ruled
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.policies import IdlePolicy
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv, eventually
+
+OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The region has a server of an older version."""
+    monkeypatch.setattr(NoPeers, "rules", OLD)
+
+
+@pytest.fixture
+async def bench(run_server: Any) -> AsyncIterator[Any]:
+    async with run_server() as made:
+        yield made
+
+
+async def test_a_namespace_that_waits_for_an_upgrade_holds_up_no_other(
+    older: None, bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duty = Replication(bench.server.replica, None, bench.server.metrics)  # type: ignore[arg-type]
+    (kind,) = [each for each in duty._kinds if each.table == "namespaces"]
+    rows = (Namespace(name="gpu", idle=IdlePolicy()), Namespace(name="web"))
+    with pytest.raises(Conflict, match="idle"):
+        await duty._store(kind, rows)
+    assert "web" in bench.server.state.namespaces and "gpu" not in bench.server.state.namespaces
+    monkeypatch.setattr(NoPeers, "rules", RegionRules())
+    await duty._store(kind, rows)
+    assert "gpu" in bench.server.state.namespaces
+
+
+async def test_a_restore_that_an_older_server_interrupts_leaves_nothing_behind(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"".join(framed(encode(bench.server.state)))
+    propose = bench.server.replica.writer.propose
+
+    async def lowered(command: c.AnyCommand) -> Any:
+        """A server of an older version joins before the end of the restore."""
+        if isinstance(command, c.FinishRestore):
+            monkeypatch.setattr(NoPeers, "rules", OLD)
+        return await propose(command)
+
+    monkeypatch.setattr(type(bench.server.replica.writer), "propose", lambda self, command: lowered(command))
+    with pytest.raises(Conflict, match="restoring a snapshot needs all servers"):
+        await restore(bench.server.replica, bench.server.leader, io.BytesIO(data), len(data))
+    rows = bench.server.state.restore_chunks
+    assert [row.data for row in rows.values()] == [b""]
+
+
+class RefusingWriter:
+    """Refuses what the older server of the region does not know, while there is one."""
+
+    def __init__(self, deployment: Any) -> None:
+        self.region = OLD
+        self.accepted: list[c.AnyCommand] = []
+        self.state = self
+        self.deployments = {deployment.id: deployment}
+        self.allocs = self
+
+    def count_where(self, *_: object) -> int:
+        return 0
+
+    async def propose(self, command: c.AnyCommand) -> None:
+        self.accepted.append(ruled(command, self.region))
+
+
+async def test_a_roll_back_that_waits_for_an_upgrade_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    job = factories.job()
+    deployment = factories.deployment(job)
+    (group,) = job.task_groups
+    device = RequestedDevice(name="gpu", count=1, on_failure="move")
+    task = replace(group.tasks[0], resources=replace(group.tasks[0].resources or Resources(), devices=(device,)))
+    update = DeploymentUpdate(deployment_id=deployment.id, status="failed", status_description="rolling back")
+    command = c.SetDeploymentStatus(update=update, job=replace(job, task_groups=(replace(group, tasks=(task,)),)))
+    writer, env = RefusingWriter(deployment), FakeEnv()
+    watcher = DeploymentWatcher(env=env, writer=writer)  # type: ignore[arg-type]
+
+    async def decided(*_: object) -> c.AnyCommand:
+        return command
+
+    watcher._decided = decided  # type: ignore[method-assign, assignment]
+    watcher.restore(writer)  # type: ignore[arg-type]
+    running = asyncio.create_task(watcher.run())
+    await eventually(lambda: "a step of a deployment waits" in caplog.text)
+    assert writer.accepted == []
+    writer.region = RegionRules()
+    for _ in range(3):
+        await env.advance(UPGRADE_PAUSE_S)
+    await eventually(lambda: writer.accepted)
+    running.cancel()
