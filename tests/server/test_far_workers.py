@@ -109,7 +109,7 @@ async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -
     (taken,) = await calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await calls.finish_work(taken, is_done=False)
     plan = Plan(eval_id=taken.evaluation.id, namespace="default", job_id="web")
-    with pytest.raises(Conflict, match="no longer"):
+    with pytest.raises(Conflict, match="any more"):
         await calls.submit_plan(taken, plan, Outcome(evaluation=taken.evaluation))
     with pytest.raises(Conflict, match="no longer"):
         await calls.store_evaluations(taken, (taken.evaluation,))
