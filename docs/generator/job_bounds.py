@@ -19,6 +19,7 @@ ROWS = (
     ("services", bounds.SERVICES_MAX),
     ("checks of services", bounds.CHECKS_MAX),
     ("entries of all meta blocks", bounds.META_MAX),
+    ("ports of all network blocks", bounds.PORTS_MAX),
     ("cron expressions", bounds.CRON_LINES_MAX),
     ("characters of a cron expression", LENGTH_MAX),
 )

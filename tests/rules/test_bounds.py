@@ -9,6 +9,8 @@ from yurt.rules.bounds import (
     CRON_LINES_MAX,
     GROUPS_MAX,
     META_MAX,
+    PORT_PART,
+    PORTS_MAX,
     REGEXPS_MAX,
     SERVICES_MAX,
     TASKS_MAX,
@@ -20,6 +22,7 @@ from yurt.rules.bounds import (
 )
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, PeriodicConfig, TaskGroup
+from yurt.structs.network import NetworkResource, Port
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.service import Service, ServiceCheck
 from yurt.structs.task import Task, Template
@@ -36,6 +39,10 @@ def with_device(constraints: int) -> Job:
     return with_task(Task(resources=Resources(devices=(device,))))
 
 
+def with_ports(count: int) -> NetworkResource:
+    return NetworkResource(dynamic_ports=(Port(label="p"),) * count)
+
+
 CASES = {
     "task groups": (GROUPS_MAX, lambda count: Job(task_groups=(TaskGroup(),) * count)),
     "tasks": (TASKS_MAX, lambda count: Job(task_groups=(TaskGroup(tasks=(Task(),) * count),))),
@@ -45,6 +52,7 @@ CASES = {
     "services": (SERVICES_MAX, lambda count: with_task(Task(services=(Service(),) * count))),
     "checks of services": (CHECKS_MAX, lambda n: with_task(Task(services=(Service(checks=(ServiceCheck(),) * n),)))),
     "meta entries": (META_MAX, lambda count: Job(meta={f"{number}": "" for number in range(count)})),
+    "ports": (PORTS_MAX, lambda count: Job(task_groups=(TaskGroup(networks=(with_ports(count),)),))),
     "cron expressions": (CRON_LINES_MAX, lambda n: Job(periodic=PeriodicConfig(specs=("@daily",) * n))),
 }
 
@@ -81,3 +89,10 @@ def test_many_options_of_a_driver_are_checked_in_a_thread() -> None:
     assert is_costly(with_task(Task(config={f"option{number}": 1 for number in range(values)})))
     assert is_costly(with_task(Task(env={f"E{number}": "x" for number in range(values)})))
     assert not is_costly(with_task(Task(config={"args": ["x"] * 500}, env={"A": "b"})))
+
+
+def test_many_ports_of_groups_and_tasks_are_checked_in_a_thread() -> None:
+    half = PORT_PART * THREAD_PARTS // 2
+    task = Task(resources=Resources(networks=(with_ports(half),)))
+    assert is_costly(Job(task_groups=(TaskGroup(tasks=(task,), networks=(with_ports(half),)),)))
+    assert not is_costly(Job(task_groups=(TaskGroup(tasks=(task,)),)))

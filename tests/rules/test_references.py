@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from yurt.api.decode import decode_job
-from yurt.rules.bounds import is_costly
+from yurt.rules import references
+from yurt.rules.bounds import PORTS_MAX, is_costly
 from yurt.rules.references import DOUBTS_MAX, TASK_NAMES, label_problems, reference_doubts
 
 NODE_NAMES = ("attr.kernel.name", "attr.cpu.arch", "meta.rack")
@@ -177,3 +178,38 @@ def test_a_port_label_of_a_driver_must_be_one_of_the_group() -> None:
     (told,) = label_problems(["metrics"], group, task)
     assert told.endswith('(add port "metrics" to its network block)')
     assert len(list(label_problems(["x"] * 1_000, group, task))) == DOUBTS_MAX
+
+
+def many_ports(count: int) -> list[dict[str, Any]]:
+    return [{"DynamicPorts": [{"Label": f"port-{number}"} for number in range(count)]}]
+
+
+def test_the_ports_of_a_task_are_collected_once_for_all_its_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[int] = []
+    port_labels = references.port_labels
+    monkeypatch.setattr(references, "port_labels", lambda *owner: collected.append(1) or port_labels(*owner))
+    env = {f"E{number}": f"${{NOMAD_PORT_port_{number}}}" for number in range(50)}
+    document = job(task={"Env": env}, Networks=many_ports(100))
+    assert doubts(document) == []
+    assert collected == [1]
+
+
+class Label(str):
+    """A label that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Label.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_labels_of_a_drivers_option_are_not_compared_with_each_port() -> None:
+    group = decode_job(job(Networks=many_ports(PORTS_MAX)))[0].task_groups[0]
+    labels = [Label(f"port-{PORTS_MAX - 1 - number % 5}") for number in range(100)]
+    Label.compared = 0
+    assert list(label_problems(labels, group, group.tasks[0])) == []
+    assert Label.compared <= 2 * len(labels)

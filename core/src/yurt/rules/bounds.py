@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from yurt.rules.periodic import expressions
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.network import NetworkResource
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.task import Task
 
@@ -26,6 +27,8 @@ SERVICES_MAX: Final = 500
 CHECKS_MAX: Final = 1_000
 META_MAX: Final = 5_000
 """The maximum number of entries of all meta blocks."""
+PORTS_MAX: Final = 5_000
+"""The maximum number of ports in all network blocks."""
 CRON_LINES_MAX: Final = 64
 
 THREAD_PARTS: Final = 60
@@ -37,6 +40,8 @@ META_PART: Final = 64
 """The number of meta entries that cost as much as one part."""
 VALUE_PART: Final = 64
 """The number of values in config and env that cost as much as one part; a reference costs as much by itself."""
+PORT_PART: Final = 8
+"""The number of ports that cost as much as one part."""
 
 CONFIG_DEPTH: Final = 8
 """References in config blocks below this depth are neither checked nor counted."""
@@ -48,6 +53,8 @@ def bound_problems(job: Job) -> tuple[str, ...]:
     owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
     services = [service for owner in owners for service in owner.services]
     operands = _operands(job, tasks)
+    networks = [network for group in job.task_groups for network in group.networks]
+    networks += [network for task in tasks for network in task.resources.networks]
     counted = (
         ("task groups", len(job.task_groups), GROUPS_MAX),
         ("tasks", len(tasks), TASKS_MAX),
@@ -57,6 +64,7 @@ def bound_problems(job: Job) -> tuple[str, ...]:
         ("services", len(services), SERVICES_MAX),
         ("checks of services", sum([len(service.checks) for service in services]), CHECKS_MAX),
         ("meta entries", len(job.meta) + sum([len(owner.meta) for owner in owners]), META_MAX),
+        ("ports", _ports(networks), PORTS_MAX),
         ("cron expressions", _cron_lines(job), CRON_LINES_MAX),
     )
     return tuple(
@@ -74,10 +82,11 @@ def is_costly(job: Job) -> bool:
     Called by every registration and evaluation, mostly for a few parts: so one pass that adds numbers, without lists.
     """
     parts = _cron_lines(job) + len(job.spreads) + _terms(job)
-    meta, values = len(job.meta), 0
+    meta, values, ports = len(job.meta), 0, 0
     for group in job.task_groups:
         parts += 1 + len(group.spreads) + _terms(group)
         meta += len(group.meta)
+        ports += _ports(group.networks)
         for service in group.services:
             parts += 1 + len(service.checks)
         for task in group.tasks:
@@ -86,13 +95,14 @@ def is_costly(job: Job) -> bool:
             if task.config:
                 values += _weight(task.config.values(), CONFIG_DEPTH)
             meta += len(task.meta)
+            ports += _ports(task.resources.networks)
             for service in task.services:
                 parts += 1 + len(service.checks)
             for template in task.templates:
                 parts += 1 + len(template.embedded_tmpl) // TEMPLATE_PART
             for device in task.resources.devices:
                 parts += _terms(device) + sum(map(_terms, device.first_available))
-    return parts + meta // META_PART + values // VALUE_PART > THREAD_PARTS
+    return parts + meta // META_PART + values // VALUE_PART + ports // PORT_PART > THREAD_PARTS
 
 
 def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
@@ -103,6 +113,14 @@ def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
     for affinity in owner.affinities:
         parts += REGEXP_PARTS if affinity.operand == "regexp" else 1
     return parts
+
+
+def _ports(networks: Iterable[NetworkResource]) -> int:
+    """The number of ports in some network blocks."""
+    count = 0
+    for network in networks:
+        count += len(network.reserved_ports) + len(network.dynamic_ports)
+    return count
 
 
 def _weight(values: Iterable[Any], depth: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from yurt.rules.bounds import CONFIG_DEPTH
@@ -179,12 +180,31 @@ def _question(near: str | None) -> str:
 # The texts of tasks.
 
 
+class _Owner:
+    """The task whose texts are read, and the names of ports in its variables."""
+
+    def __init__(self, group: TaskGroup, task: Task) -> None:
+        self._group = group
+        self.task = task
+
+    @cached_property
+    def ports(self) -> frozenset[str]:
+        """The port labels as variables spell them, made once for all references of the task."""
+        labels = chain(port_labels(self._group, self.task), _labels_of_others(self._group, self.task))
+        return frozenset(_UNCLEAN.sub("_", label) for label in labels)
+
+    @cached_property
+    def sorted_ports(self) -> list[str]:
+        """The same in order, for the search of a similar one."""
+        return sorted(self.ports)
+
+
 def _text_doubts(place: str, group: TaskGroup, task: Task, search: _Search) -> Iterator[str]:
-    reported: set[str] = set()
+    reported, owner = set[str](), _Owner(group, task)
     for where, text in _texts("config", task.config or {}, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, reported)
+        yield from _doubts_of_text(f"{place}{where}", text, owner, search, reported)
     for where, text in _texts("env", task.env, 0):
-        yield from _doubts_of_text(f"{place}{where}", text, (group, task), search, reported)
+        yield from _doubts_of_text(f"{place}{where}", text, owner, search, reported)
 
 
 def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
@@ -202,9 +222,7 @@ def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
             yield from _texts(path, item, depth + 1)
 
 
-def _doubts_of_text(
-    place: str, text: str, owner: tuple[TaskGroup, Task], search: _Search, reported: set[str]
-) -> Iterator[str]:
+def _doubts_of_text(place: str, text: str, owner: _Owner, search: _Search, reported: set[str]) -> Iterator[str]:
     for match in _REFERENCE.finditer(text):
         name = match[1]
         if name in reported or ":" in name:  # a shell has ${NAME:-default} and ${NAME:0:8}
@@ -219,9 +237,9 @@ def _doubts_of_text(
             yield from _variable_doubts(place, name, owner, search)
 
 
-def _variable_doubts(place: str, name: str, owner: tuple[TaskGroup, Task], search: _Search) -> Iterator[str]:
+def _variable_doubts(place: str, name: str, owner: _Owner, search: _Search) -> Iterator[str]:
     """A warning for a name similar to a variable of the task, unless a template may define it."""
-    group, task = owner
+    task = owner.task
     if name in task.env or name in TASK_NAMES or name.startswith(_OPEN_NAMES):
         return
     if any(template.envvars for template in task.templates):
@@ -231,12 +249,9 @@ def _variable_doubts(place: str, name: str, owner: tuple[TaskGroup, Task], searc
         if near := search.meant(name, TASK_NAMES):
             yield f"{place}: variable {name[:64]} does not exist, so the text stays as it is{near}"
         return
-    labels = sorted(
-        {_UNCLEAN.sub("_", label) for label in (*port_labels(group, task), *_labels_of_others(group, task))}
-    )
-    if match["label"] not in labels:
+    if match["label"] not in owner.ports:
         head = name.removesuffix(match["label"])
-        other = search.near(match["label"], labels, cutoff=0.5)
+        other = search.near(match["label"], owner.sorted_ports, cutoff=0.5)
         fix = f'did you mean "${{{head}{other}}}"?' if other else "add the port to its network block"
         yield f'{place}: the group has no port "{match["label"][:64]}", so {name[:64]} is not set ({fix})'
 
@@ -259,10 +274,11 @@ def _labels(networks: Sequence[NetworkResource]) -> frozenset[str]:
 
 def label_problems(option: Any, group: TaskGroup, task: Task) -> Iterator[str]:
     """Labels in a driver's option `ports` that no network block of the group declares, at most DOUBTS_MAX."""
-    declared = sorted(port_labels(group, task))
+    declared = port_labels(group, task)
+    names = sorted(declared)
     labels = option if isinstance(option, list | tuple) else ()
     unknown = (each for each in labels if isinstance(each, str) and "${" not in each and each not in declared)
     for number, label in enumerate(islice(unknown, DOUBTS_MAX)):
-        near = nearest(label, declared, cutoff=0.5) if number < LABELS_COMPARED else None
+        near = nearest(label, names, cutoff=0.5) if number < LABELS_COMPARED else None
         fix = f'did you mean "{near}"?' if near else f'add port "{label[:64]}" to its network block'
         yield f'config.ports: the group has no port "{label[:64]}" ({fix})'
