@@ -18,6 +18,7 @@ from yurt.sdk.schema import (
     Schema,
     check_config,
     decode_config,
+    normalise,
     schema_of,
 )
 
@@ -90,6 +91,21 @@ def test_a_hint_is_looked_for_a_few_times_in_a_block_of_unknown_options(monkeypa
     problems = check_config(SCHEMA, config)
     assert len(problems) == 1_000 and sum(bool(problem.hint) for problem in problems) == HINTS_MAX
     assert len(compared) == HINTS_MAX and max(map(len, compared)) <= NAME_COMPARED_MAX
+
+
+def test_nested_blocks_share_the_hints_of_the_config_block() -> None:
+    mounts = [{"target": "/a", f"tarjet{number}": "/b"} for number in range(HINTS_MAX + 5)]
+    found = problems(mount=mounts)
+    assert len(found) == len(mounts) and sum(bool(problem.hint) for problem in found) == HINTS_MAX
+
+
+def test_an_unknown_option_is_a_problem_like_any_other() -> None:
+    schema = Schema(attributes=(AttributeSpec(name="image"),))
+    expected = ConfigProblem(path="config.imge", message="unknown option", hint='did you mean "image"?')
+    (found,) = check_config(schema, {"imge": "x"})
+    assert found == expected and type(found) is ConfigProblem
+    assert msgspec.to_builtins(found).keys() == {"Path", "Message", "Hint"}
+    assert normalise(schema, {"imge": "x"}, path="config", is_final=False).problems == (expected,)
 
 
 def test_a_missing_option_is_named() -> None:

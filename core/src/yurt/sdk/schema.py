@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -28,7 +28,7 @@ SCALARS = ("string", "number", "bool")
 DIGEST_BYTES = 16
 SUGGESTION_CUTOFF = 0.6
 HINTS_MAX = 10
-"""Unknown options of a block that have a hint."""
+"""Unknown options of a config block, its nested blocks included, that have a hint."""
 NAME_COMPARED_MAX = 64
 """Characters of an unknown option that are compared with the known ones."""
 
@@ -77,11 +77,20 @@ class ConfigProblem(Value):
         return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-class _UnknownOption(ConfigProblem):
-    """An option that is none of the `known` ones. The most similar one is looked for when the problem is shown."""
+class OptionHints:
+    """The hints of one check about unknown options: at most HINTS_MAX, because comparing names costs most of it."""
 
-    name: str = ""
-    known: tuple[str, ...] = ()
+    def __init__(self) -> None:
+        self._left = HINTS_MAX
+
+    def hint(self, name: str, known: Sequence[str]) -> str:
+        """The most similar option, or all of them; "" once the check has had its hints."""
+        if self._left == 0:
+            return ""
+        self._left -= 1
+        near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], known, n=1, cutoff=SUGGESTION_CUTOFF)
+        listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
+        return f'did you mean "{near[0]}"?' if near else listing
 
 
 class Checked(Value):
@@ -173,7 +182,7 @@ def attribute_type(info: inspect.Type) -> str:
 
 def check_config(schema: Schema, config: Mapping[str, Any]) -> list[ConfigProblem]:
     """All problems of a config block before interpolation."""
-    return _with_hints(normalise(schema, config, path="config", is_final=False).problems)
+    return list(normalise(schema, config, path="config", is_final=False).problems)
 
 
 C = TypeVar("C", bound=msgspec.Struct)
@@ -183,15 +192,21 @@ def decode_config(config_type: type[C], config: Mapping[str, Any]) -> C:
     """A config block after interpolation as the driver's struct; raises Invalid that lists every problem."""
     checked = normalise(schema_of(config_type), config, path="config", is_final=True)
     if checked.problems:
-        raise Invalid("; ".join(map(str, _with_hints(checked.problems))))
+        raise Invalid("; ".join(map(str, checked.problems)))
     try:
         return msgspec.convert(checked.value, config_type)
     except msgspec.ValidationError as error:
         raise Invalid(f"config: {error}") from None
 
 
-def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final: bool) -> Checked:
-    """One block in canonical form: absent options omitted, values converted."""
+def normalise(
+    schema: Schema, config: Mapping[str, Any], *, path: str, is_final: bool, hints: OptionHints | None = None
+) -> Checked:
+    """One block in canonical form: absent options omitted, values converted.
+
+    `hints` are those of the block around it; None: it has its own.
+    """
+    hints = hints or OptionHints()
     attributes = {each.name: each for each in schema.attributes}
     blocks = {each.name: each for each in schema.blocks}
     known = (*attributes, *blocks)
@@ -204,9 +219,9 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
         if name in attributes:
             checked = convert(attributes[name].type, given, path=here, is_final=is_final)
         elif name in blocks:
-            checked = normalise_block(blocks[name], given, path=here, is_final=is_final)
+            checked = normalise_block(blocks[name], given, path=here, is_final=is_final, hints=hints)
         else:
-            checked = Checked(problems=(_UnknownOption(path=here, message="unknown option", name=name, known=known),))
+            checked = failed(here, "unknown option", hints.hint(name, known))
         problems += checked.problems
         if checked.value is not None:
             value[name] = checked.value
@@ -221,37 +236,24 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
     return Checked(value=value, problems=tuple(problems))
 
 
-def _with_hints(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
-    """The problems, the first HINTS_MAX unknown options with a hint: comparing names costs most of a check."""
-    found: list[ConfigProblem] = []
-    hints = 0
-    for problem in problems:
-        if isinstance(problem, _UnknownOption) and hints < HINTS_MAX:
-            hints += 1
-            found.append(msgspec.structs.replace(problem, hint=_hint_of(problem.name, problem.known)))
-        else:
-            found.append(problem)
-    return found
-
-
-def _hint_of(name: str, known: Sequence[str]) -> str:
-    """The most similar option, or all of them."""
-    near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], known, n=1, cutoff=SUGGESTION_CUTOFF)
-    listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
-    return f'did you mean "{near[0]}"?' if near else listing
-
-
-def normalise_block(block: BlockSpec, given: Any, *, path: str, is_final: bool) -> Checked:
-    """A nested block in canonical form."""
+def normalise_block(
+    block: BlockSpec, given: Any, *, path: str, is_final: bool, hints: OptionHints | None = None
+) -> Checked:
+    """A nested block in canonical form; `hints` as in `normalise`."""
+    hints = hints or OptionHints()
     bodies = given if isinstance(given, list | tuple) else [given]
     wrong = [body for body in bodies if not isinstance(body, Mapping)]
     if wrong:
         return failed(path, f"is a block, not {described(wrong[0])}", f"write {block.name} {{ ... }}")
     if block.kind == "map":
         labelled = [(label, body) for each in bodies for label, body in each.items()]
-        return joined_map(labelled, path, lambda body, here: one_body(block, body, path=here, is_final=is_final))
+        return joined_map(
+            labelled, path, lambda body, here: one_body(block, body, path=here, is_final=is_final, hints=hints)
+        )
     parts = [
-        normalise(block.body, body, path=path if len(bodies) == 1 else f"{path}[{index}]", is_final=is_final)
+        normalise(
+            block.body, body, path=path if len(bodies) == 1 else f"{path}[{index}]", is_final=is_final, hints=hints
+        )
         for index, body in enumerate(bodies)
     ]
     problems = tuple(problem for part in parts for problem in part.problems)
@@ -262,12 +264,12 @@ def normalise_block(block: BlockSpec, given: Any, *, path: str, is_final: bool) 
     return Checked(value=parts[0].value if parts else None, problems=problems)
 
 
-def one_body(block: BlockSpec, body: Any, *, path: str, is_final: bool) -> Checked:
-    """The body behind one label: an object, or a list of one."""
+def one_body(block: BlockSpec, body: Any, *, path: str, is_final: bool, hints: OptionHints | None = None) -> Checked:
+    """The body behind one label: an object, or a list of one; `hints` as in `normalise`."""
     plain = body[0] if isinstance(body, list | tuple) and len(body) == 1 else body
     if not isinstance(plain, Mapping):
         return failed(path, f"is a block, not {described(plain)}", f'write {block.name} "<label>" {{ ... }}')
-    return normalise(block.body, plain, path=path, is_final=is_final)
+    return normalise(block.body, plain, path=path, is_final=is_final, hints=hints)
 
 
 def convert(kind: str, given: Any, *, path: str, is_final: bool) -> Checked:
