@@ -15,6 +15,7 @@ from yurt.access import Access, AllowAll, Authority, Capability, needs
 from yurt.sdk.value import replace
 from yurt.server.views.queue import Place, PoolQueueRows
 from yurt.structs.commands import RegisterNode, SetNodeStatus
+from yurt.structs.node import HostVolumeInfo
 from yurt.testing import factories
 from yurt.testing.access import Callers, bootstrapped
 from yurt.testing.access.world import TEAM, everything_in, rules_of
@@ -200,3 +201,45 @@ def test_a_queue_names_only_jobs_that_the_caller_may_list(monkeypatch: pytest.Mo
 
     assert named(Grants("own", Capability.LIST_JOBS)) == [None, ("own", "known")]
     assert named(AllowAll()) == [("other", "secret"), ("own", "known")]
+
+
+async def with_volume(callers: Callers, *, read_only: bool) -> None:
+    node = callers.api.server.state.nodes[NODE_ID]
+    offered = {"data": HostVolumeInfo(path="/data", read_only=read_only)}
+    await callers.api.server.replica.propose(RegisterNode(node=replace(node, host_volumes=offered)))
+
+
+async def test_a_change_of_a_volume_says_what_to_do_without_the_node(callers: Callers) -> None:
+    plain, reader = await secrets(callers)
+    asking = job()
+    asking["TaskGroups"][0]["Volumes"] = {"v": {"Type": "host", "Source": "data", "ReadOnly": False}}
+
+    async def texts() -> list[str]:
+        answers = [await callers.put(WHY_NOT, {"Job": asking}, token=token) for token in (plain, reader)]
+        return [answer.json["Groups"][0]["SmallestChange"]["Text"] for answer in answers]
+
+    assert await texts() == ['offer the host volume "data" on a node', 'offer the host volume "data" on node worker']
+    await with_volume(callers, read_only=True)
+    assert await texts() == [f'make the host volume "data" writable on {place}' for place in ("a node", "node worker")]
+
+
+async def test_a_refused_volume_names_its_node_to_who_may_read_nodes(callers: Callers) -> None:
+    plain, reader = await secrets(callers)
+    await with_volume(callers, read_only=False)
+    capability = {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}
+    volume = {
+        "Name": "data",
+        "Namespace": TEAM,
+        "NodeID": NODE_ID,
+        "HostPath": "/x",
+        "RequestedCapabilities": [capability],
+    }
+
+    async def refusal(token: str) -> str:
+        answer = await callers.put("/v1/volume/host/register", {"Volume": volume}, token=token)
+        assert answer.status == 500, "as Nomad's routes of volumes answer any problem"
+        return answer.text
+
+    problem = 'cannot have the volume: has a host volume "data" already'
+    assert await refusal(plain) == f"node {NODE_ID[:8]} {problem}"
+    assert await refusal(reader) == f"node worker ({NODE_ID[:8]}) {problem}"

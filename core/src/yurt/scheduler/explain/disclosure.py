@@ -1,7 +1,11 @@
 """Which facts an explanation discloses to its caller.
 
 A caller who may read a job need not be allowed to read nodes. Such a caller learns how many nodes refuse the job, and
-why; no names, metadata or free amounts of single nodes. The name of an allocation's own node is part of the allocation.
+why, and the smallest change of the job, without names or metadata of single nodes. The name of an allocation's own node
+is part of the allocation.
+
+Guesses are answered: a constraint can pin a node, so the counts tell whether some node has a guessed value, and the
+change tells what such a node has free. To hide them would hide why a job waits.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from yurt.scheduler.explain.edits import EQUIPMENT, text_of
+from yurt.scheduler.explain.edits import EQUIPMENT, text_of, volume_text
 from yurt.sdk.value import replace
 from yurt.structs.explain.explanation import GroupExplanation, NodeScore, SmallestChange, SuggestedEdit
 
@@ -54,23 +58,28 @@ def without_names(scores: Iterable[NodeScore], own_node_id: str = "") -> tuple[N
 
 def _without_node(change: SmallestChange) -> SmallestChange:
     """The change with its edits of the job; its text names edits of nodes without the node."""
-    edits = tuple(_edits_without_nodes(change.edits))
-    of_job = tuple(edit for edit in edits if edit.kind not in _OF_NODES)
+    edits = tuple(_edits_without_nodes(change))
+    of_job = tuple(edit for edit in edits if edit.kind not in _KINDS_OF_NODES)
     return replace(change, text=text_of(edits), node_id="", node_name="", edits=of_job)
 
 
-def _edits_without_nodes(edits: Iterable[SuggestedEdit]) -> Iterator[SuggestedEdit]:
-    for edit in edits:
-        text = _OF_NODES.get(edit.kind)
-        yield edit if text is None else replace(edit, text=text.format(edit.name), node_id="")
+def _edits_without_nodes(change: SmallestChange) -> Iterator[SuggestedEdit]:
+    for edit in change.edits:
+        if edit.kind not in _KINDS_OF_NODES:
+            yield edit
+            continue
+        is_there = edit.text == volume_text(edit.name, f"node {change.node_name}", is_there=True)
+        of_volume = volume_text(edit.name, "a node", is_there=is_there)
+        text = of_volume if edit.kind == "volume" else _OF_NODES[edit.kind].format(edit.name)
+        yield replace(edit, text=text, node_id="")
 
 
 _OF_NODES: Final = {
     "driver": 'make driver "{}" available on a node',
     "network": 'make the network "{}" available on a node',
-    "volume": 'offer the host volume "{}" on a node',
     "eligibility": "make a node eligible",
     "datacenter": "add another datacenter",
 }
-"""The texts of edits that name a node or its datacenter, without that."""
-assert _OF_NODES.keys() >= EQUIPMENT
+"""The texts of edits that name a node or its datacenter, without that; `volume_text` makes those of volumes."""
+_KINDS_OF_NODES: Final = _OF_NODES.keys() | {"volume"}
+assert _KINDS_OF_NODES >= EQUIPMENT

@@ -63,6 +63,12 @@ def _text(edit: SuggestedEdit) -> str:
             return f"raise the limit of {DISTINCT_PROPERTY}: {edit.constraint.l_target} from {before} to {after}"
 
 
+def volume_text(name: str, place: str, *, is_there: bool) -> str:
+    """The text of an edit of a host volume at a place, "node a": to make it writable where it is there, or offer it."""
+    text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
+    return f"{text} on {place}"
+
+
 def text_of(edits: Sequence[SuggestedEdit]) -> str:
     """The text of a change of several edits."""
     return "; ".join(edit.text for edit in edits)

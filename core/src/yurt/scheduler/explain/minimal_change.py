@@ -16,7 +16,7 @@ from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPER
 from yurt.scheduler.devices.offers import has_devices
 from yurt.scheduler.explain.blockers import AMOUNTS, NodeBlockers, NodeProblem, cpu_with_cores
 from yurt.scheduler.explain.device_shortage import DeviceShortage
-from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered
+from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered, volume_text
 from yurt.scheduler.explain.missing_requirements import missing_drivers, missing_networks, missing_volumes
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
@@ -239,8 +239,8 @@ def _networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
 def _volumes(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:
     node = blockers.view.node(row)
     for name, is_there in missing_volumes(blockers, node):
-        text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
-        yield SuggestedEdit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
+        text = volume_text(name, f"node {node.name}", is_there=is_there)
+        yield SuggestedEdit(kind="volume", text=text, name=name, node_id=node.id)
 
 
 def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[SuggestedEdit]:

@@ -23,13 +23,13 @@ class HostVolumeOperations:
         """Create a volume on a node, or change the one with this id; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
         require_override(self._access, asked.namespace, is_asked=overrides_policies)
-        return await self._volumes.create(asked)
+        return await self._volumes.create(asked, reads_nodes=self._access.reads_nodes)
 
     async def register(self, asked: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
         """Register an existing folder of a node; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
         require_override(self._access, asked.namespace, is_asked=overrides_policies)
-        return await self._volumes.register(asked)
+        return await self._volumes.register(asked, reads_nodes=self._access.reads_nodes)
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool) -> int:
         """Delete an unused volume of the namespace with its data; returns the index."""

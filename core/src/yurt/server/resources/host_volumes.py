@@ -39,28 +39,39 @@ class HostVolumes:
         self._region = region
         self._find_node = find_node
 
-    async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Create a volume on a node, or change the one with this id; returns the volume and its index."""
+    async def create(self, asked: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
+        """Create a volume on a node, or change the one with this id; returns the volume and its index.
+
+        `reads_nodes`: errors name the node by its name, too.
+        """
         check(asked)
         if not asked.plugin_id:
             raise Invalid('missing plugin_id: name a plugin of the node, such as "mkdir"')
         if asked.host_path:
             raise Invalid("host_path is for `volume register`; the plugin chooses the path of a volume that it makes")
-        return await self._place(asked, is_registered=False)
+        return await self._place(asked, is_registered=False, reads_nodes=reads_nodes)
 
-    async def register(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Register an existing folder of a node; returns the volume and its index."""
+    async def register(self, asked: HostVolume, *, reads_nodes: bool = False) -> tuple[HostVolume, int]:
+        """Register an existing folder of a node; returns the volume and its index. `reads_nodes` as in `create`."""
         check(asked)
         if not asked.node_id:
             raise Invalid("missing node_id: name the node that has the folder")
         if not asked.host_path.startswith("/"):
             raise Invalid("missing host_path: name the folder by its full path")
-        return await self._place(asked, is_registered=True)
+        return await self._place(asked, is_registered=True, reads_nodes=reads_nodes)
 
-    async def _place(self, asked: HostVolume, *, is_registered: bool) -> tuple[HostVolume, int]:
+    async def _place(self, asked: HostVolume, *, is_registered: bool, reads_nodes: bool) -> tuple[HostVolume, int]:
         state = self._replica.state
         existing = self._known(state, asked) if asked.id else None
-        node = self._node(state, asked, existing, needs_plugin=not is_registered)
+        node_id = existing.node_id if existing is not None else asked.node_id
+        if not node_id:
+            node = self._least_used(state, asked, needs_plugin=not is_registered)
+        else:
+            node = self._node(state, node_id)
+            reason = "" if existing is not None else unfit(state, node, asked, needs_plugin=not is_registered)
+            if reason:
+                named = f"{node.name} ({node.id[:8]})" if reads_nodes else node.id[:8]
+                raise Invalid(f"node {named} cannot have the volume: {reason}")
         volume = replace(
             asked,
             id=asked.id or self._replica.env.uuid(),
@@ -120,17 +131,17 @@ class HostVolumes:
                 raise Invalid(f"{field} of host volume {existing.id} cannot be changed; delete it and make another")
         return existing
 
-    def _node(self, state: Snapshot, asked: HostVolume, existing: HostVolume | None, *, needs_plugin: bool) -> Node:
-        """The node for a volume: the named one, or the feasible one with the fewest volumes."""
-        node_id = existing.node_id if existing is not None else asked.node_id
-        if node_id:
-            node = state.nodes.get(node_id)
-            if node is None:
-                raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
-            reason = "" if existing is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
-            if reason:
-                raise Invalid(f"node {node.id[:8]} cannot have the volume: {reason}")
-            return node
+    @staticmethod
+    def _node(state: Snapshot, node_id: str) -> Node:
+        """A node by its id; raises NotFound."""
+        node = state.nodes.get(node_id)
+        if node is None:
+            raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
+        return node
+
+    @staticmethod
+    def _least_used(state: Snapshot, asked: HostVolume, *, needs_plugin: bool) -> Node:
+        """The feasible node with the fewest volumes; raises Conflict."""
         reasons: Counter[str] = Counter()
         fit: list[Node] = []
         for node in state.nodes.values():
