@@ -23,7 +23,7 @@ from yurt.testing.histories.report import HistoryReport
 from yurt.testing.nightly import cases, is_nightly, seed
 from yurt.testing.real_cluster import RealCluster, real_cluster
 
-OPERATIONS = max(1_500, cases(1_500, 50_000))
+OPERATIONS = max(5_000, cases(5_000, 50_000))
 """Fewer would end before the second fault."""
 FAULT_EVERY_S = 8.0 if is_nightly() else 3.0
 WIDE = LoadShape(lanes=8, width=6, bursts=10)
