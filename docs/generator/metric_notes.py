@@ -26,7 +26,8 @@ queue.lost_seconds        Run time that these lost, from the last checkpoint to 
 queue.lost_device_seconds  The same times the devices that they held; label `reason`.
 idle.announced            Announced ends of allocations that do not use their devices; labels `action`, `reason`.
 idle.withdrawn            Announcements that were withdrawn; labels `action`, `reason`, and `cause`: `use` (its devices
-                          are used again, or not measured), `keep`, `policy` (changed), `need` (nobody waits any more).
+                          are used again, or not measured), `keep`, `policy` (changed), `need` (nobody waits any more),
+                          `other` (another member of its gang is used, interactive hours, its node is out of contact).
 idle.ended                Allocations that ended for being idle; labels `action`, `reason` (`contended`, `always`).
 plan.stale                Plans of which a part was refused for a change since its check.
 http.response             Answers of the HTTP API; label `code`, the status.

@@ -12,6 +12,8 @@ from yurt.cli.views.devices import attribute_text, holders, plugin_words, share_
 from yurt.client.devices.wire import attribute, stat_value
 from yurt.sdk.device import Quantity, Stat
 
+from tests.cli.conftest import FixedApi, Run
+
 
 def instance(device: str, **attributes: Any) -> dict[str, Any]:
     shown = {name: to_wire(attribute(value)) for name, value in attributes.items()}
@@ -98,3 +100,49 @@ def test_health_has_the_state_of_marks_that_the_client_does_not_know_yet() -> No
     shown = [(row["ID"], row["State"], row["Placeable"]) for row in rows]
     assert shown == [("g0", "failed", False), ("g1", "disabled", False)]
     assert (rows[0]["History"], rows[0]["Allocations"], rows[1]["Since"]) == ([change], ["alloc"], "")
+
+
+MARK = {"Kind": "disabled", "Reason": "fan", "Index": 12}
+CHANGED = "/v1/yurt/node/node-1/device"
+
+
+def marked_node(api: FixedApi, *instances: dict[str, Any]) -> None:
+    """The node of the agent with these cards, of which g1 has a mark."""
+    api.answers["/v1/agent/self"] = {"stats": {"client": {"node_id": "node-1"}}}
+    api.answers["/v1/node/node-1"] = {**node(*instances), "ID": "node-1", "DeviceMarks": {"nvidia/gpu/H100/g1": MARK}}
+    api.answers[CHANGED] = {}
+
+
+def sent(api: FixedApi) -> list[Any]:
+    """The requests to change a device."""
+    return [body for method, path, _, body in api.asked if path.startswith(CHANGED)]
+
+
+def test_a_change_during_an_upgrade_of_servers_is_made_without_the_condition_that_nobody_asked_for(
+    api: FixedApi, run: Run
+) -> None:
+    marked_node(api, instance("g0"), instance("g1"))
+    refusals = [(409, "a condition on the mark of a device needs all servers", "upgrade-unfinished")]
+    api.answers[CHANGED] = lambda _: refusals.pop() if refusals else {}
+    code, out, _ = run("node", "gpu", "-enable=g1", "-self")
+
+    assert (code, [body.get("MarkIndex") for body in sent(api)]) == (0, [12, None])
+    assert "Servers are being upgraded" in out and "It was disabled: fan" in out
+    refusals.append((409, "a condition on the mark of a device needs all servers", "upgrade-unfinished"))
+    code, _, err = run("node", "gpu", "-enable=g1", "-check-index=12", "-self")
+    assert code == 1 and "a condition on the mark" in err and len(sent(api)) == 3
+
+
+def test_a_conflict_is_not_tried_again(api: FixedApi, run: Run) -> None:
+    marked_node(api, instance("g1"))
+    api.answers[CHANGED] = (409, "device g1 was changed since", "conflict")
+    code, _, err = run("node", "gpu", "-enable=g1", "-self")
+
+    assert code == 1 and "was changed since" in err and len(sent(api)) == 1
+
+
+def test_the_mark_of_a_device_that_is_gone_is_shown_in_its_own_words(api: FixedApi, run: Run) -> None:
+    marked_node(api, instance("g0"))
+    code, out, _ = run("node", "gpu", "-enable=g1", "-self")
+
+    assert (code, out.splitlines()[1:]) == (0, ["It was disabled: fan"])

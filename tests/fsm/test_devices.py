@@ -134,6 +134,32 @@ def test_an_operator_undoes_only_the_mark_that_they_have_seen(replica: Replica) 
     assert card(replica).healthy
 
 
+def test_the_mark_of_a_device_counts_while_a_device_that_is_gone_has_the_same_id(replica: Replica) -> None:
+    """The device has another name since, for example after an upgrade of its driver."""
+    register(replica, DeviceHealth())
+    replica.apply(out())
+    node = device_node(DeviceHealth())
+    (group,) = node.node_resources.devices
+    renamed = replace(node.node_resources, devices=(replace(group, name="H100 80GB"),))
+    replica.apply(RegisterNode(node=replace(node, node_resources=renamed), seed=EvalSeed(seed="s", now=UnixNano(8))))
+    replica.apply(out())
+    now = replica.state.nodes[ID].device_marks["nvidia/gpu/H100 80GB/g0"].index
+
+    assert "was changed since you looked" in replica.reject(replace(back(), mark_index=now - 1)).message
+    assert "was changed since you looked" in replica.reject(replace(back(KEY), mark_index=now)).message
+    replica.apply(replace(back(), mark_index=now))
+    assert card(replica).healthy
+
+
+def test_of_two_devices_with_one_id_none_is_changed(replica: Replica) -> None:
+    node = device_node(DeviceHealth())
+    (group,) = node.node_resources.devices
+    both = replace(node.node_resources, devices=(group, replace(group, name="A100")))
+    replica.apply(RegisterNode(node=replace(node, node_resources=both), seed=EvalSeed(seed="s", now=UnixNano(7))))
+
+    assert "is the id of several devices" in replica.reject(replace(out(), mark_index=0)).message
+
+
 def test_a_failed_device_that_is_enabled_stays_out_until_its_client_has_tested_it(replica: Replica) -> None:
     register(replica, DeviceHealth(state="failed", reason="Xid 79"))
     replica.apply(back())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.sdk.value import Duration, replace, seconds
+from yurt.sdk.value import Duration, UnixNano, replace, seconds
+from yurt.server.resources.idle import IdleReclaimer
+from yurt.state.store import Change
+from yurt.structs.alloc import IdleState
 from yurt.structs.commands import (
     AllocUpdate,
     AnnounceIdleEnd,
@@ -45,6 +49,8 @@ class Idle:
 
     def __init__(self, bench: Any, node: Any) -> None:
         self.bench, self.node = bench, node
+        self.has_versions = True
+        """Whether the client's reports name the job version that they were measured under."""
 
     @property
     def state(self) -> Any:
@@ -55,7 +61,8 @@ class Idle:
         await self.bench.idle()
 
     async def tell(self, alloc: Any, idle_s: float, status: str = "running") -> None:
-        report = IdleReport(idle_for=seconds(idle_s), text=TEXT if idle_s else "")
+        version = alloc.job.version if self.has_versions else None
+        report = IdleReport(idle_for=seconds(idle_s), text=TEXT if idle_s else "", job_version=version)
         update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=status, idle=report)
         await self.bench.server.clients.calls.update_allocs(
             UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,))
@@ -436,6 +443,35 @@ async def test_an_updated_policy_voids_what_was_measured_by_the_old_one(idle: Id
     assert idle.alloc().desired_status == "run"
 
 
+@pytest.mark.parametrize("was_reported", [True, False])
+async def test_a_report_under_the_old_policy_that_arrives_late_does_not_count(idle: Idle, was_reported: bool) -> None:
+    await idle.run(gpu_job("idle", POLICY))
+    before = idle.alloc()
+    if was_reported:
+        await idle.tell(before, 30)
+    await idle.run(gpu_job("idle", replace(POLICY, below=1)))
+    await idle.run(gpu_job("waiting"))
+    await idle.tell(before, 60)
+    assert idle.alloc().idle.idle_for == 0, "it was measured under the old policy"
+    await idle.pass_time(40)
+    assert idle.alloc().desired_status == "run"
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(40)
+    assert idle.state.allocs[before.id].desired_status == "evict", "it was measured under the new one"
+
+
+async def test_after_a_new_policy_an_older_agent_ends_nothing(idle: Idle) -> None:
+    idle.has_versions = False
+    await idle.run(gpu_job("idle", replace(POLICY, when="always")))
+    await idle.tell(idle.alloc(), 60)
+    assert idle.alloc().idle.idle_for, "without a new policy its reports count"
+    await idle.run(gpu_job("idle", replace(POLICY, when="always", below=1)))
+    await idle.tell(idle.alloc(), 0)
+    await idle.tell(idle.alloc(), 60)
+    await idle.pass_time(60)
+    assert idle.alloc().desired_status == "run"
+
+
 def withdrawn(idle: Idle) -> dict[str, int]:
     """How many withdrawals the metric counts, by cause."""
     counts = idle.bench.server.metrics.counts()
@@ -466,3 +502,41 @@ async def test_a_withdrawal_because_nobody_waits_is_counted_with_its_cause(idle:
     await idle.bench.server.resources.jobs.deregister("default", "waiting")
     await idle.pass_time(40)
     assert withdrawn(idle) == {"need": 1}
+
+
+async def test_the_use_of_one_member_withdraws_the_ends_of_its_gang_by_another_cause(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 2))
+    await idle.run(gpu_job("idle", replace(POLICY, when="always"), count=2, gang=Gang(min=2)))
+    one, two = bench.live("idle")
+    for each in (one, two):
+        await idle.tell(each, 60)
+    await idle.pass_time(8)
+    assert all(idle.state.allocs[each.id].idle.ends_at for each in (one, two))
+    await idle.tell(one, 0)
+    await idle.pass_time(8)
+    assert not idle.state.allocs[two.id].idle.ends_at
+    assert withdrawn(idle) == {"use": 1, "other": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"idle_for": Duration(0)}, "use"),
+        ({"kept_until": UnixNano(99)}, "keep"),
+        ({"keeps": 1}, "keep"),
+        ({"reason": ""}, None),
+    ],
+)
+async def test_withdrawals_have_their_cause_while_servers_count_no_spared_ends(
+    idle: Idle, changes: dict[str, Any], cause: str | None
+) -> None:
+    """Rules before those counts leave them at 0."""
+    await idle.run(gpu_job("idle", POLICY))
+    announced = IdleState(idle_for=seconds(60), ends_at=UnixNano(50), reason="x")
+    before = replace(idle.alloc(), idle=announced)
+    after = replace(before, idle=replace(announced, ends_at=UnixNano(0), **changes))
+    metrics = Metrics()
+    reclaimer = IdleReclaimer(env=idle.bench.env, writer=cast(Any, None), metrics=metrics, config=cast(Any, None))
+    reclaimer.observe((Change("allocs", before.id, before, after),))
+    found = [dict(row.labels)["cause"] for row in metrics.counts() if row.name.endswith("idle.withdrawn")]
+    assert found == ([] if cause is None else [cause])

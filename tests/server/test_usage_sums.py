@@ -65,3 +65,16 @@ async def test_nothing_is_kept_before_somebody_asks() -> None:
     sums = UsageSums(cast(Replica, rows))
     sums.observe(rows.change())
     assert await sums.totals() == first_sums(rows.state) != {}
+
+
+async def test_a_first_sum_that_is_cancelled_collects_no_changes() -> None:
+    rows = Rows(Random(1))
+    sums = UsageSums(cast(Replica, rows))
+    asked = asyncio.ensure_future(sums.totals())
+    await asyncio.sleep(0)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert asked.cancelled() and not sums.is_following
+    sums.observe(rows.change())
+    assert await sums.totals() == first_sums(rows.state) != {}
+    assert sums.is_following

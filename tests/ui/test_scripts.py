@@ -132,3 +132,8 @@ def test_the_shell_names_all_modules_of_a_page_at_once(pattern: str, page: str) 
 
 def test_an_unknown_page_needs_the_frame_alone() -> None:
     assert {UI / name for name in PAGES.modules.of_path("no/such/page")} == reached(APP / "main.js", lazily=False)
+
+
+def test_the_state_of_a_card_is_shown_in_one_way() -> None:
+    """Agents of a version before states report only whether it is healthy: one part of the page knows that."""
+    assert [name_of(path) for path in MODULES if re.search(r"\bcard\.State\b", path.read_text())] == ["parts/status.js"]

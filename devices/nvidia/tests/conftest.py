@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,9 +24,9 @@ def nvml(machine: Path) -> Iterator[MakeNvml]:
     """Opens NVML on a layout, changed as the test wants."""
     opened: list[Nvml] = []
 
-    def open_on(name: str, **changes: object) -> Nvml:
+    def open_on(name: str, clock: Callable[[], float] = time.monotonic, **changes: object) -> Nvml:
         fake.write(machine, {**fake.layout(name), **changes})
-        found = Nvml(f"fake:{machine}")
+        found = Nvml(f"fake:{machine}", clock)
         opened.append(found)
         found.open()
         return found

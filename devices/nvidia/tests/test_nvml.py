@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from yurt_device_nvidia import fake
 from yurt_device_nvidia.facts import ProcessUse
-from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid, has_card, has_library, numa_of_slot
+from yurt_device_nvidia.nvml import LOADS_HELD_S, Nvml, NvmlProblem, Xid, has_card, has_library, numa_of_slot
 
 MakeNvml = Callable[..., Nvml]
 GPU = "GPU-00000001-{:04x}-4a5b-8c6d-{:012x}"
@@ -98,6 +98,36 @@ def test_the_load_of_each_process_is_read_where_the_driver_reports_it(nvml: Make
     assert loads(busy, quiet) == {1: (80.0, 30.0), 2: (0.0, 0.0)}
     assert loads(quiet) == {2: (0.0, 0.0)}, "no sample is no load"
     assert loads({"pid": 3, "memory_mib": 10}) == {3: (None, None)}, "this driver does not report it"
+
+
+def test_each_sample_of_a_process_counts_once(nvml: MakeNvml, machine: Path) -> None:
+    opened = nvml("h200")
+    opened.look()
+
+    assert [busy_of(opened, machine, percent) for percent in (80, 20, 60)] == [80.0, 20.0, 60.0]
+
+
+def test_a_load_holds_until_the_driver_has_a_new_sample(nvml: MakeNvml, machine: Path) -> None:
+    now = [1000.0]
+    opened = nvml("h200", clock=lambda: now[0])
+    opened.look()
+    found = [busy_of(opened, machine, 80), busy_of(opened, machine, 20, paused=True)]
+    now[0] += LOADS_HELD_S - 0.1
+    found.append(busy_of(opened, machine, 20, paused=True))
+    now[0] += 0.2
+    found += [busy_of(opened, machine, 20, paused=True), busy_of(opened, machine, 20)]
+
+    assert found == [80.0, 80.0, 80.0, 0.0, 20.0]
+
+
+def busy_of(opened: Nvml, machine: Path, percent: int, *, paused: bool = False) -> float | None:
+    """The load of a process that now computes for this part of the time."""
+    process = {"pid": 1, "memory_mib": 10, "sm": percent}
+    fake.change(machine, lambda state: state["gpus"][0].update(processes=[process], paused=paused))
+    use = opened.use(gpu(0))
+    assert use is not None
+    (found,) = use.processes
+    return found.busy_percent
 
 
 def test_a_card_that_is_lost_says_so_and_the_others_answer(nvml: MakeNvml, machine: Path) -> None:

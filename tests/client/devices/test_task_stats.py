@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from yurt.client.devices.process_owners import LiveTask
-from yurt.client.devices.task_stats import WHOLE_CARD, own_uses
+from yurt.client.devices.task_stats import WHOLE_CARD, is_attributed, own_uses
 from yurt.sdk.device import (
     GPU_UTILIZATION,
     MEMORY_UTILIZATION,
@@ -14,7 +14,7 @@ from yurt.sdk.device import (
     DeviceUse,
     Stat,
 )
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import UnixNano, replace
 
 MIB = 1 << 20
 FOREIGN_PID = 1
@@ -43,6 +43,15 @@ def test_the_load_of_other_processes_is_not_the_tasks() -> None:
 
     assert own_stats(card(mine, other)) == {GPU_UTILIZATION: 20.0, SM_UTILIZATION: 15.0, MEMORY_UTILIZATION: 10.0}
     assert own_stats(card(other)) == {GPU_UTILIZATION: 0.0, SM_UTILIZATION: 0.0, MEMORY_UTILIZATION: 0.0}
+
+
+def test_a_shared_card_that_nothing_uses_is_attributed() -> None:
+    zero = {name: replace(stat, value=0) for name, stat in card().stats.items()}
+    quiet = replace(card(), stats=zero)
+
+    assert is_attributed(quiet) and own_stats(quiet) == dict.fromkeys(own_stats(quiet), 0.0)
+    assert WHOLE_CARD not in own_uses(TASK, {"g0": 1024}, {"g0": quiet})["g0"].stats[GPU_UTILIZATION].description
+    assert not is_attributed(card()), "its load is of processes that are not seen"
 
 
 def test_without_figures_by_process_the_cards_are_shown_and_say_so() -> None:

@@ -164,13 +164,25 @@ def test_a_suspect_card_is_given_last_on_its_node_whole_and_shared() -> None:
     assert found == ["b", "b", "c", "c", "a"]
 
 
-def test_a_node_that_would_give_a_suspect_card_comes_last() -> None:
+def test_a_node_that_would_give_a_suspect_card_scores_lower() -> None:
     nodes = [_node(n, _kind(H100, [_card(f"s{n}", state="suspect")])) for n in range(1, 6)]
     nodes.append(_node(6, _kind(H100, [_card("sound"), _card("s6", state="suspect")])))
     job = _job(_ask(), count=3)
     found = _given(_attempt(_state(nodes, job), job, seed=5))
 
     assert found[0] == ["sound"] and all(ids[0].startswith("s") for ids in found[1:])
+
+
+def test_affinities_may_outweigh_a_suspect_card() -> None:
+    """The score of a node is a mean of terms: a suspect card lowers it and excludes nothing."""
+    suspect = replace(_node(1, _kind(H100, [_card("suspect", state="suspect")])), node_class="near")
+    sound = _node(2, _kind(H100, [_card("sound")]))
+    job = _job(_ask())
+    rules = [Affinity(l_target="${node.class}", r_target="near", operand=each, weight=weight)
+             for each, weight in (("=", 100), ("!=", -100))]  # fmt: skip
+    near = replace(job, affinities=tuple(rules))
+    assert _given(_attempt(_state([suspect, sound], job), job)) == [["sound"]]
+    assert _given(_attempt(_state([suspect, sound], near), near)) == [["suspect"]]
 
 
 def test_all_of_a_node_are_its_healthy_ones_and_none_may_be_taken() -> None:

@@ -43,7 +43,7 @@ from yurt.structs.commands import (
 from yurt.structs.commands.base import DEVICE_RULES, RECLAIM_RULES
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
-from yurt.structs.queueing.idle import unmeasured
+from yurt.structs.queueing.idle import is_of_earlier_policy, unmeasured
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 
@@ -149,6 +149,8 @@ def with_idle_report(
     if report is None or is_terminal(alloc) or (idle_state is not None and idle_state.action):
         return alloc
     idle_state, text = idle_state or IdleState(), report.text[:IDLE_TEXT_MAX]
+    if report.idle_for > 0 and is_of_earlier_policy(idle_state, report.job_version):
+        return alloc
     if (report.idle_for, text) == (idle_state.idle_for, idle_state.text):
         return alloc
     if report.idle_for <= 0:

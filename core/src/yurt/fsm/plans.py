@@ -23,7 +23,14 @@ from yurt.state import Tables
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
-from yurt.structs.alloc import AllocatedResources, Allocation, AllocDeploymentStatus, AllocState, DesiredTransition
+from yurt.structs.alloc import (
+    AllocatedResources,
+    Allocation,
+    AllocDeploymentStatus,
+    AllocState,
+    DesiredTransition,
+    IdleState,
+)
 from yurt.structs.commands import Rejected
 from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import Job, TaskGroup
@@ -305,10 +312,10 @@ def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:
         "metrics": update.metrics or alloc.metrics,
     }
     moved = _served(edit, plan, alloc, changes)
-    is_ruled = edit.rules_version >= RECLAIM_RULES
-    if is_ruled and alloc.idle is not None and not is_same_policy(idle_policy_of(alloc), idle_policy_of(moved)):
-        # A measurement under another policy ends no allocation under this one.
-        moved = replace(moved, idle=unmeasured(alloc.idle, edit.index))
+    if edit.rules_version >= RECLAIM_RULES and not is_same_policy(idle_policy_of(alloc), idle_policy_of(moved)):
+        # A measurement under another policy ends no allocation under this one, nor does a report that is on its way.
+        idle = replace(alloc.idle or IdleState(), policy_version=job.version)
+        moved = replace(moved, idle=unmeasured(idle, edit.index))
     edit.put_alloc(alloc, moved)
 
 

@@ -8,7 +8,7 @@ separate leaf (`OWN_LEAF`), so that leaving the name out gains nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey, Path, Waiting
@@ -37,8 +37,9 @@ class Band:
     def __init__(self, delays: Mapping[Path, int]) -> None:
         self.leaves: dict[Path, list[Waiting]] = {}
         self.heads: list[LeafHead] = []
-        self.changed: set[Path] = set()
-        """Leaves that may have another head since a reader of the heads cleared this."""
+        self.changed: set[Path] | None = None
+        """Leaves that may have another head since the follower of the heads cleared this; None without a follower."""
+        self._followed: Collection[Path] = ()
         self._delays = delays
         self._head_of: dict[Path, LeafHead] = {}
         self._of_account: dict[str, set[Path]] = {}
@@ -75,6 +76,10 @@ class Band:
         """The head of a leaf; None for one without jobs."""
         return self._head_of.get(path)
 
+    def follow(self, known: Collection[Path]) -> None:
+        """Collect changed leaves from now on, for a follower that knows the heads of these: they may change later."""
+        self.changed, self._followed = set(), known
+
     def delay_changed(self, path: Path) -> None:
         """Sort the leaves of a tenant again after its delay changed: one leaf, or all leaves of an account."""
         for leaf in sorted(self._of_account.get(path[0], ())) if len(path) == 1 else (path,):
@@ -82,8 +87,13 @@ class Band:
 
     def refresh(self, path: Path) -> None:
         """Sort a leaf again among the others."""
-        self.changed.add(path)
         leaf, sorted_head = self.leaves.get(path), self._head_of.get(path)
+        if self.changed is not None:
+            # What came and went between two walks leaves nothing, so that the set is bounded by the leaves.
+            if leaf is not None or path in self._followed:
+                self.changed.add(path)
+            else:
+                self.changed.discard(path)
         now = None if leaf is None else head_of(leaf[0], self._delays)
         if now == sorted_head:
             return

@@ -12,7 +12,7 @@ in the whole walk.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts
@@ -51,18 +51,33 @@ class PartSplit:
 
     def update(self, band: Band, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
         """Take what has changed since the last update: heads, holdings, or the parts of all."""
-        if basis != self._basis:
+        changed = band.changed
+        if changed is None or basis != self._basis:
             self._basis = basis
-            self._held = {name: held.get(name) for name in band.accounts}
-            changed: Iterable[Path] = {*self._list_of, *band.leaves}
-        else:
-            now, before = held.get, self._held.get
-            accounts = [name for name in band.accounts if now(name) is not before(name)]
-            self._held.update((name, now(name)) for name in accounts)
-            changed = {*band.changed, *(path for name in accounts for path in band.leaves_of(name))}
-        band.changed.clear()
-        for path in changed:
+            self._split_all(band, basis, held)
+            return
+        now, before = held.get, self._held.get
+        accounts = [name for name in band.accounts if now(name) is not before(name)]
+        self._held.update((name, now(name)) for name in accounts)
+        paths = {*changed, *(path for name in accounts for path in band.leaves_of(name))}
+        changed.clear()
+        for path in paths:
             self._place(band, path, basis, held)
+
+    def _split_all(self, band: Band, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
+        """Split all heads in one pass over their sorted list: moving each would sort it in again."""
+        self._held = {name: held.get(name) for name in band.accounts}
+        self._list_of.clear()
+        self.within.clear()
+        self.beyond.clear()
+        leaves, within, beyond, list_of = band.leaves, self.within, self.beyond, self._list_of
+        for head in band.heads:
+            path = head.path
+            is_within = basis.has_part(path[0], held.get(path[0], NOTHING), leaves[path][0].asked)
+            heads = within if is_within else beyond
+            heads.append(head)
+            list_of[path] = head, heads
+        band.follow(list_of)
 
     def _place(self, band: Band, path: Path, basis: PartBasis, held: Mapping[str, Amounts]) -> None:
         before, now = self._list_of.pop(path, None), band.head(path)

@@ -53,9 +53,14 @@ class UsageSums:
         """What changed while the first sum is made."""
         self._summing = asyncio.Lock()
 
+    @property
+    def is_following(self) -> bool:
+        """Whether changes are added, or collected for the first sum."""
+        return self._totals is not None or self._late is not None
+
     def observe(self, changes: Changes) -> None:
         """Follow what the log applied."""
-        if self._totals is None and self._late is None:
+        if not self.is_following:
             return
         mine = tuple(change for change in changes if change.table == TABLE)
         if mine and self._totals is not None:
@@ -77,12 +82,17 @@ class UsageSums:
     async def _sum(self) -> None:
         """Add up all rows; without effect when another state is loaded meanwhile."""
         late = self._late = list[Changes]()
-        found = await self._replica.env.in_thread(first_sums, self._replica.state)
-        if self._late is not late:
-            return
-        for changes in late:
-            _follow(found, changes)
-        self._totals, self._late = found, None
+        try:
+            found = await self._replica.env.in_thread(first_sums, self._replica.state)
+            if self._late is not late:
+                return
+            for changes in late:
+                _follow(found, changes)
+            self._totals = found
+        finally:
+            # Also after a cancelled scrape: else changes would be collected until somebody asks again.
+            if self._late is late:
+                self._late = None
 
 
 def first_sums(state: Snapshot) -> dict[str, UsageTotal]:

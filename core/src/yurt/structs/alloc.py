@@ -193,6 +193,8 @@ class IdleState(Value):
     """How often because it was kept."""
     kept_free: Annotated[bool, INTERNAL] = False
     """Whether the last keep call found no waiting job; it holds only until one waits."""
+    policy_version: Annotated[int, INTERNAL] = 0
+    """The job version that brought the present policy by an update in place; reports under earlier ones are ignored."""
 
 
 class Allocation(Value):

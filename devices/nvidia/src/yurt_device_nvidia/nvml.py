@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -44,6 +45,10 @@ ARCHITECTURES = {
 }  # fmt: skip
 COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
 ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+LOADS_HELD_S = 3.0
+"""How long the utilization by process holds without a new sample; the driver takes one each second or more often."""
+Loads = dict[int, tuple[float, float]]
+"""Percent of time computing and percent of time using memory, by process id."""
 PCI_FOLDER = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
@@ -94,13 +99,16 @@ def has_card(folder: Path = PCI_FOLDER) -> bool:
 class Nvml:
     """An open NVML."""
 
-    def __init__(self, library: str = LIBRARY) -> None:
+    def __init__(self, library: str = LIBRARY, clock: Callable[[], float] = time.monotonic) -> None:
         self._library = library
         self._nvml: Any = None
         self._handles: dict[str, Any] = {}
         self._activity: ActivityMeter | None = None
+        self._clock = clock
         self._loads_at: dict[str, int] = {}
         """The time of each card's newest utilization by process, in the driver's microseconds."""
+        self._last_loads: dict[str, tuple[float, Loads]] = {}
+        """Each card's last utilization by process, and when it was read."""
         self._links_up: dict[str, frozenset[int]] = {}
         """The NVLinks of each card that have been up, also before the library was opened again."""
 
@@ -385,25 +393,34 @@ class Nvml:
             busy, moved = (None, None) if loads is None else loads.get(pid, (0.0, 0.0))
             yield ProcessUse(pid=pid, memory_bytes=size, busy_percent=busy, memory_percent=moved)
 
-    def _loads(self, uuid: str, handle: Any) -> dict[int, tuple[float, float]] | None:
+    def _loads(self, uuid: str, handle: Any) -> Loads | None:
         """Percent of the time in which each process computed and used memory since the last question.
 
         Processes that did neither are missing. None where the driver or the card does not report it by process.
+        A question may come before the driver has a new sample: the last answer holds until it has one, for
+        `LOADS_HELD_S`. Without any for so long, no process did anything.
         """
         nvml = self._nvml
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(handle, self._loads_at.get(uuid, 0))
         except nvml.NVMLError as error:
-            # No samples are reported as an error, by some bindings as that of a success.
-            return {} if error.value in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND) else None
+            # No new samples are reported as an error, by some bindings as that of a success.
+            if error.value not in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
+                return None
+            samples = ()
+        if not samples:
+            at_s, last = self._last_loads.get(uuid, (0.0, {}))
+            return last if self._clock() - at_s < LOADS_HELD_S else {}
         of_process: dict[int, list[Any]] = {}
         for sample in samples:
             of_process.setdefault(sample.pid, []).append(sample)
             self._loads_at[uuid] = max(self._loads_at.get(uuid, 0), sample.timeStamp)
-        return {
+        loads = {
             pid: (fmean(each.smUtil for each in found), fmean(each.memUtil for each in found))
             for pid, found in of_process.items()
         }
+        self._last_loads[uuid] = self._clock(), loads
+        return loads
 
     # Events.
 

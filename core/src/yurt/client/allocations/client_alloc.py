@@ -21,7 +21,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation, AllocNetworkStatus, TaskEvent, TaskState
 from yurt.structs.commands import IdleReport
 from yurt.structs.job import TaskGroup
-from yurt.structs.queueing.idle import idle_policy_of
+from yurt.structs.queueing.idle import idle_policy_of, job_version_of
 from yurt.structs.status import TASK_RUNNING
 
 
@@ -58,7 +58,7 @@ class ClientAlloc:
         self.is_unsaved = False
         """Whether the stored allocation, apart from its tasks' states, is out of date."""
         # An agent that comes back knows nothing of what an earlier one measured, so nothing of that holds any more.
-        self.idle_report = None if idle_policy_of(alloc) is None else IdleReport()
+        self.idle_report = None if idle_policy_of(alloc) is None else IdleReport(job_version=job_version_of(alloc))
         """The last report to the servers on whether its devices are used."""
         self.failing: set[str] = set()
         """Hooks whose last `update` failed; a repeated failure is not reported again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
@@ -26,7 +26,7 @@ from yurt.sdk.value import NANOSECONDS, Duration
 from yurt.structs.alloc import IdleState
 from yurt.structs.commands import IdleReport
 from yurt.structs.policies import IdlePolicy
-from yurt.structs.queueing.idle import ALWAYS, NOTIFY, idle_policy_of
+from yurt.structs.queueing.idle import ALWAYS, NOTIFY, idle_policy_of, job_version_of
 from yurt.structs.status import TASK_RUNNING
 
 INTERVAL_MAX_S: Final = 10.0
@@ -38,6 +38,14 @@ GAP: Final = 3
 GAP_MIN_S: Final = 3.0
 
 log = logging.getLogger(__name__)
+
+
+class SampledAlloc(NamedTuple):
+    """An allocation with the policy that its sample is judged by, and the job version that it comes from."""
+
+    runner: AllocRunner
+    policy: IdlePolicy
+    job_version: int
 
 
 class IdleWatch:
@@ -59,7 +67,7 @@ class IdleWatch:
     async def look(self) -> float:
         """Take one sample of each watched allocation; returns the seconds to the next."""
         watched = {
-            runner.id: (runner, policy)
+            runner.id: SampledAlloc(runner, policy, job_version_of(runner.alloc))
             for runner in tuple(self._allocs.live.values())
             if runner.is_live and (policy := idle_policy_of(runner.alloc)) is not None
         }
@@ -69,13 +77,13 @@ class IdleWatch:
             del self._states[alloc_id]
         if not watched:
             return INTERVAL_MAX_S / SAMPLES_OF_TIME
-        interval_s = min(interval_of(policy) for _, policy in watched.values())
+        interval_s = min(interval_of(each.policy) for each in watched.values())
         gap_s = max(GAP_MIN_S, GAP * interval_s)
         uses = await self._uses(gap_s)
-        for runner, policy in watched.values():
-            if runner.is_live:
-                await self._judge(runner, policy, uses, gap_s)
-                await self._notify_decisions(runner)
+        for each in watched.values():
+            if each.runner.is_live:
+                await self._judge(each, uses, gap_s)
+                await self._notify_decisions(each.runner)
         return interval_s
 
     async def _forget(self, alloc_id: str) -> None:
@@ -85,7 +93,7 @@ class IdleWatch:
         reported = runner.hooked.idle_report if runner is not None else None
         if runner is None or not runner.is_live or reported is None or not reported.idle_for:
             return
-        runner.hooked.idle_report = IdleReport()
+        runner.hooked.idle_report = IdleReport(job_version=job_version_of(runner.alloc))
         runner.on_change()
         await self._notify(runner, "The job no longer has a policy on idle devices", last=True)
 
@@ -97,19 +105,22 @@ class IdleWatch:
         except TimeoutError:
             return {}
 
-    async def _judge(
-        self, runner: AllocRunner, policy: IdlePolicy, uses: Mapping[str, DeviceUse], gap_s: float
-    ) -> None:
+    async def _judge(self, sampled: SampledAlloc, uses: Mapping[str, DeviceUse], gap_s: float) -> None:
+        runner, policy, version = sampled
         last = self._idleness.get(runner.id)
         starts, samples = _observed(runner, uses)
         now = advance(last, starts, samples, policy=policy, now_s=self._env.monotonic(), gap_s=gap_s)
         self._idleness[runner.id] = now
         # Compared with the last report, not the last sample: the count restarts when an allocation was not watched.
-        reported = runner.hooked.idle_report
-        if now.reached == (reported.idle_for if reported is not None else Duration(0)):
+        reported = runner.hooked.idle_report or IdleReport()
+        is_known = now.reached == reported.idle_for
+        if is_known and (not now.reached or reported.job_version == version):
             return
-        runner.hooked.idle_report = IdleReport(idle_for=now.reached, text=now.text)
+        runner.hooked.idle_report = IdleReport(idle_for=now.reached, text=now.text, job_version=version)
         runner.on_change()
+        if is_known:
+            # The same policy in a newer job version: servers ignore a report of one before a policy in between.
+            return
         if now.reached:
             await self._notify(runner, warning(policy, now))
         else:

@@ -14,6 +14,7 @@ from yurt.client.devices.claims import claim_of
 from yurt.client.devices.holders import HoldingTask
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.process_owners import LiveTask, ProcessOwners
+from yurt.client.devices.readings import reading_of
 from yurt.client.devices.wire import group_stats
 from yurt.sdk.device import (
     GPU_UTILIZATION,
@@ -76,8 +77,10 @@ def own_uses(task: LiveTask, booked: Mapping[str, int], uses: Mapping[str, Devic
 
 
 def is_attributed(use: DeviceUse) -> bool:
-    """Whether a plugin reports the utilization of a card by process."""
-    return bool(use.processes) and all(each.busy_percent is not None for each in use.processes)
+    """Whether a plugin reports the utilization of a card by process; a card that does nothing is nobody's load."""
+    if not use.processes:
+        return reading_of(use).active_percent == 0
+    return all(each.busy_percent is not None for each in use.processes)
 
 
 def _utilization(use: DeviceUse, own: Iterable[DeviceProcess]) -> Iterator[tuple[str, Stat]]:

@@ -113,18 +113,20 @@ def _disabled(mark: DeviceMark) -> str:
 def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int, now: int) -> Node | Rejected:
     """The node after an operator disabled or enabled a device, or the reason why that is impossible."""
     devices = dict(devices_of(node))
-    if (changed := _changed_meanwhile(node, command, devices)) is not None:
-        return changed
     found = [key for key, each in devices.items() if command.device in (key, each.id)]
-    if not found and command.is_eligible and command.device in node.device_marks:
-        return _unmarked(node, command.device, index=index, now=now)
-    if not found:
-        return not_found(f'node "{node.id}" has no device "{command.device[:128]}"')
+    if not found and command.device in node.device_marks:
+        found = [command.device]
     if len(found) > 1:
         return invalid(f'"{command.device[:128]}" is the id of several devices: name one of {", ".join(found)}')
+    if not found or not (found[0] in devices or command.is_eligible):
+        return not_found(f'node "{node.id}" has no device "{command.device[:128]}"')
     (key,) = found
-    device = devices[key]
     mark = node.device_marks.get(key, DeviceMark())
+    if (changed := _changed_meanwhile(key, mark, command)) is not None:
+        return changed
+    if key not in devices:
+        return _unmarked(node, key, index=index, now=now)
+    device = devices[key]
     if device.health is None:
         is_back = command.is_eligible and mark.kind == "disabled"
         return _unmarked(node, key, index=index, now=now) if is_back else invalid(NO_HEALTH)
@@ -146,18 +148,14 @@ def changed_by_operator(node: Node, command: SetDeviceEligibility, *, index: int
     return _marked(node, {key: new}, (text,), index=index, now=now)
 
 
-def _changed_meanwhile(node: Node, command: SetDeviceEligibility, devices: Mapping[str, NodeDevice]) -> Rejected | None:
+def _changed_meanwhile(key: str, mark: DeviceMark, command: SetDeviceEligibility) -> Rejected | None:
     """The refusal of a command whose operator has not seen the device's present mark."""
     if command.mark_index is None or command.rules_version < RECLAIM_RULES:
         return None
-    known = [key for key in {**devices, **node.device_marks} if command.device in (key, key.rpartition("/")[2])]
-    mark = node.device_marks.get(known[0], DeviceMark()) if len(known) == 1 else None
-    if mark is None or mark.index == command.mark_index:
+    if mark.index == command.mark_index:
         return None
     present = f"it is {mark.kind} now" if mark.kind else "its mark is gone"
-    text = (
-        f"device {known[0]} was changed since you looked at it (mark {command.mark_index}, now {mark.index}): {present}"
-    )
+    text = f"device {key} was changed since you looked at it (mark {command.mark_index}, now {mark.index}): {present}"
     return conflict(text + (f": {mark.reason}" if mark.reason else "") + "; look at the node and decide again")
 
 

@@ -13,7 +13,7 @@ from yurt.server.log.state_waits import wait_for
 from yurt.state import Changes, Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.predicates import is_terminal
-from yurt.structs.queueing.idle import idle_policy_of, is_idle
+from yurt.structs.queueing.idle import idle_policy_of, is_idle, is_same_policy
 
 ROWS_A_SLICE: Final = 2_000
 
@@ -52,18 +52,23 @@ class IdleReclaimer:
                 self._changed.set()
 
     def _count_withdrawal(self, before: Allocation | None, after: Allocation | None) -> None:
-        """Count an announced end that is void: by use, by `alloc keep`, or because nothing asks for it any more."""
+        """Count an announced end that use, `alloc keep` or a new policy made void.
+
+        `IdleSteps.withdraw` counts those that the leader withdraws: the change does not tell why.
+        """
         was, now = before.idle if before is not None else None, after.idle if after is not None else None
-        if before is None or was is None or now is None or not was.ends_at or now.ends_at:
+        if before is None or after is None or was is None or now is None or not was.ends_at or now.ends_at:
             return
-        cause = "need"
-        if now.spared_by_use > was.spared_by_use:
-            cause = "use"
-        elif now.spared_by_keep > was.spared_by_keep:
-            cause = "keep"
-        elif not now.idle_for:
-            cause = "policy"
         policy = idle_policy_of(before)
+        # By what changed, not by the counts of spared ends: those are not kept while servers are upgraded.
+        if not is_same_policy(policy, idle_policy_of(after)):
+            cause = "policy"
+        elif not now.idle_for:
+            cause = "use"
+        elif (now.kept_until, now.keeps) != (was.kept_until, was.keeps):
+            cause = "keep"
+        else:
+            return
         labels = () if policy is None else (("action", policy.action), ("reason", policy.when))
         self._metrics.count("idle.withdrawn", labels=(*labels, ("cause", cause)))
 

@@ -72,7 +72,9 @@ class IdleSteps:
         waiting, untried = await self._needs(state, due, now)
         wanted = [each for each in due if each.policy.when == ALWAYS or each.first in waiting]
         spared = {alloc.id for each in due if each in wanted or each.first in untried for alloc in each.allocs}
-        await self.withdraw(set(alloc_ids) - spared)
+        unneeded = {alloc.id for each in due for alloc in each.allocs} - spared
+        await self.withdraw(unneeded, cause="need")
+        await self.withdraw(set(alloc_ids) - spared - unneeded)
         waits = [await self._step(each, waiting.get(each.first)) for each in wanted]
         return min([self._pause_s, *waits])
 
@@ -95,8 +97,11 @@ class IdleSteps:
         self._turns = found.turns
         return found.waiting, found.untried
 
-    async def withdraw(self, alloc_ids: Collection[str]) -> None:
-        """Withdraw the announced ends of allocations, those of a gang together."""
+    async def withdraw(self, alloc_ids: Collection[str], *, cause: str = "other") -> None:
+        """Withdraw the announced ends of allocations, those of a gang together, and count them with the cause.
+
+        Other causes than `need` are the use of another member of the gang, interactive hours, or a node out of contact.
+        """
         state = self._writer.state
         announced: dict[tuple[str, ...], list[Allocation]] = {}
         for alloc in map(state.allocs.get, sorted(alloc_ids)):
@@ -111,8 +116,10 @@ class IdleSteps:
                 self._seen_s.pop(alloc.id, None)
             reports = {alloc.id: alloc.idle.report_index for alloc in allocs if alloc.idle is not None}
             if await self._propose(AnnounceIdleEnd(reports=reports, now=self._env.now())):
+                self._metrics.count("idle.withdrawn", len(allocs), labels=(*_labels(allocs[0]), ("cause", cause)))
                 ids, job_id = ",".join(reports), allocs[0].job_id
-                log.info("announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s", ids, job_id)
+                text = "announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s cause=%s"
+                log.info(text, ids, job_id, cause)
 
     async def _step(self, found: EndingTogether, waiting: Evaluation | None) -> float:
         """Announce or carry out the end of allocations; returns the seconds until it may be due."""

@@ -60,6 +60,8 @@ class IdleReport(Value):
 
     idle_for: Duration = Duration(0)
     text: str = ""
+    job_version: int | None = None
+    """The job version whose policy it was measured under; None from older agents."""
 
 
 class AllocUpdate(Value):

@@ -23,7 +23,7 @@ from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
-from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, KeepAlloc
+from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, IdleReport, KeepAlloc
 from yurt.structs.commands.base import (
     ACCOUNTING_RULES,
     DEVICE_RULES,
@@ -71,7 +71,12 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
     Node: {"device_marks": Addition(DEVICE_RULES, "")},
     NodeDevice: {"health": Addition(DEVICE_RULES, "")},
     DeviceAccounting: {"unattributed_ms": Addition(RECLAIM_RULES, "")},
-    IdleState: {"spared_by_use": Addition(RECLAIM_RULES, ""), "spared_by_keep": Addition(RECLAIM_RULES, "")},
+    IdleReport: {"job_version": Addition(RECLAIM_RULES, "")},
+    IdleState: {
+        "spared_by_use": Addition(RECLAIM_RULES, ""),
+        "spared_by_keep": Addition(RECLAIM_RULES, ""),
+        "policy_version": Addition(RECLAIM_RULES, ""),
+    },
     NodePool: {"idle": Addition(DEVICE_RULES, '"idle" of a node pool')},
     RequestedDevice: {
         "idle": Addition(DEVICE_RULES, '"idle" of a device'),

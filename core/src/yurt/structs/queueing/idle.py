@@ -40,11 +40,24 @@ def idle_policy_of(alloc: Allocation) -> IdlePolicy | None:
     return idle_policy(alloc.job.group(alloc.task_group)) if alloc.job is not None else None
 
 
+def job_version_of(alloc: Allocation) -> int:
+    """The job version that an allocation runs."""
+    return alloc.job.version if alloc.job is not None else 0
+
+
 def is_same_policy(one: IdlePolicy | None, other: IdlePolicy | None) -> bool:
     """Whether two policies are equal apart from their source."""
     if one is None or other is None:
         return one is other
     return replace(one, source="", enforce=False) == replace(other, source="", enforce=False)
+
+
+def is_of_earlier_policy(idle: IdleState, job_version: int | None) -> bool:
+    """Whether a report of this job version was measured under a policy that an update in place has replaced.
+
+    A report without a version, of an older agent, counts as such after an update: it must end nothing early.
+    """
+    return idle.policy_version > 0 and (job_version is None or job_version < idle.policy_version)
 
 
 def unmeasured(idle: IdleState, index: int) -> IdleState:
@@ -55,6 +68,7 @@ def unmeasured(idle: IdleState, index: int) -> IdleState:
         kept_free=idle.kept_free,
         spared_by_use=idle.spared_by_use,
         spared_by_keep=idle.spared_by_keep,
+        policy_version=idle.policy_version,
     )
     return replace(kept, report_index=index)
 

@@ -67,6 +67,8 @@ def _named(live: list[Allocation], alloc: Allocation, random: Random) -> list[Al
 
 
 def _report(alloc: Allocation, random: Random, now: UnixNano) -> c.UpdateAllocsFromClient:
-    report = c.IdleReport(idle_for=seconds(random.choice((0, 30, 60))), text="busy 0 %")
+    report = c.IdleReport(
+        idle_for=seconds(random.choice((0, 30, 60))), text="busy 0 %", job_version=random.choice((None, 0, 9))
+    )
     update = c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", idle=report)
     return c.UpdateAllocsFromClient(updates=(update,), now=now)

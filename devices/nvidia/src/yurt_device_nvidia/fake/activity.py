@@ -2,15 +2,18 @@
 
 A card's `gpm` has percent (`sm`, `dram`) and MiB a second (`pcie_tx`, `pcie_rx`, `nvlink_tx`, `nvlink_rx`); what it
 lacks follows `utilization`, or is zero. Cards before Hopper have no GPM. Energy is the integral of `power_w` since the
-first question. A process may have its load, `sm` and `mem` in percent. `throttle` are names of `activity.REASONS`.
+first question. A process may have its load, `sm` and `mem` in percent, of which the
+driver takes a sample at each question, unless the card is `paused`. `throttle` are names of `activity.REASONS`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
+from collections import deque
+from collections.abc import Sequence
 from ctypes import POINTER, c_int32, c_uint, c_uint64, c_ulonglong, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -21,6 +24,16 @@ from yurt_device_nvidia.fake.machine import Json
 HOPPER = 9
 SAMPLE_HANDLES = 0xA0000
 KIB_OF_MIB = 1024
+PROCESS_SAMPLES_MAX = 100
+
+
+class ProcessSample(NamedTuple):
+    """The load of one process at a time in microseconds."""
+
+    at: int
+    pid: int
+    sm: int
+    mem: int
 
 
 class FakeGpm:
@@ -33,6 +46,8 @@ class FakeGpm:
         """Joules so far and their time, by card."""
         self.links: dict[str, tuple[float, float]] = {}
         """KiB so far and their time, by card."""
+        self.loads: dict[str, deque[ProcessSample]] = {}
+        """The driver's last samples of processes, by card."""
 
 
 def gpm_of(lib: FakeLibrary) -> FakeGpm:
@@ -64,21 +79,35 @@ def energy(lib: FakeLibrary, handle: int, out: int) -> None:
 
 @nvml("nvmlDeviceGetProcessUtilization", Handle, Pointer, Pointer, c_ulonglong)
 def process_utilization(lib: FakeLibrary, handle: int, out: int | None, size: int, last_seen: int) -> None:
-    """A sample for each process that has `sm`; a machine whose processes have none does not report it."""
-    known = [each for each in lib.part(handle)["processes"] if "sm" in each]
-    busy = [each for each in known if lib.number(each["sm"]) or lib.number(each.get("mem", 0))]
+    """The samples after `last_seen`; a machine whose processes have no `sm` does not report them."""
+    part = lib.part(handle)
+    known = [each for each in part["processes"] if "sm" in each]
     if not known:
         raise FakeFailure("NOT_SUPPORTED")
-    if not busy:
+    samples = gpm_of(lib).loads.setdefault(part["uuid"], deque(maxlen=PROCESS_SAMPLES_MAX))
+    if out is None and not part.get("paused"):
+        # Bindings ask twice: first for the number of samples.
+        _sample(lib, known, samples)
+    new = [each for each in samples if each.at > last_seen]
+    if not new:
         raise FakeFailure("NOT_FOUND")
     room = ctypes.cast(size, POINTER(c_uint))[0]
-    put(size, c_uint, len(busy))
-    if out is None or room < len(busy):
+    put(size, c_uint, len(new))
+    if out is None or room < len(new):
         raise FakeFailure("INSUFFICIENT_SIZE")
     array = ctypes.cast(out, POINTER(pynvml.c_nvmlProcessUtilizationSample_t))
-    for index, each in enumerate(busy):
-        array[index].pid, array[index].timeStamp = each["pid"], time.monotonic_ns() // 1000
-        array[index].smUtil, array[index].memUtil = int(lib.number(each["sm"])), int(lib.number(each.get("mem", 0)))
+    for index, each in enumerate(new):
+        array[index].pid, array[index].timeStamp = each.pid, each.at
+        array[index].smUtil, array[index].memUtil = each.sm, each.mem
+
+
+def _sample(lib: FakeLibrary, processes: Sequence[Json], samples: deque[ProcessSample]) -> None:
+    """Take a sample of each process that does something."""
+    at = max(time.monotonic_ns() // 1000, samples[-1].at + 1 if samples else 0)
+    for each in processes:
+        sm, mem = int(lib.number(each["sm"])), int(lib.number(each.get("mem", 0)))
+        if sm or mem:
+            samples.append(ProcessSample(at, each["pid"], sm, mem))
 
 
 @nvml("nvmlDeviceGetCurrentClocksEventReasons", Handle, Pointer)

@@ -7,9 +7,10 @@ from typing import Any
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.variables import check_index
 from yurt.cli.declaration import JSON_FLAGS, VERBOSE, CliCommand, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
+from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
 
@@ -46,14 +47,27 @@ def _set(call: Invocation, node: Json, wanted: str, eligibility: str) -> int:
         "Reason": call.flags.text("reason"),
         "MarkIndex": found[0]["MarkIndex"] if seen is None else seen,
     }
-    call.api.put(api_path("yurt", "node", node["ID"], "device"), body)
+    _put(call, node, body, is_asked_for=seen is not None)
     done = (
         "enabled: its agent tests it if it had a fault" if eligibility == "eligible" else "disabled for new allocations"
     )
     call.screen.line(f"Device {found[0]['ID']} {done}")
-    if eligibility == "eligible" and found[0]["State"] in ("disabled", "gone"):
-        call.screen.line(f"It was {found[0]['Reason']}")
+    mark: Json = (node.get("DeviceMarks") or {}).get(found[0]["Key"]) or {}
+    if eligibility == "eligible" and mark.get("Kind") in ("disabled", "suspected"):
+        call.screen.line(f"It was {mark['Kind']}" + (f": {mark['Reason']}" if mark.get("Reason") else ""))
     return 0
+
+
+def _put(call: Invocation, node: Json, body: Json, *, is_asked_for: bool) -> None:
+    """Change a device; without the condition on its mark where servers are too old for it, unless it was asked for."""
+    path = api_path("yurt", "node", node["ID"], "device")
+    try:
+        call.api.put(path, body)
+    except ApiError as error:
+        if is_asked_for or error.reason is not Reason.UPGRADE_UNFINISHED:
+            raise
+        call.api.put(path, {name: value for name, value in body.items() if name != "MarkIndex"})
+        call.screen.line("Servers are being upgraded: another operator's change of the device meanwhile is not noticed")
 
 
 def _show(call: Invocation, node: Json) -> int:

@@ -1,18 +1,23 @@
-"""Suspect devices: nodes that would grant one to the group come last."""
+"""Suspect devices: nodes that would grant one to the group score lower.
+
+The score is a mean, so the other terms may outweigh this one: an affinity for the node, a spread, how full nodes are.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from yurt.scheduler.devices.offers import grant_devices, suspects_of
+from yurt.scheduler.devices.offers import suspects_of
 from yurt.scheduler.feasibility.masks import BoolArray
 from yurt.scheduler.feasibility.node_cache import answers_by_row
 from yurt.scheduler.placing.terms.term import UNIT, ScoreTerm, TermContext, TermKind
-from yurt.sdk.device import device_of
 from yurt.state.arrays import IntArray
 from yurt.structs.node import Node
+
+if TYPE_CHECKING:
+    from yurt.scheduler.devices.suspects import SuspectQuestion
 
 
 class SuspectDevices:
@@ -21,8 +26,9 @@ class SuspectDevices:
     follows_placements: Final = True
     counts_at_zero: Final = False
 
-    def __init__(self, context: TermContext, has_suspects: BoolArray) -> None:
-        self._view, self._ask, self._has_suspects = context.view, context.ask, has_suspects
+    def __init__(self, context: TermContext, has_suspects: BoolArray, question: SuspectQuestion) -> None:
+        self._view, self._has_suspects = context.view, has_suspects
+        self._question = question
         self.name = SUSPECT_DEVICES.name
         self.values: IntArray = np.zeros(len(context.view.offered), np.int64)
 
@@ -35,10 +41,8 @@ class SuspectDevices:
     def update(self, row: int) -> None:
         """Evaluate one row."""
         if self._has_suspects[row]:
-            node = self._view.node(row)
-            granted = grant_devices(node, self._view.in_use(row).devices, self._ask.devices)
-            ids = {device_of(each) for _, device in granted[0] for each in device.device_ids} if granted else set()
-            self.values[row] = 0 if ids.isdisjoint(suspects_of(node)) else -UNIT
+            is_given = self._question.is_given(self._view.node(row), self._view.in_use(row).devices)
+            self.values[row] = -UNIT if is_given else 0
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
         """Never called: placements with devices are made singly (`GroupPlacer.can_run`)."""
@@ -53,7 +57,12 @@ def _suspect_devices(context: TermContext) -> ScoreTerm | None:
     if not context.ask.devices:
         return None
     found = answers_by_row(context.view.snapshot, "suspect devices", _have_suspects, without=False)
-    return SuspectDevices(context, found.astype(np.bool_)) if found.any() else None
+    if not found.any():
+        return None
+    # Few clusters have suspect devices: the others do without the module.
+    from yurt.scheduler.devices.suspects import SuspectQuestion
+
+    return SuspectDevices(context, found.astype(np.bool_), SuspectQuestion(context.ask.devices))
 
 
 SUSPECT_DEVICES: Final = TermKind("suspect-devices", compares_nodes=False, make=_suspect_devices)

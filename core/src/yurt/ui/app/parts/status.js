@@ -39,6 +39,11 @@ export const Status = ({ status, note = "" }) => {
     </span>`;
 };
 
+/** The state of a card; agents of a version before states report only whether it is healthy. @param {{card: any}} props */
+export const CardStatus = ({ card }) => html`
+  <${Status} status=${card.State ?? (card.Healthy ? "healthy" : "unhealthy")} note=${card.Problem} />
+`;
+
 const ORDER = ["running", "starting", "pending", "queued", "unknown", "failed", "lost", "complete"];
 
 /** A bar of counts by status; the text next to it says the same. @param {{counts: Record<string, number>}} props */

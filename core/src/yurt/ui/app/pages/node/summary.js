@@ -7,7 +7,7 @@ import { nodeAllocsTopic } from "../../core/live.js";
 import { href } from "../../core/router.js";
 import { Chart } from "../../parts/charts.js";
 import { Empty, Facts, Section, Time, When } from "../../parts/page.js";
-import { Meter, Status } from "../../parts/status.js";
+import { CardStatus, Meter, Status } from "../../parts/status.js";
 import { DeviceCharts, devicesOf, Minutes, pastOf, shownOf, useSamples } from "../../parts/usage.js";
 
 function Capacity({ row }) {
@@ -119,7 +119,7 @@ function Drivers({ node }) {
 function Card({ card }) {
   return html`
     <div class="card">
-      <strong>${plain(card.Name)}</strong> <${Status} status=${card.State} note=${card.Problem} />
+      <strong>${plain(card.Name)}</strong> <${CardStatus} card=${card} />
       ${card.Problem && html`<p class="bad">${plain(card.Problem)}</p>`}
       ${card.VRAMMB > 0
         && html`<${Meter} label="Memory booked" used=${card.VRAMUsedMB} total=${card.VRAMMB}

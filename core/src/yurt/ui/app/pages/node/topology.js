@@ -6,7 +6,7 @@ import { html } from "../../../vendor/preact.js";
 import { count, mebibytes, plain } from "../../core/format.js";
 import { href } from "../../core/router.js";
 import { Empty, Section } from "../../parts/page.js";
-import { Meter, Status } from "../../parts/status.js";
+import { CardStatus, Meter } from "../../parts/status.js";
 
 const WAYS = {
   NV: "NVLink, by this many links",
@@ -85,7 +85,7 @@ function Card({ place, name, island }) {
   return html`
     <div class="card">
       <strong>${name}</strong> ${plain(card.Name)}
-      <${Status} status=${card.State ?? (card.Healthy ? "healthy" : "unhealthy")} note=${card.Problem} />
+      <${CardStatus} card=${card} />
       ${card.Problem && html`<p class="bad">${plain(card.Problem)}</p>`}
       ${card.VRAMMB > 0 && html`<${Meter} label="Memory booked" used=${card.VRAMUsedMB} total=${card.VRAMMB}
         text=${`${mebibytes(card.VRAMUsedMB)} of ${mebibytes(card.VRAMMB)}`} />`}
