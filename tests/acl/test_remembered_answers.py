@@ -8,9 +8,9 @@ from threading import get_ident
 from typing import Any
 
 import pytest
-from yurt.access import Access, Actor, Scope, ShownToken, needs
+from yurt.access import ANYWHERE, Access, Actor, Scope, ShownToken, needs
 from yurt.access.needs import Capability
-from yurt.acl import AclAuthority, Resolver
+from yurt.acl import AclAuthority, Resolver, resolver
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import acl
@@ -19,6 +19,7 @@ from yurt.testing.factories import NOW, number_id
 from yurt.testing.replica import Replica
 
 READ = needs.namespace(Capability.READ_JOB)
+MANAGE = needs.MANAGEMENT
 PROD = Scope(namespace="prod")
 NAMES = frozenset(("prod", "dev"))
 RULES = 'namespace "*" { policy = "read" }'
@@ -220,6 +221,29 @@ def test_an_answer_of_an_older_state_is_not_remembered(
     assert answers(authority) == NONE
 
 
+def test_a_look_up_of_an_older_state_counts_for_no_newer_one(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is deleted, and asked about again, while its known rights are compared with an older state."""
+    put_token(replica, type=acl.MANAGEMENT)
+    assert authority.allows(ACTOR, MANAGE, ANYWHERE)
+    replica.apply(c.UpsertNamespaces(namespaces=()))
+    refused: list[bool] = []
+
+    def overtaken(one: object, other: object) -> bool:
+        if not refused:
+            refused.append(False)
+            replica.apply(c.DeleteACLTokens(accessor_ids=(number_id(1),)))
+            refused[0] = not authority.allows(ACTOR, MANAGE, ANYWHERE)
+        return one is other
+
+    monkeypatch.setattr(resolver, "_is_same", overtaken)
+    authority.allows(ACTOR, READ, PROD)
+    assert refused == [True]
+    assert not authority.allows(ACTOR, MANAGE, ANYWHERE)
+    assert authority.preparation(ACTOR) is None and answers(authority) == NONE
+
+
 def in_thread(work: Callable[[], object]) -> object:
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
@@ -233,6 +257,7 @@ def test_a_second_thread_may_not_ask(replica: Replica, authority: AclAuthority) 
         lambda: authority.allows_everywhere(ACTOR, READ),
         lambda: authority.namespaces_allowed(ACTOR, READ, NAMES),
         lambda: authority.standing(ACTOR),
+        lambda: authority.preparation(ACTOR),
     ):
         with pytest.raises(AssertionError, match="for_thread"):
             in_thread(ask)

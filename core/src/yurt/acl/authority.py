@@ -125,7 +125,6 @@ class AclAuthority:
         return FixedRights(self.resolve(actor).rights)
 
     def _resolved(self, state: Snapshot, actor: Actor) -> Resolved:
-        assert self._is_owner(), ONE_THREAD
         return self._lasting(state, actor) or self._resolver.resolve(state, actor.caller, self._now())
 
     def _is_owner(self) -> bool:
@@ -137,6 +136,7 @@ class AclAuthority:
 
     def _lasting(self, state: Snapshot, actor: Actor) -> Resolved | None:
         """As `_resolved`, if no expiry ends the result."""
+        assert self._is_owner(), ONE_THREAD
         last = self._last
         if last is not None and last[0] is state and last[1] is actor.caller:
             return last[2]

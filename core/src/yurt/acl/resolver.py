@@ -80,9 +80,10 @@ class Resolver:
         self._compiled: LruCache[Texts, CompiledPolicies | str] = LruCache(COMPILED_MAX)
         """By their texts, because after a restore an index may stand for another text; a str names the error."""
         self._callers: LruCache[Caller, _CachedRights] = LruCache(CALLERS_MAX)
-        self._state: Snapshot | None = None
-        self._of_state: dict[Caller, Resolved] = {}
-        """Answers for `_state`, the one that was asked about last: a request asks several times about one."""
+        self._newest: tuple[Snapshot | None, dict[Caller, Resolved]] = (None, {})
+        """The state that was asked about last, and the answers for it: a request asks several times about one. Both
+        change together, so that no answer of an earlier state counts for a later one.
+        """
         self._of_nodes = CompiledPolicies((parse_policy("node", _OF_NODES),))
 
     def lasting(self, state: Snapshot, caller: Caller) -> Resolved | None:
@@ -90,9 +91,10 @@ class Resolver:
 
         Most requests show a token without an expiry that was looked up in the same state already.
         """
-        if state is not self._state:
+        known_state, answers = self._newest
+        if state is not known_state:
             return None
-        found = self._of_state.get(caller)
+        found = answers.get(caller)
         if found is None or found.token is None or found.token.expiration_time:
             return None
         return None if isinstance(caller, ShownToken) and caller.session_id else found
@@ -156,16 +158,17 @@ class Resolver:
         return resolved
 
     def _kept(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:
-        if state is not self._state:
-            self._state = state
-            self._of_state.clear()
-        resolved = self._of_state.get(caller)
+        known_state, answers = self._newest
+        if state is not known_state:
+            answers = dict[Caller, Resolved]()
+            self._newest = (state, answers)
+        resolved = answers.get(caller)
         if resolved is not None:
             return resolved
         kept = self._callers.get(caller)
         if kept is None or not all(map(_is_same, kept.tables, _tables(state, caller))):
             return None
-        self._of_state[caller] = kept.resolved
+        answers[caller] = kept.resolved
         return kept.resolved
 
     def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload, read: Read) -> Resolved:
