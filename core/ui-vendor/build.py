@@ -1,6 +1,6 @@
 """Bundles the libraries of the web UI from the npm registry: `python core/ui-vendor/build.py`.
 
-Needs node and npm. The outcome is committed, so neither building nor running Yurt needs them. `vendor.json` beside the
+Needs node and npm. The outcome is committed, so neither building nor running Yurt needs them. `vendor.json` next to the
 bundles names each package with its version, licence and the digest of its registry archive, and each file with its
 size and SHA-256.
 """

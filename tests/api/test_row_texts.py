@@ -38,8 +38,8 @@ def test_a_row_that_was_let_go_of_lends_its_text_to_no_other(names: list[int], m
 def test_a_row_beside_another_has_a_text_for_each_pair() -> None:
     texts, form, job = RowTexts(), row_form(job_stub, False), factories.job()
     alone, beside = (job, None), (job, factories.job(id="other"))
-    assert texts.text_beside(form, alone) == encode_builtins(job_stub(job, None))
-    assert texts.text_beside(row_form(pair), alone) != texts.text_beside(row_form(pair), beside)
+    assert texts.text_with_related(form, alone) == encode_builtins(job_stub(job, None))
+    assert texts.text_with_related(row_form(pair), alone) != texts.text_with_related(row_form(pair), beside)
 
 
 def pair(*rows: Any) -> list[str]:

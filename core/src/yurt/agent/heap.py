@@ -26,8 +26,8 @@ KEPT_BYTES: Final = 2 * LARGE_BYTES
 
 GIVE_BACK_S: Final = 30.0
 HEAP_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of a larger heap the pages stay. Looking for holes takes 0.12 ms/MB where nine tenths are free, and whoever allocates
-waits meanwhile: 30 ms at this size. Python's own pools are not part of the heap.
+"""Of a larger heap the pages stay. Looking for holes takes 0.12 ms/MB where nine tenths are free, and allocations
+wait meanwhile: 30 ms at this size. Python's own pools are not part of the heap.
 """
 MAPS_PATH: Final = Path("/proc/self/maps")
 HEAP_NAME: Final = "[heap]"

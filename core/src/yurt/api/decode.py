@@ -115,7 +115,7 @@ def decode_json(raw: bytes) -> Any:
 
 
 def check_size(raw: bytes) -> None:
-    """Raises Invalid for a body with so many values that decoding it would block a server."""
+    """Raises Invalid for a body whose number of values would block a server while it decodes them."""
     count = raw.count(b",")
     if count > VALUES_MAX:
         raise Invalid(f"Failed to decode body: it has {count} commas, at most {VALUES_MAX} are possible")

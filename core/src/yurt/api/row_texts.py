@@ -79,7 +79,7 @@ class RowTexts:
             return found[1]
         return self._again(key) or self._put(key, row, form.text(row))
 
-    def text_beside(self, form: RowForm, rows: tuple[Any, ...]) -> bytes:
+    def text_with_related(self, form: RowForm, rows: tuple[Any, ...]) -> bytes:
         """The JSON of a row in a form that also needs related rows, of which some may be None."""
         key = (id(form), *map(id, rows))
         found = self._entries.get(key)

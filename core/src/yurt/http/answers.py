@@ -81,16 +81,16 @@ class FormAt(NamedTuple):
         form = self.form
         if isinstance(form, RowForm):
             return form.wire
-        beside = form.rows(self.view)
-        return lambda row: form.form.wire(*beside(row))
+        related = form.rows(self.view)
+        return lambda row: form.form.wire(*related(row))
 
     def text(self, texts: RowTexts) -> Callable[[Any], bytes]:
         """Gives the text of a row."""
         form = self.form
         if isinstance(form, RowForm):
             return partial(texts.text, form)
-        beside = form.rows(self.view)
-        return lambda row: texts.text_beside(form.form, beside(row))
+        related = form.rows(self.view)
+        return lambda row: texts.text_with_related(form.form, related(row))
 
 
 class WholeAt(NamedTuple):

@@ -5,8 +5,8 @@ value, a list of values or a heredoc. A value is a number, a reference (`var.nam
 references (`"${var.name}-${NOMAD_ALLOC_INDEX}"`). One match of a regular expression knows the line and its parts. Any
 other item is cut out by the lexer and read by the parser of bodies, and then the next line is tried again.
 
-Nothing here knows what a mistake is. Where a text is not plainly right the reading ends without a result, and whoever
-asked has the whole file read by tokens, which tells all that is wrong. What must hold: a body read here is the very
+Nothing here knows what a mistake is. Where a text is not plainly right the reading ends without a result, and the
+caller has the whole file read by tokens, which tells all that is wrong. What must hold: a body read here is the very
 body that those tokens would have given.
 """
 

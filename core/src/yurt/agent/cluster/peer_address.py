@@ -2,7 +2,7 @@
 
 A cluster that was formed without TLS has plain peer addresses in etcd's data, and etcd changes them only while it has a
 majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS the members
-turn to it one after the other, by name: each tells the others its new address and then starts its etcd anew, which from
+turn to it one after the other, by name: each tells the others its new address and then restarts its etcd, which from
 then on takes TLS connections only. In this order the others can reach it after the start, whatever it has missed: its
 data may not hold yet that they have turned to TLS, and then it reaches none of them itself. Between the two steps it
 reaches them, and they need not reach it; the others are a majority without it.

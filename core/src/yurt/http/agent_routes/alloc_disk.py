@@ -1,4 +1,4 @@
-"""An allocation on its node beside its files: its disk as an archive, and whether its tasks are paused."""
+"""Routes of an allocation on its node other than files: its disk as an archive, and whether its tasks are paused."""
 
 from __future__ import annotations
 

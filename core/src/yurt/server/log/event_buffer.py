@@ -59,8 +59,7 @@ class _Place:
 class EventBuffer:
     """The newest events, and older ones that live readers have not received yet.
 
-    A reader from which an event was dropped that it has not taken is told so and has to begin anew: it must not take
-    what it gets for all that happened.
+    A reader that missed a dropped event learns so and has to start again: the events that it gets are not all.
     """
 
     def __init__(self, size: int = 100) -> None:

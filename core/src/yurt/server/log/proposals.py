@@ -65,7 +65,7 @@ class Proposal:
         """Fail the remaining commands."""
         if not self.answer.done():
             self.answer.set_exception(error)
-            self.answer.exception()  # whoever proposed may have been cancelled
+            self.answer.exception()  # the proposer may have been cancelled
 
 
 class Prepared(NamedTuple):

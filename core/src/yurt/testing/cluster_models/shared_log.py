@@ -1,7 +1,7 @@
 """One command log in memory that several servers share, each through its own view, with injected faults.
 
 It keeps what the real shared log promises: an append is fenced by the epoch and by the next index, an entry is there
-as a whole or not at all, whoever wins a term has a higher epoch than all before. Everything else may go wrong when a
+as a whole or not at all, the winner of a term has a higher epoch than all before. Everything else may go wrong when a
 test says so: appends whose outcome nobody learns, notifications that come late, leadership that comes and goes, a
 server that reaches nothing, a log that was trimmed.
 """

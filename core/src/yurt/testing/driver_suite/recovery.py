@@ -85,7 +85,7 @@ def started_by_a_killed_agent(bench: DriverBench, config: Config) -> TaskHandle:
     bench.started.append(request.task_id)
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that of a fork beside threads: the child uses none
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork in a process with threads: the child uses none
         child = os.fork()
     if child == 0:
         start_and_wait(bench, request, write_end)

@@ -1,6 +1,6 @@
 """A periodic job that is launched by request: requests, and their sequential behaviour.
 
-A launch is named after its second, so a second one within it makes no child; nor does one beside a live child where
+A launch is named after its second, so a second one within it makes no child; nor does one while a child lives where
 overlaps are prohibited. No node runs the children: each of them stays alive.
 """
 

@@ -43,7 +43,7 @@ class HistoryReport(NamedTuple):
         """Whether no violation was found and at most one object in ten is undecided.
 
         Each request of unknown outcome multiplies the orders to try. A leader that is frozen in the middle of a burst
-        leaves so many of them with one object that no search ends.
+        leaves too many of them with one object for a search to end.
         """
         return not self.violations and len(self.undecided) * 10 <= self.objects
 

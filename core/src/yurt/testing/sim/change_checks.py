@@ -101,13 +101,13 @@ def _of_reconnects(state: Snapshot, allocs: Iterable[Change]) -> str:
         is_kept = old is not None and len(new.alloc_states) > len(old.alloc_states)
         if not is_kept or new.client_status == status.CLIENT_UNKNOWN or is_server_terminal(new):
             continue
-        beside = [
+        others = [
             each.id[:8]
             for each in state.allocs_of_job(new.namespace, new.job_id)
             if each.name == new.name and each.id != new.id and not is_terminal(each) and _is_alike(each, new)
         ]
-        if beside:
-            return f"D3 {new.id[:8]} of {new.job_id} stays at index {state.index}, and {beside} beside it"
+        if others:
+            return f"D3 {new.id[:8]} of {new.job_id} stays at index {state.index}, next to {others}"
     return ""
 
 

@@ -4,7 +4,7 @@ Callbacks run in the order in which they became due, timers of one time in the o
 in threads elsewhere runs here on the loop, at times drawn from the seed: it begins later and its result is delivered
 later still, as if the operating system had scheduled a thread.
 
-Each task belongs to a `Process`, which it inherits from whoever created it. Callbacks of a paused process wait until it
+Each task belongs to a `Process`, which it inherits from its creator. Callbacks of a paused process wait until it
 goes on. A process that was killed has no effects any more: the edges refuse it, and its tasks are cancelled.
 """
 

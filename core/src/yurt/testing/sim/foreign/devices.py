@@ -1,8 +1,8 @@
 """A third party's device plugin in the simulator: its own code on simulated hardware, under faults (`yurt driver sim`).
 
 The package gives `SimulatedDevices`: how to make the plugin on a `Devices`, and how jobs ask for one of its devices.
-`Devices` stands for the library below the plugin: which devices can be seen, and which of them work. The plugin is made
-anew by each agent that starts. What goes wrong between the agent and the plugin is added here.
+`Devices` stands for the library below the plugin: which devices can be seen, and which of them work. Each agent that
+starts makes a new plugin. What goes wrong between the agent and the plugin is added here.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The driver's package gives a `SimulatedDriver`: how to make the driver on a `Machine`, and the `config` block of a task
 that runs for some seconds and ends with an exit code. The machine stands for the driver's engine: processes that
-outlive the agent and end with the host, and notes that outlive both, as files do. The driver is made anew by each
-agent that starts. What goes wrong between the agent and the driver is added here: calls that take time, fail, or never
+outlive the agent and end with the host, and notes that outlive both, as files do. Each agent that starts
+makes a new driver. What goes wrong between the agent and the driver is added here: calls that take time, fail, or never
 come back because the agent is gone.
 """
 
