@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _with_changed() -> dict[str, Any]:
-    """The matrix of the file, with the outdated rows measured anew."""
+    """The matrix of the file, with the outdated rows measured again."""
     known, names = read_matrix(MATRIX.read_text()), names_of_rows()
     found = asyncio.run(measure(selected=outdated_rows(known)))
     if found["callers"] != known["callers"]:

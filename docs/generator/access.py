@@ -29,9 +29,9 @@ every method of every route, every event topic and every context of a search, as
 {rows} rows of {callers} callers each, so {decisions} decisions through the handlers, and {calls} calls
 between agents of {kinds} kinds of peers each, so {call_decisions} over real connections. `tests/access` asks
 again and fails when an answer differs, or when a route or call has no row; `make access` writes the files
-anew.
+again.
 
-*Allowed* names who gets an answer: beside the kinds of callers below, each right is a token with this
+*Allowed* names who gets an answer: in addition to the kinds of callers below, each right is a token with this
 right alone, in the namespace of the object. A management token is allowed everywhere and not named.
 Websockets (`exec`, `action`) are asked for with an upgrade: *allowed* means that the socket opened and the
 command in the task answered over it; everybody else got a plain refusal instead of the upgrade.

@@ -160,7 +160,7 @@ server.bootstrap_expect   How many servers form the cluster; 1 keeps the log in 
                           only names servers to join waits for their cluster.
 server.start_join         Addresses of servers (`serf` port) that are tried once; the agent ends when none answers.
 server.retry_join         Addresses of servers (`serf` port) that are tried until another server answers.
-server.retry_max          After so many rounds in vain the agent ends; 0 means never.
+server.retry_max          Failed rounds after which the agent ends; 0 means never.
 server.retry_interval     The longest pause between two rounds; the first ones are shorter.
 server.server_join.start_join  The same as `server.start_join`.
 server.server_join.retry_join  The same as `server.retry_join`.
@@ -216,12 +216,12 @@ server.default_scheduler_config.preemption_config.batch_scheduler_enabled  `batc
 server.default_scheduler_config.preemption_config.service_scheduler_enabled  `service` jobs may preempt.
 server.plan_rejection_tracker.enabled  A node that refuses plan after plan takes no more allocations, until it is made
   eligible again: its events say so. Ten nodes at once at most, then one in six minutes.
-server.plan_rejection_tracker.node_threshold  After so many refused plans.
-server.plan_rejection_tracker.node_window  When they were refused within this time.
+server.plan_rejection_tracker.node_threshold  The number of refused plans after which the node counts as unreliable.
+server.plan_rejection_tracker.node_window  The time within which they count.
 server.event_buffer_size  How many commands the event stream can begin in the past.
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.
-server.raft_multiplier    1 to 10: so many times longer silence is borne before another server leads.
+server.raft_multiplier    1 to 10: multiplies the silence of a leader after which another server leads.
 server.raft_logstore.backend  The name of a package's log engine, for a server that keeps its state by itself;
   `boltdb` and `wal` mean Yurt's own storage. See ../howto/write-a-log-engine.md.
 server.raft_trailing_logs How many commands the log keeps behind a snapshot.
@@ -230,7 +230,7 @@ server.job_max_priority   The greatest priority of a job: 100 to 32766.
 server.search.fuzzy_enabled  Fuzzy searches are answered; otherwise 500.
 server.search.limit_results  1 to 1000: matches of a context in the answer of a fuzzy search; further ones are cut off.
 server.search.min_term_length  1 or more: the shortest text that a fuzzy search takes, in characters.
-server.job_max_source_size  A longer job file is not kept beside its job, such as `500KB`.
+server.job_max_source_size  The largest job file that is stored with its job, such as `500KB`.
 server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
 ui.enabled                `/ui/` answers with pages for a browser.

@@ -18,7 +18,7 @@ PUT /v1/job/:job_id/dispatch | Starts a child of a parameterized job.
 PUT /v1/job/:job_id/evaluate | Has it evaluated again.
 GET /v1/job/:job_id/evaluations | Its evaluations.
 PUT /v1/job/:job_id/plan | What registering the body's job would do; of one that launches others, how one would fare.
-PUT /v1/job/:job_id/revert | Registers a former version anew.
+PUT /v1/job/:job_id/revert | Registers a former version again.
 GET /v1/job/:job_id/scale | Counts of its groups, and the newest 20 attempts to scale each.
 PUT /v1/job/:job_id/scale | Changes the count of a group.
 GET /v1/job/:job_id/services | The service instances of its allocations.

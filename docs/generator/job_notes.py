@@ -92,7 +92,7 @@ prevent_reschedule_on_lost  Has no effect: use `disconnect`; a warning says so.
     "Task": """
 driver            The driver that runs the task, see [drivers](drivers.md).
 user              The user that the process runs as; the driver decides whether it can.
-lifecycle         Makes the task run before, beside or after the main tasks.
+lifecycle         Makes the task run before, along with or after the main tasks.
 config            The driver's own options, see [drivers](drivers.md).
 constraint        What a node must have for this task.
 affinity          What a node should have for this task.
@@ -124,7 +124,7 @@ schedule          Times at which the task runs.
 """,
     "TaskLifecycle": """
 hook              `prestart`, `poststart` or `poststop`.
-sidecar           The task runs beside the main tasks instead of before or after them.
+sidecar           The task runs along with the main tasks instead of before or after them.
 """,
     "Resources": """
 cpu               MHz; 0 where `cores` is set.
@@ -178,13 +178,13 @@ memory            Of a share: MiB, or a text like `"20GiB"`; of a MIG instance a
 compute           Of a share: percent of the device's compute; 0 sets no limit.
 on_failure        Yurt's own, for `service` and `batch` jobs: what happens when a device fails under the task. `notify`:
                   the task gets an event and goes on. `move`: the allocation ends, after its checkpoint if the group has
-                  one, and is placed anew on other devices; this counts as no failure. Default `move` in groups with
+                  one, and is placed again on other devices; this counts as no failure. Default `move` in groups with
                   `requeue`, else `notify`. See ../explanation/device-health.md.
 idle              Yurt's own: what becomes of the group's allocations while they do not use their devices; once in a
                   group, for all of its devices.
 """,
     "IdlePolicy": """
-below             A device is idle that is busy for less than so many percent, 2 by default; see
+below             The percentage of time below which a busy device counts as idle, 2 by default; see
                   [how idleness is judged](../explanation/idle-devices.md).
 gpus              `all` devices of an allocation must be idle (the default), or `any`, for `notify` alone.
 window            After so long without use the allocation ends; 1 hour by default.
@@ -245,7 +245,7 @@ interval          The stretch of time in which `attempts` are counted; at least 
 attempts          How many restarts within an interval.
 delay             The wait before a restart, up to a quarter of it longer.
 mode              What follows when the attempts are used up: `fail`, or `delay` until the interval is over.
-render_templates  Templates are rendered anew before each restart.
+render_templates  Templates are rendered again before each restart.
 """,
     "TaskArtifact": """
 source            Where it is: `https://`, `http://`, `git::https://`, `hg::https://`, `s3::https://HOST/BUCKET/KEY`,
@@ -380,7 +380,7 @@ max_delay         The longest wait.
 unlimited         Replace for ever.
 """,
     "Gang": """
-min               How many must run together: an allocation is placed only if so many run afterwards; the group's
+min               How many must run together: an allocation is placed only if at least that many run afterwards; the group's
                   `count` where it is not set. `service` and `batch` only.
 elastic           The gang goes on without lost members, as long as `min` are left, and takes new ones in; each change
                   restarts all. Otherwise it waits until it has as many members as before.
@@ -423,7 +423,7 @@ min_healthy_time  How long an allocation must be well before it counts as health
 healthy_deadline  An allocation that is not healthy by then is unhealthy.
 progress_deadline The deployment fails when no allocation becomes healthy for this long; 0 fails it at the first
                   unhealthy one.
-canary            How many allocations of the new version are started beside the old ones, before any is replaced; of a
+canary            How many allocations of the new version are started while the old ones run, before any is replaced; of a
                   `system` job the percentage of its nodes that get the new version first.
 auto_revert       Go back to the newest stable version when the deployment fails.
 auto_promote      Promote as soon as all canaries are healthy.
