@@ -380,7 +380,7 @@ max_delay         The longest wait.
 unlimited         Replace for ever.
 """,
     "Gang": """
-min               How many must run together: an allocation is placed only if at least that many run afterwards; the group's
+min               How many must run together: placed only if as many run afterwards; the group's
                   `count` where it is not set. `service` and `batch` only.
 elastic           The gang goes on without lost members, as long as `min` are left, and takes new ones in; each change
                   restarts all. Otherwise it waits until it has as many members as before.
@@ -423,7 +423,7 @@ min_healthy_time  How long an allocation must be well before it counts as health
 healthy_deadline  An allocation that is not healthy by then is unhealthy.
 progress_deadline The deployment fails when no allocation becomes healthy for this long; 0 fails it at the first
                   unhealthy one.
-canary            How many allocations of the new version are started while the old ones run, before any is replaced; of a
+canary            How many new allocations start while the old ones run, before any is replaced; of a
                   `system` job the percentage of its nodes that get the new version first.
 auto_revert       Go back to the newest stable version when the deployment fails.
 auto_promote      Promote as soon as all canaries are healthy.
