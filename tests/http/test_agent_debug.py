@@ -56,7 +56,7 @@ async def test_a_profile_is_sampled_and_the_command_line_shown(debug_api: Api) -
 
 
 @pytest.mark.parametrize(("path", "status", "text"), [
-    ("pprof/goroutine", 400, "ask with debug=1"), ("pprof/profile?seconds=61", 400, "from 1 to 60"),
+    ("pprof/goroutine", 400, "use debug=1"), ("pprof/profile?seconds=61", 400, "from 1 to 60"),
     ("pprof/profile?seconds=-1", 400, "from 1 to 60"), ("pprof/heap", 404, '"heap" is a profile of Go programs'),
     ("pprof/odd", 404, "Unknown profile: odd"), ("pprof/", 404, "Invalid method"), ("pprof/a/b", 404, "Invalid method"),
     ("monitor/export", 400, "either on_disk or service_name"), ("monitor/export?on_disk=true", 400, "no log file"),
@@ -128,4 +128,4 @@ async def test_a_journal_that_is_followed_ends_with_its_reader(api: Api, journal
 async def test_without_systemd_there_is_no_journal(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = await api.get("/v1/agent/monitor/export?service_name=yurt")
-    assert (answer.status, "there is no systemd" in answer.text) == (400, True)
+    assert (answer.status, "there is no journal of systemd" in answer.text) == (400, True)

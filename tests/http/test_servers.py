@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.http.cluster import Joined
 from yurt.sdk.value import replace
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import FAILED, LEFT
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.http_api import Api, serving
@@ -43,8 +44,8 @@ async def test_members_are_shown_as_nomad_shows_them(api: Api) -> None:
     assert (row["Addr"], row["Port"]) == ("srv2", 4648)
     assert row["Tags"] == {
         "build": "2.0.6", "dc": "dc1", "expect": "3", "http_addr": "srv2:4646", "port": "4647",
-        "raft_vsn": "3", "region": "global", "role": "nomad", "rpc_addr": "srv2", "vsn": "1",
-        "yurt": "0.1.0",
+        "raft_vsn": "3", "region": "global", "role": "nomad", "rpc_addr": "srv2",
+        "rules": str(RULES_VERSION), "vsn": "1", "yurt": "0.1.0",
     }  # fmt: skip
 
 
@@ -52,7 +53,8 @@ async def test_a_certificate_that_ends_is_a_tag_and_a_problem_of_the_overview(ap
     ends = int(api.server.replica.env.now()) // 1_000_000_000 + 86_400
     far, server, gone, own = MEMBERS
     told = {"certificate_ends": ends, "authority_ends": ends * 2}
-    cluster.fixed = (replace(far, **told), replace(server, **told), replace(gone, **told), own)
+    alive = replace(server, status="alive", **told)
+    cluster.fixed = (replace(far, **told), alive, replace(gone, **told), own)
     tags = (await api.get("/v1/agent/members")).json["Members"][1]["Tags"]
     assert (tags["certificate_ends"], tags["authority_ends"]) == (str(ends), str(ends * 2))
 

@@ -62,10 +62,10 @@ def test_what_does_not_belong_together_is_refused() -> None:
     "nonsense", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
 )
 def test_what_is_no_certificate_is_told(nonsense: bytes) -> None:
-    with pytest.raises(Invalid, match="no certificate in PEM form"):
+    with pytest.raises(Invalid, match="not a certificate in PEM form"):
         facts_of(nonsense)
     root = authority()
-    with pytest.raises(Invalid, match="no private key in PEM form"):
+    with pytest.raises(Invalid, match="not a private key in PEM form"):
         check_pair(CertificatePair(certificate=root.certificate, key=nonsense), root.certificate)
 
 
