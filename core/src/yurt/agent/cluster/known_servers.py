@@ -71,7 +71,8 @@ class KnownServersRecord:
 
     def drop(self, name: str) -> None:
         """Delete the rules of a server that an operator forced to leave before it was heard."""
-        self._save(replace(self._known, rules={each: rules for each, rules in self.unheard.items() if each != name}))
+        rules = {each: version for each, version in self._known.rules.items() if each != name}
+        self._save(replace(self._known, rules=rules))
 
     @property
     def _addresses_alone(self) -> Mapping[str, int]:
