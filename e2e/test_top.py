@@ -21,6 +21,11 @@ ALTERNATE_SCREEN, NORMAL_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 HOME = "\x1b[H"
 
 
+def restore_interrupt() -> None:
+    """What a shell runs in the background inherits that SIGINT is ignored, the tests included."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A terminal with `yurt top` on it."""
 
@@ -31,8 +36,9 @@ class Terminal:
         self.written = ""
         command = [*YURT, "top", f"-address={agent.address}", "-interval=500ms"]
         self.process = subprocess.Popen(
-            command, stdin=self._side, stdout=self._side, stderr=self._side, env=agent.environment(), close_fds=True
-        )
+            command, stdin=self._side, stdout=self._side, stderr=self._side, env=agent.environment(), close_fds=True,
+            preexec_fn=restore_interrupt,
+        )  # fmt: skip
 
     def resize(self, rows: int, columns: int) -> None:
         """Give the terminal another size."""
