@@ -37,7 +37,7 @@ class Terminal:
         command = [*YURT, "top", f"-address={agent.address}", "-interval=500ms"]
         self.process = subprocess.Popen(
             command, stdin=self._side, stdout=self._side, stderr=self._side, env=agent.environment(), close_fds=True,
-            preexec_fn=restore_interrupt,
+            preexec_fn=restore_interrupt,  # noqa: PLW1509 - pytest has no other thread here that holds a lock
         )  # fmt: skip
 
     def resize(self, rows: int, columns: int) -> None:
