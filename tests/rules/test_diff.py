@@ -12,6 +12,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import UpdateStrategy
 from yurt.structs.resources import RequestedDevice
+from yurt.structs.service import Service, ServiceCheck
 from yurt.structs.task import Task
 
 TASK = Task(name="main", driver="raw_exec", config={"command": "a", "args": ["x"]}, env={"A": "1"})
@@ -117,3 +118,13 @@ def test_fields_that_nomad_has_not_got_are_told_only_where_they_are_set() -> Non
     (task,) = job_diff(asking(plain), asking(replace(plain, share="mps", memory_mb=4))).task_groups[0].tasks
     device = task.objects[0].objects[0]
     assert ("Added", "Share", "", "mps") in fields(device) and ("Added", "MemoryMB", "", "4") in fields(device)
+
+
+def test_a_check_header_without_values_differs_in_nothing() -> None:
+    with_header = Service(name="web", checks=(ServiceCheck(name="up", header={"k": ()}),))
+    without = Service(name="web", checks=(ServiceCheck(name="up"),))
+    old, new = (
+        Job(id="web", task_groups=(TaskGroup(name="app", services=(service,)),)) for service in (with_header, without)
+    )
+    for before, after in ((old, new), (new, old)):
+        assert job_diff(before, after).task_groups[0].objects == ()

@@ -292,7 +292,7 @@ def _mapped(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> Iterat
         return
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
-        if isinstance(before or after, tuple):
+        if isinstance(after if before is None else before, tuple):
             yield from _words(before or (), after or (), f"{name}[{key}]")
         elif (block := _block(before, after, name)) is not None:
             yield block
