@@ -4,9 +4,10 @@
 
 Three servers hold the same nodes and jobs: one without access control, one with it and 1,000 policies, and one more
 without it, the control. A slice is a few requests to the first and to another one in turn, request by request, so that
-what else the machine does meets both; registrations go in blocks, each server first every other time. Each caller has a
-connection of its own, as clients have, and the server without access control has as many. Rates are those of one
-request at a time, and of eight for registrations.
+what else the machine does meets both; registrations go in blocks, each server first every other time. Both get the same
+requests, tokens included: a server without access control reads that header too and ignores it, and what the header
+alone costs has a table of its own. Each caller keeps a connection of its own, as clients do, and the server without
+access control has as many. Rates are those of one request at a time, and of eight for registrations.
 
 The loss is the median of the slices' ratios, with its quartiles: by the clock, and by the processor time of the
 server, which other processes disturb less. The control's loss is the difference between two equal servers on this
@@ -44,6 +45,7 @@ TEAM_TOKENS, TEAM_POLICIES, MANY_POLICIES = 50, 10, 300
 SENDERS = 8
 TARGET = "5 %"
 CONTROL: Final = "control: no access control either"
+HEADER: Final = "the header alone: no access control, and one of two equal servers gets a token"
 
 
 class Case(NamedTuple):
@@ -170,7 +172,8 @@ def main() -> None:
     for _ in range(options.runs):
         with sides_running() as (off, others):
             for case, (name, side) in itertools.product(CASES, others.items()):
-                found[case.what, name] += measured(case, off, side, options.rounds)
+                secrets = off.secrets if name == HEADER else side.secrets
+                found[case.what, name] += measured(case, Side(off.server, secrets), side, options.rounds)
     print_results(found)
     print_decisions()
 
@@ -183,6 +186,7 @@ def sides_running() -> Iterator[tuple[Side, Mapping[str, Side]]]:
         add_policies(on, root)
         sides = {
             CONTROL: Side(control),
+            HEADER: Side(control, (root,)),
             f"{TEAM_TOKENS} tokens of {TEAM_POLICIES} policies": Side(on, team_secrets(on, root)),
             f"one token of {MANY_POLICIES} policies": Side(on, (new_token(on, root, range(MANY_POLICIES)),)),
             "management token": Side(on, (root,)),
@@ -272,28 +276,34 @@ numbers: Final = itertools.count()
 
 def measured(case: Case, off: Side, on: Side, rounds: int) -> list[Slice]:
     """Slices of a case; the first one, which is as long as it takes to have asked for everything, does not count."""
-    one_slice = registered if case.is_write else alternated
-    sizes = [case.first, *[case.block] * rounds]
-    return [one_slice(case, off, on, [next(numbers) for _ in range(size)]) for size in sizes][1:]
-
-
-def alternated(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:
-    """Reads in turn, over as many connections to each server as there are callers; by the clock the median."""
-    took: tuple[list[float], list[float]] = ([], [])
+    asked = [[next(numbers) for _ in range(size)] for size in (case.first, *[case.block] * rounds)]
+    if case.is_write:
+        return [registered(case, off, on, each) for each in asked][1:]
     callers = max(len(off.secrets), len(on.secrets))
     with ExitStack() as stack:
         first, second = (
             [stack.enter_context(Connection(side.server.port)) for _ in range(callers)] for side in (off, on)
         )
-        servers = ((off, first, took[0]), (on, second, took[1]))
-        before = [side.server.cpu_s for side in (off, on)]
-        for number in asked:
-            for side, connections, of_side in servers if number % 2 else servers[::-1]:
-                request = case.request(number, side.secrets[number % len(side.secrets)])
-                begin = time.perf_counter()
-                checked(*connections[number % callers].ask(request))
-                of_side.append(time.perf_counter() - begin)
-        after = [side.server.cpu_s for side in (off, on)]
+        return [alternated(case, (off, first), (on, second), each) for each in asked][1:]
+
+
+Connected = tuple[Side, Sequence[Connection]]
+"""A side, and the connections of its callers."""
+
+
+def alternated(case: Case, off: Connected, on: Connected, asked: Sequence[int]) -> Slice:
+    """Reads in turn; by the clock the median."""
+    took: tuple[list[float], list[float]] = ([], [])
+    servers = ((*off, took[0]), (*on, took[1]))
+    sides = (off[0], on[0])
+    before = [side.server.cpu_s for side in sides]
+    for number in asked:
+        for side, connections, of_side in servers if number % 2 else servers[::-1]:
+            request = case.request(number, side.secrets[number % len(side.secrets)])
+            begin = time.perf_counter()
+            checked(*connections[number % len(connections)].ask(request))
+            of_side.append(time.perf_counter() - begin)
+    after = [side.server.cpu_s for side in sides]
     cpu_s = [(late - early) / len(asked) for early, late in zip(before, after, strict=True)]
     return Slice(*(Sample(statistics.median(took[at]), cpu_s[at]) for at in (0, 1)))
 
