@@ -49,6 +49,12 @@ async def test_members_are_shown_as_nomad_shows_them(api: Api) -> None:
     }  # fmt: skip
 
 
+async def test_a_server_alone_says_which_rules_it_applies() -> None:
+    async with serving() as alone:
+        (own,) = (await alone.get("/v1/agent/members")).json["Members"]
+    assert own["Tags"]["rules"] == str(RULES_VERSION)
+
+
 async def test_a_certificate_that_ends_is_a_tag_and_a_problem_of_the_overview(api: Api, cluster: FakeCluster) -> None:
     ends = int(api.server.replica.env.now()) // 1_000_000_000 + 86_400
     far, server, gone, own = MEMBERS

@@ -11,6 +11,7 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
 from yurt.server.server_status import ServerFacts
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import Member
 
 
@@ -99,6 +100,7 @@ class LoneServer:
             http_addr=agent.http_addr,
             expect=1,
             has_data=True,
+            rules=RULES_VERSION,
         )
 
     def members(self) -> tuple[Member, ...]:
