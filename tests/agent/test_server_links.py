@@ -25,11 +25,11 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unava
 from yurt.sdk.value import replace, seconds
 from yurt.server.peers import PeerPort
 from yurt.structs.commands import KeepAlloc
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.commands.versions import UNPUBLISHED_RULES
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
+from yurt.structs.rules import RULES_VERSION
 from yurt.testing import factories
 from yurt.testing.cluster_models.servers import NAMES, ServerGroup
 from yurt.testing.fakes import eventually

@@ -24,9 +24,9 @@ from yurt.structs.alloc import (
     TaskState,
 )
 from yurt.structs.commands import AllocUpdate, ApplyPlan, RegisterJob, RegisterNode, UpdateAllocsFromClient
-from yurt.structs.commands.base import ACCOUNTING_RULES, RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
+from yurt.structs.rules import ACCOUNTING_RULES, RULES_VERSION
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_LOST, CLIENT_RUNNING
 from yurt.testing import factories
 from yurt.testing.replica import Replica

@@ -11,10 +11,10 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.proposals import ProposalQueue
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
-from yurt.structs.commands.base import HOST_VOLUME_RULES, NAMESPACE_RULES, RULES_VERSION
 from yurt.structs.commands.versions import RegionRules
 from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import HostVolumeInfo
+from yurt.structs.rules import HOST_VOLUME_RULES, NAMESPACE_RULES, RULES_VERSION
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.replica import Replica

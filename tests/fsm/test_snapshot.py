@@ -10,8 +10,8 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.commands import ApplyPlan, KeepAlive, RegisterJob, RegisterNode
-from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.plan import Plan
+from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from yurt.http.cluster import Joined
 from yurt.sdk.value import replace
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import FAILED, LEFT
+from yurt.structs.rules import RULES_VERSION
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.http_api import Api, serving
 

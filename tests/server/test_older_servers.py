@@ -18,11 +18,11 @@ from yurt.server.resources.deployment_watcher import UPGRADE_PAUSE_S, Deployment
 from yurt.server.resources.region_replication import Replication
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
-from yurt.structs.commands.base import UNPUBLISHED_RULES
 from yurt.structs.commands.versions import RegionRules, ruled
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.rules import UNPUBLISHED_RULES
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually
 

@@ -17,7 +17,7 @@ from yurt.structs import commands as c
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands.allocs import IdleReport
-from yurt.structs.commands.base import DEVICE_RULES, RULES_VERSION, Command
+from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.versions import (
     ADDED_COMMANDS,
@@ -30,6 +30,7 @@ from yurt.structs.commands.versions import (
 from yurt.structs.job import Job
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.rules import DEVICE_RULES, RULES_VERSION
 from yurt.testing import factories
 
 RECORD = Path(__file__).parent / "stored_fields.txt"

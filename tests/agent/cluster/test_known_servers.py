@@ -8,7 +8,7 @@ import pytest
 from yurt.agent.cluster.cluster_files import SERVERS_FILE, KnownServers, save
 from yurt.agent.cluster.known_servers import ADDRESSES_TRUSTED_S, KnownServersRecord
 from yurt.agent.cluster.membership import Membership
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.rules import RULES_VERSION
 from yurt.testing.fake_cluster import member
 from yurt.testing.fakes import FakeEnv
 

@@ -9,8 +9,8 @@ from yurt.agent.cluster.voters import REMOVE_LIMIT_S, Admitter, Voter, put_out
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.member import FAILED, Member
+from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.testing.fake_cluster import FakeCluster, member
 from yurt.testing.fakes import FakeEnv, settle
 from yurt.testing.unique_ports import quiet_port

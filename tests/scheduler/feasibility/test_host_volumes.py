@@ -14,12 +14,12 @@ from yurt.state import Snapshot
 from yurt.state.host_volumes import users
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
-from yurt.structs.commands.base import HOST_VOLUME_RULES, RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.plan import Plan
 from yurt.structs.resources import Resources
+from yurt.structs.rules import HOST_VOLUME_RULES, RULES_VERSION
 from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories

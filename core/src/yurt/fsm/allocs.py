@@ -40,10 +40,10 @@ from yurt.structs.commands import (
     StagePlan,
     UpdateAllocsFromClient,
 )
-from yurt.structs.commands.base import DEVICE_RULES, RECLAIM_RULES
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.structs.queueing.idle import is_of_earlier_policy, unmeasured
+from yurt.structs.rules import DEVICE_RULES, RECLAIM_RULES
 
 CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UNKNOWN}
 

@@ -34,7 +34,7 @@ from yurt.structs.commands import (
     UpsertNodePools,
     UpsertQuotas,
 )
-from yurt.structs.commands.base import NAMESPACE_RULES
+from yurt.structs.rules import NAMESPACE_RULES
 
 
 def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:

@@ -19,12 +19,12 @@ from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, has_devices
 from yurt.structs.cluster import Namespace
-from yurt.structs.commands.base import ACCOUNTING_RULES
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.predicates import is_client_terminal, is_deployment_active
 from yurt.structs.quota import QuotaSpec
+from yurt.structs.rules import ACCOUNTING_RULES
 
 COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment_id")
 """Consecutive new allocations with equal values in these fields are counted together."""

@@ -20,11 +20,11 @@ from yurt.state.host_volumes import access_mode, has_other_writer, host_requests
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
-from yurt.structs.commands.base import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
 from yurt.structs.predicates import alloc_index
+from yurt.structs.rules import HOST_VOLUME_RULES, PLACEMENT_VOLUME_RULES
 from yurt.structs.status import NODE_READY
 from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
 

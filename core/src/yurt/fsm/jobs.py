@@ -30,10 +30,10 @@ from yurt.structs.commands import (
     SetJobStability,
     SetJobVersionTag,
 )
-from yurt.structs.commands.base import NAMESPACE_RULES
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.predicates import has_same_specification
+from yurt.structs.rules import NAMESPACE_RULES
 
 REGISTRATION_DISABLED: Final = "Job registration, dispatch, and scale are disabled by the scheduler configuration"
 

@@ -35,10 +35,10 @@ from yurt.structs.commands import (
     SetNodeEligibility,
     SetNodeStatus,
 )
-from yurt.structs.commands.base import DEVICE_RULES
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import SHUTDOWN_META, Node, NodeEvent
 from yurt.structs.predicates import holds_up_drain
+from yurt.structs.rules import DEVICE_RULES
 from yurt.structs.status import NodeStatus
 
 EVENTS_MAX = 10

@@ -20,8 +20,8 @@ from yurt.state import TABLES, Snapshot
 from yurt.state.persistent_table import TableEditor
 from yurt.state.row_codecs import CHUNK_ROWS, SHARED, SharedReader, SharedWriter
 from yurt.structs.alloc import Allocation
-from yurt.structs.commands.base import RULES_VERSION, UNPUBLISHED_RULES
 from yurt.structs.job import Job
+from yurt.structs.rules import RULES_VERSION, UNPUBLISHED_RULES
 
 FORMAT: Final = 3
 """The format of states under rules that servers publish: versions that publish none cannot read it."""

@@ -11,8 +11,8 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
 from yurt.server.server_status import ServerFacts
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import Member
+from yurt.structs.rules import RULES_VERSION
 
 
 class LogPeer(Value):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import LEFT, Member
+from yurt.structs.rules import RULES_VERSION
 
 
 def member(name: str = "srv1", region: str = "global", **changes: object) -> Member:

@@ -6,7 +6,7 @@ from yurt.fsm import ApplyResult, apply
 from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
 from yurt.structs.commands import AnyCommand, Rejected, Result
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.rules import RULES_VERSION
 
 
 class Replica:

@@ -37,8 +37,8 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import YurtError
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
+from yurt.structs.rules import RULES_VERSION
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
 from yurt.sdk.value import Value
 from yurt.server.ports import Directory
 from yurt.structs.cluster import AutopilotConfiguration
-from yurt.structs.commands.base import UNPUBLISHED_RULES
 from yurt.structs.member import FAILED, LEFT, Member
+from yurt.structs.rules import UNPUBLISHED_RULES
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from yurt.state.store import Transaction
 from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import NodePool
-from yurt.structs.commands.base import RECLAIM_RULES, RULES_VERSION
+from yurt.structs.rules import RECLAIM_RULES, RULES_VERSION
 
 DAY_NS: Final = 24 * 3600 * NANOSECONDS
 DAYS_MAX: Final = 400

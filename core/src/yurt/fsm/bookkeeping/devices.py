@@ -25,11 +25,11 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import Rejected, SetDeviceEligibility
-from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import DeviceHealth, DeviceMark, Node, NodeDevice, NodeEvent, unhealthy_reason
 from yurt.structs.predicates import is_client_terminal
 from yurt.structs.resources import RequestedDevice
+from yurt.structs.rules import RECLAIM_RULES
 
 SUSPICIOUS_JOBS: Final = 3
 REASON_MAX: Final = 512

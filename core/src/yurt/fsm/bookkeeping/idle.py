@@ -20,11 +20,11 @@ from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.commands import AnnounceIdleEnd, EndIdleAllocs, KeepAlloc, Rejected
-from yurt.structs.commands.base import RECLAIM_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.predicates import asks_devices, is_deployment_active, is_terminal
 from yurt.structs.queueing.idle import CONTENDED, NOTIFY, SHRINK, STOP, idle_policy_of, is_kept, least_of
+from yurt.structs.rules import RECLAIM_RULES
 
 KEEP_MAX_S: Final = 7 * 24 * 3600
 """The longest time in seconds by which one call may put an end off."""

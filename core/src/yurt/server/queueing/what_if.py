@@ -24,11 +24,11 @@ from yurt.state import Snapshot, Tables
 from yurt.state.usage import is_using
 from yurt.structs import status
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpsertEvaluations
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.predicates import eval_type, is_server_terminal
 from yurt.structs.quota import QuotaSpec
+from yurt.structs.rules import RULES_VERSION
 from yurt.structs.status import Trigger
 
 ROUNDS_MAX: Final = 100_000

@@ -8,7 +8,6 @@ import msgspec
 
 from yurt.structs.commands.acl import AclCommand
 from yurt.structs.commands.allocs import AllocCommand
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.commands.cluster import ClusterCommand, KeepAlive
 from yurt.structs.commands.deployments import DeploymentCommand
 from yurt.structs.commands.evaluations import EvaluationCommand
@@ -18,6 +17,7 @@ from yurt.structs.commands.restore import RestoreCommand
 from yurt.structs.commands.services import ServiceCommand
 from yurt.structs.commands.variables import VariableCommand
 from yurt.structs.commands.volumes import CsiVolumeCommand, HostVolumeCommand
+from yurt.structs.rules import RULES_VERSION
 
 AnyCommand = (
     JobCommand

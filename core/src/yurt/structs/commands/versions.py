@@ -24,19 +24,13 @@ from yurt.structs.accounting.usage_day import UsageDay
 from yurt.structs.alloc import Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, IdleReport, KeepAlloc
-from yurt.structs.commands.base import (
-    ACCOUNTING_RULES,
-    DEVICE_RULES,
-    RECLAIM_RULES,
-    RULES_VERSION,
-    UNPUBLISHED_RULES,
-    Command,
-)
+from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
 from yurt.structs.node import Node, NodeDevice
 from yurt.structs.resources import RequestedDevice
+from yurt.structs.rules import ACCOUNTING_RULES, DEVICE_RULES, RECLAIM_RULES, RULES_VERSION, UNPUBLISHED_RULES
 
 C = TypeVar("C", bound=Command)
 

@@ -38,10 +38,10 @@ from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand
-from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.member import Member
 from yurt.structs.network import NetworkResource
 from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
+from yurt.structs.rules import RULES_VERSION
 from yurt.structs.status import ELIGIBLE
 from yurt.testing.sim.disk import SimDisk
 from yurt.testing.sim.driver import ISOLATING, NO_RUN_CHECKS, RunChecks, SimDriver, SimHost

@@ -1,0 +1,24 @@
+"""The versions of the rules by which `apply` refuses and carries out commands, and what each of them brought."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNPUBLISHED_RULES: Final = 3
+"""The rules of a server that does not publish its rules."""
+NAMESPACE_RULES: Final = 1
+"""From here on `apply` refuses a job that its namespace forbids, and a namespace whose quota does not exist."""
+HOST_VOLUME_RULES: Final = 2
+"""From here on `apply` takes a deleted host volume from the row of its node as well."""
+PLACEMENT_VOLUME_RULES: Final = 3
+"""From here on `apply` refuses a placement whose node no longer offers its host volumes to the job's namespace, and a
+volume that is being deleted does not become ready when its node changes."""
+ACCOUNTING_RULES: Final = 4
+"""From here on `apply` adds what allocations used to the sums of their namespaces as they end."""
+DEVICE_RULES: Final = 5
+"""From here on `apply` counts failed jobs for devices, and moves allocations from failed devices."""
+RECLAIM_RULES: Final = 6
+"""From here on `apply` counts withdrawn ends of idle allocations, voids the idle time that was measured by another
+policy, and refuses to change a device whose mark the operator has not seen."""
+RULES_VERSION: Final = RECLAIM_RULES
+"""The newest version of the rules by which `apply` refuses and carries out commands."""
