@@ -13,8 +13,8 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
+from yurt.structs.commands.packed import packed, unpacked
 from yurt.structs.constraint import Affinity, Spread
-from yurt.structs.packed import packed, unpacked
 from yurt.structs.plan import Plan
 from yurt.structs.resources import Resources
 from yurt.testing import factories

@@ -8,7 +8,7 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import ApplyPlan, StagePlan
-from yurt.structs.packed import unpacked
+from yurt.structs.commands.packed import unpacked
 from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources

@@ -32,9 +32,9 @@ from yurt.structs.alloc import (
     IdleState,
 )
 from yurt.structs.commands import Rejected
+from yurt.structs.commands.packed import unpacked
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.predicates import alloc_index, is_client_terminal, is_ready, is_server_terminal
 from yurt.structs.queueing.idle import idle_policy_of, is_same_policy, unmeasured

@@ -16,7 +16,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
-from yurt.structs.packed import unpacked
+from yurt.structs.commands.packed import unpacked
 from yurt.structs.plan import Plan, StagedPlan
 
 PARTS_MAX: Final = 16_384

@@ -17,8 +17,8 @@ from yurt.server.log.state_loader import StateLoader
 from yurt.server.peers import PeerStatus, PlanReply, RootKey, SnapshotPart
 from yurt.server.scheduling.work_sources import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork
 from yurt.storage.log import CommandLog
+from yurt.structs.commands.packed import unpacked
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.packed import unpacked
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.status import JOB_TYPES
 

@@ -18,8 +18,8 @@ from yurt.sdk.errors import Invalid, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, ApplyPlan, RegisterJob, Result, StagePlan
+from yurt.structs.commands.packed import packed
 from yurt.structs.commands.versions import RegionRules, ruled
-from yurt.structs.packed import packed
 
 ENTRY_BYTES: Final = 1_048_576 - 4_096
 """The encoded size of a batch's commands, with a margin for the log's overhead; a larger command is written alone."""

@@ -21,9 +21,9 @@ from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
 from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand, ApplyPlan, StagePlan
+from yurt.structs.commands.packed import unpacked
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.explain.explanation import Replay, ReplayedAttempt
-from yurt.structs.packed import unpacked
 from yurt.structs.plan import Plan
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from yurt.server.scheduling.retries import repeated
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import Rejected, UpsertEvaluations
+from yurt.structs.commands.packed import packed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.packed import packed
 from yurt.structs.plan import Outcome, Plan, PlanResult
 
 if TYPE_CHECKING:
