@@ -1,6 +1,6 @@
 """Measures the cost of access control: HTTP reads and registrations with it off and on, in one run.
 
-    python -m bench acl [--runs 2] [--rounds 8]
+    python -m bench acl [--runs 10] [--rounds 3]
 
 Three servers hold the same nodes and jobs: one without access control, one with it and 1,000 policies, and one more
 without it, the control. A slice is a few requests to the first and to another one in turn, request by request, so that
@@ -9,10 +9,10 @@ keeps a connection of its own for a whole case, as clients do, and the server wi
 which requests show no token. A table of its own tells what a token costs there, where nobody looks it up. Rates are
 those of one request at a time, and of eight for registrations.
 
-The loss is the median of the slices' ratios, with its quartiles: by the clock, and by the processor time of the
-server, which other processes disturb less. The control's loss is the difference between two equal servers on this
-machine: a smaller loss means nothing. Each run starts new servers, because the layout of a process's memory makes it
-faster or slower for as long as it runs.
+The layout of a process's memory makes it up to a tenth faster or slower than an equal one for as long as it runs. So
+each run starts new servers and yields one pair, the medians of its slices; the loss is the median of the runs' ratios,
+with its quartiles: by the clock, and by the processor time of the server, which other processes disturb less. The
+control's loss is the difference between equal servers: a smaller loss means nothing.
 """
 
 from __future__ import annotations
@@ -90,13 +90,14 @@ class Options(argparse.Namespace):
 
 
 Slices = dict[tuple[str, str], list[Slice]]
-"""By case and by the side that is compared."""
+"""By case and by the side that is compared: one of each run."""
 
 
 def message(method: str, path: str, secret: str, body: bytes = b"") -> bytes:
-    """A request as it goes over the wire."""
+    """A request as it goes over the wire, with the headers that clients send."""
     token = f"X-Nomad-Token: {secret}\r\n" if secret else ""
-    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{token}Content-Length: {len(body)}\r\n\r\n"
+    usual = "Host: 127.0.0.1\r\nUser-Agent: yurt-bench/1\r\nAccept: application/json\r\n"
+    head = f"{method} {path} HTTP/1.1\r\n{usual}{token}Content-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -165,14 +166,14 @@ DECISIONS: Final[Mapping[str, tuple[Need, Scope]]] = {
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench acl")
-    parser.add_argument("--runs", type=int, default=2, help="with new servers (default 2)")
-    parser.add_argument("--rounds", type=int, default=8, help="slices of each case in a run (default 8)")
+    parser.add_argument("--runs", type=int, default=10, help="with new servers (default 10)")
+    parser.add_argument("--rounds", type=int, default=3, help="slices of each case in a run (default 3)")
     options = parser.parse_args(namespace=Options())
     found: Slices = defaultdict(list)
     for _ in range(options.runs):
         with sides_running() as (off, others):
             for case, (name, side) in itertools.product(CASES, others.items()):
-                found[case.what, name] += measured(case, off, side, options.rounds)
+                found[case.what, name].append(middle_of(measured(case, off, side, options.rounds)))
     print_results(found)
     print_decisions()
 
@@ -325,12 +326,21 @@ def one_block(case: Case, side: Side, asked: Sequence[int]) -> Sample:
     return Sample(took / len(asked), (side.server.cpu_s - before_s) / len(asked))
 
 
+def middle_of(slices: Sequence[Slice]) -> Slice:
+    """The medians of a run's slices."""
+
+    def middle(samples: Sequence[Sample]) -> Sample:
+        return Sample(*(statistics.median(each) for each in zip(*samples, strict=True)))
+
+    return Slice(middle([each.off for each in slices]), middle([each.on for each in slices]))
+
+
 def print_results(found: Slices) -> None:
     """One table for each side."""
     line = "{:<28} {:>9} {:>9}  {:>22}  {:>9} {:>9}  {:>22}  {:>6}".format
     for name in dict.fromkeys(name for _, name in found):
         count = max(len(slices) for (_, of), slices in found.items() if of == name)
-        print(f"{name}; {POLICIES:,} policies, medians of {count} slices (quartiles)")
+        print(f"{name}; {POLICIES:,} policies, medians of {count} runs (quartiles)")
         print(line("", "off, 1/s", "on, 1/s", "rate lost", "off, us", "on, us", "CPU lost", "target"))
         for case in CASES:
             slices = found[case.what, name]

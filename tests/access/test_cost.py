@@ -11,6 +11,7 @@ import sys
 from types import FrameType
 from typing import Any
 from unittest.mock import Mock
+from uuid import uuid4
 
 from aiohttp.test_utils import make_mocked_request
 from yurt.http.edge.protocol import ApiProtocol
@@ -80,6 +81,8 @@ async def test_a_read_with_access_control_takes_a_few_calls_more() -> None:
     async with serving() as api:
         assert (await api.call("PUT", "/v1/jobs", {"Job": job_document("web")})).status == 200
         off = {path: await calls_for(api, path, "") for path in ROUTES}
+        shown = {path: await calls_for(api, path, str(uuid4())) for path in ROUTES}
+        assert shown == off, "nobody looks a token up here"
     async with bootstrapped() as callers:
         assert (await callers.put("/v1/jobs", {"Job": job_document("web")})).status == 200
         assert (await callers.get(ROUTES[0], token="")).status == 403, "access control is on"

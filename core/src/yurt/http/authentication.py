@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
+from multidict import istr
 
 from yurt.access import Actor, Caller, InvalidToken, NoToken, Origin, ShownToken, Through
 from yurt.http.edge.protocol import ApiProtocol
@@ -28,6 +29,7 @@ NO_TOKEN: Final = "the token is not the secret of an ACL token"
 _SEAL: Final = secrets.token_urlsafe(32)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Origin).decode
+TOKEN_HEADER: Final = istr("X-Nomad-Token")
 SESSION_PREFIX: Final = "ys_"
 """How the text of a session begins (`yurt.server.keys.sessions`)."""
 SECURE_COOKIE: Final = "__Host-yurt"
@@ -52,7 +54,7 @@ def token_text(request: web.Request) -> str:
 
 def secret_text(request: web.Request) -> str:
     """The secret or identity in the headers of a request; "" for none."""
-    shown = request.headers.get("X-Nomad-Token", "").strip()
+    shown = request.headers.get(TOKEN_HEADER, "").strip()
     if shown:
         return "" if shown.startswith(SESSION_PREFIX) else shown
     words = request.headers.get("Authorization", "").split()
@@ -66,7 +68,7 @@ def session_text(request: web.Request) -> str:
     a page of another port or over plain HTTP could have set it, and signed its reader in as somebody else.
     """
     headers = request.headers
-    shown = headers.get("X-Nomad-Token", "").strip()
+    shown = headers.get(TOKEN_HEADER, "").strip()
     if shown or "Authorization" in headers:
         return shown if shown.startswith(SESSION_PREFIX) else ""
     if "Cookie" not in headers:
@@ -109,15 +111,25 @@ def caller_of(text: str) -> Caller:
 
 def origin_of(request: web.Request) -> Origin:
     """Where a request came from; facts about its connection are determined once."""
+    return origin_over(connection_of(request), request)
+
+
+def connection_of(request: web.Request) -> ApiProtocol | None:
+    """The connection of a request, where facts about it can be kept; None for another server's, as in some tests."""
+    protocol = request.protocol
+    return protocol if isinstance(protocol, ApiProtocol) else None
+
+
+def origin_over(connection: ApiProtocol | None, request: web.Request) -> Origin:
+    """As `origin_of` for a request of this connection."""
     sealed = request.headers.get(ORIGIN)
     if sealed is not None and (found := _opened(sealed)) is not None:
         return found
-    protocol = request.protocol
-    if not isinstance(protocol, ApiProtocol):
+    if connection is None:
         return _origin_of_connection(request)
-    if protocol.origin is None:
-        protocol.origin = _origin_of_connection(request)
-    return protocol.origin
+    if connection.origin is None:
+        connection.origin = _origin_of_connection(request)
+    return connection.origin
 
 
 def _origin_of_connection(request: web.Request) -> Origin:

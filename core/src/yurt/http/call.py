@@ -11,14 +11,14 @@ import msgspec
 from aiohttp import web
 
 from yurt.access import Access, Actor, Authority, Caller, Scope
+from yurt.access.authority import ALLOW_ALL
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
 from yurt.http.answer_cache import AnswerCache
-from yurt.http.authentication import actor_of, origin_of, token_text
+from yurt.http.authentication import TOKEN_HEADER, actor_of, connection_of, origin_of, origin_over, token_text
 from yurt.http.cluster import CLUSTER, Cluster
-from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease, OpenLeases
 from yurt.http.pieces import ZippedTexts
@@ -252,21 +252,23 @@ async def identified(context: Context, request: web.Request) -> Actor:
     source = request.app.get(RIGHTS)
     if source is not None:
         return Actor(caller=source.caller(token_text(request)), origin=origin_of(request))
+    if request.app[AUTHORITY] is ALLOW_ALL:
+        return Actor(origin=origin_of(request))  # nobody looks the token up
     callers = context.server.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
-    token = token_text(request)
-    protocol = request.protocol
-    connection = protocol if isinstance(protocol, ApiProtocol) else None
+    connection = connection_of(request)
+    origin = origin_over(connection, request)
     last = None if connection is None else connection.last_secret
-    if last is not None and callers.is_shown_again(last, token):
-        return Actor(caller=last.caller, origin=origin_of(request))
+    if last is not None and callers.is_shown_again(last, request.headers.get(TOKEN_HEADER) or token_text(request)):
+        return Actor(caller=last.caller, origin=origin)
+    token = token_text(request)
     caller = callers.secret(token)
     if caller is None:
         caller = await callers.shown(token)
     elif connection is not None:
         connection.last_secret = callers.last_secret(token, caller)
-    return Actor(caller=caller, origin=origin_of(request))
+    return Actor(caller=caller, origin=origin)
 
 
 async def prepare_rights(request: web.Request, actor: Actor) -> None:
