@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
+import json
 import typing
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,16 @@ from yurt.state import TABLES
 from yurt.structs import commands as c
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace
+from yurt.structs.commands import versions
 from yurt.structs.commands.allocs import IdleReport
 from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.versions import (
     ADDED_COMMANDS,
     ADDED_FIELDS,
+    ADDED_VALUES,
     UNPUBLISHED_RULES,
+    Addition,
     RegionRules,
     region_rules,
     ruled,
@@ -35,6 +41,8 @@ from yurt.testing import factories
 
 RECORD = Path(__file__).parent / "stored_fields.txt"
 """Each line: a type, the rules since which it has these fields, and the fields."""
+VALUES = Path(__file__).parent / "stored_values.txt"
+"""Each line: a type and its field, the rules since which it has these values, and the values in JSON."""
 EARLIER_FIELDS = {3: "a5162adc1f693a8e", 4: "1cbe8e70d7913c24", 5: "c8a0bc5ee606d860"}
 """A digest of the lines of each version before the newest, which never change: a new field belongs to newer rules."""
 OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))
@@ -86,17 +94,72 @@ def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> Non
 
 def test_what_is_newer_than_the_first_recorded_rules_stands_in_the_tables() -> None:
     types = stored_types()
-    for name, versions in recorded().items():
+    for name, by_version in recorded().items():
         kind = types[name]
-        for version, fields in versions.items():
+        for version, fields in by_version.items():
             if version == UNPUBLISHED_RULES:
                 continue
             assert version <= RULES_VERSION
-            is_new_type = version == min(versions)
+            is_new_type = version == min(by_version)
             if issubclass(kind, Command):
                 assert not is_new_type or ADDED_COMMANDS[kind].rules == version
             if not is_new_type:
                 assert {ADDED_FIELDS[kind][field].rules for field in fields} == {version}, name
+
+
+def values_of(hint: Any) -> Iterator[Any]:
+    """The values that a type hint lists."""
+    if typing.get_origin(hint) is typing.Literal:
+        yield from typing.get_args(hint)
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        yield from (each.value for each in hint)
+    else:
+        for each in typing.get_args(hint):
+            yield from values_of(each)
+
+
+def stored_values() -> dict[tuple[type[msgspec.Struct], str], set[Any]]:
+    """The values of each stored field whose type lists them."""
+    hints = {
+        (kind, name): hint for kind in stored_types().values() for name, hint in typing.get_type_hints(kind).items()
+    }
+    return {field: found for field, hint in hints.items() if (found := set(values_of(hint)))}
+
+
+def recorded_values() -> dict[str, dict[int, list[Any]]]:
+    """The values of each field, by the first rules with them."""
+    found: dict[str, dict[int, list[Any]]] = defaultdict(dict)
+    for field, version, values in [line.split(maxsplit=2) for line in VALUES.read_text().splitlines()]:
+        found[field][int(version)] = json.loads(values)
+    return found
+
+
+def test_a_new_value_of_a_stored_field_raises_the_rules_and_is_known_to_be_new() -> None:
+    record, stored = recorded_values(), stored_values()
+    assert {f"{kind.__name__}.{name}" for kind, name in stored} == set(record)
+    for (kind, name), declared in stored.items():
+        by_version = record[f"{kind.__name__}.{name}"]
+        assert declared == {value for values in by_version.values() for value in values}, (
+            f"{kind.__name__}.{name}: a value is new or gone. A server of the version before cannot read it: raise "
+            f"RULES_VERSION, name the value in ADDED_VALUES, and record it in {VALUES.name} with the new version"
+        )
+        first = min(by_version)
+        newer = {value: version for version, values in by_version.items() if version > first for value in values}
+        assert {value: each.rules for value, each in ADDED_VALUES.get((kind, name), {}).items()} == newer
+
+
+def test_a_value_that_older_servers_cannot_read_waits_for_their_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = Addition(RULES_VERSION, 'the status "disconnected"')
+    monkeypatch.setattr(versions, "ADDED_VALUES", {(c.SetNodeStatus, "status"): {"disconnected": named}})
+    versions._holders.cache_clear()
+    try:
+        command = c.SetNodeStatus(node_id="n", status="disconnected", updated_at=UnixNano(1))
+        with pytest.raises(Conflict, match='the status "disconnected" needs all servers'):
+            ruled(command, OLD)
+        assert ruled(command, RegionRules()).status == "disconnected"
+        assert ruled(replace(command, status="down"), OLD).status == "down"
+    finally:
+        versions._holders.cache_clear()
 
 
 def test_the_rules_of_a_region_are_those_of_its_oldest_server() -> None:

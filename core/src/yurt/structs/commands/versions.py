@@ -5,7 +5,8 @@ know, and in the fields of those: a server drops a field that it does not know. 
 that all servers of the region apply. What is newer waits for the last upgrade: what agents report is left out until
 then, and what users ask for is refused, because it would be acknowledged and lost.
 
-A new command, or a new field of a command or a stored row, raises `RULES_VERSION` and stands in a table below
+A new command, a new field of a command or a stored row, or a new value of such a field raises `RULES_VERSION` and
+stands in a table below
 (`tests/structs/test_versions.py`).
 """
 
@@ -84,6 +85,11 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
         "idle_spared_by_keep": Addition(RECLAIM_RULES, ""),
     },
 }
+ADDED_VALUES: Final[Mapping[tuple[type[msgspec.Struct], str], Mapping[Any, Addition]]] = {}
+"""By the struct and its field: an older server cannot decode a value that its own type does not list.
+
+What agents report has the field's default until all servers know the value.
+"""
 
 
 def region_rules(servers: Mapping[str, int]) -> RegionRules:
@@ -119,13 +125,14 @@ def _without_additions(command: C, region: RegionRules) -> C:
 def _holders() -> frozenset[type]:
     """The types of structs that may hold an addition, at any depth: other values need no search."""
     inner: dict[type, set[type]] = {}
-    rest: list[Any] = [*ADDED_FIELDS, *get_args(AnyCommand)]
+    changed = {*ADDED_FIELDS, *(kind for kind, _ in ADDED_VALUES)}
+    rest: list[Any] = [*changed, *get_args(AnyCommand)]
     while rest:
         kind = rest.pop()
         if kind not in inner:
             inner[kind] = set(_structs_in(get_type_hints(kind).values()))
             rest.extend(inner[kind])
-    found = set(ADDED_FIELDS)
+    found = set(changed)
     while more := {kind for kind, held in inner.items() if held & found} - found:
         found |= more
     return frozenset(found)
@@ -166,7 +173,7 @@ def _changes(value: msgspec.Struct, region: RegionRules) -> dict[str, Any]:
     changes = {}
     for name in value.__struct_fields__:
         part = getattr(value, name)
-        addition = added.get(name)
+        addition = added.get(name) or _added_value(type(value), name, part)
         if addition is None or addition.rules <= region.version:
             older = _older(part, region)
         else:
@@ -176,6 +183,11 @@ def _changes(value: msgspec.Struct, region: RegionRules) -> dict[str, Any]:
         if older is not part:
             changes[name] = older
     return changes
+
+
+def _added_value(kind: type[msgspec.Struct], name: str, part: Any) -> Addition | None:
+    known = ADDED_VALUES.get((kind, name))
+    return None if known is None else known.get(part)
 
 
 def _default(kind: type[msgspec.Struct], name: str) -> Any:
