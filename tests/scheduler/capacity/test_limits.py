@@ -12,6 +12,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.node import NodeMemoryResources
 from yurt.structs.policies import Gang
 from yurt.structs.resources import Resources
 from yurt.testing import factories
@@ -64,6 +65,31 @@ def test_a_system_job_meets_the_limit_on_its_last_nodes() -> None:
     made = _attempt(_state(job, nodes=3), job)
     assert len(made.plan.placements) == 2
     assert {blocked.quota_limit_reached for blocked in made.outcome.created} == {"small"}
+
+
+def test_a_system_job_waits_for_its_limit_in_one_evaluation_for_all_nodes() -> None:
+    job = _job("sys", 1, 400, type="system")
+    state = _state(job, nodes=9)
+    (waiting,) = _attempt(state, job).outcome.created
+    assert not waiting.node_id and waiting.failed_tg_allocs["web"].coalesced_failures == 6
+    again = scheduler.attempt(state, waiting, now=factories.NOW, seed=2, limits=QUOTAS).outcome
+    assert again.reblock is not None and again.reblock.id == waiting.id and again.created == ()
+    blocked = BlockedEvals()
+    assert not blocked.block(again.reblock)
+    blocked.unblock_class(next(iter(state.nodes.values())).computed_class, index=99)
+    assert blocked.take_unblocked(9) == (), "no node has what it lacks"
+    blocked.unblock_limit("small", index=99)
+    assert blocked.take_unblocked(9) == (again.reblock,)
+
+
+def test_a_full_node_is_waited_for_apart_from_the_limit() -> None:
+    job = _job("sys", 1, 400, type="system")
+    state = _state(job, nodes=4)
+    full = min(state.nodes.values(), key=lambda each: each.id)
+    small = replace(full, node_resources=replace(full.node_resources, memory=NodeMemoryResources(memory_mb=100)))
+    made = _attempt(_with(state, c.RegisterNode(node=small)), job)
+    assert len(made.plan.placements) == 2
+    assert {each.node_id for each in made.outcome.created} == {"", full.id}
 
 
 def test_the_applier_refuses_what_two_plans_take_together() -> None:

@@ -28,14 +28,16 @@ class GroupTargets(NamedTuple):
 class NodePlacement:
     """Places the requests of a system job.
 
-    `failed_nodes` lists for each node the groups without capacity there; `failed_fresh` counts for each group those of
-    its new allocations, which replace nothing, that found none.
+    `failed_nodes` lists for each node the groups without capacity there; `limited` has the pairs of a node and a group
+    that a cluster-wide limit refused before the node was looked at; `failed_fresh` counts for each group those of its
+    new allocations, which replace nothing, that found none.
     """
 
     def __init__(
         self, view: ClusterView, draft: PlanDraft, limits: LimitCheck, counts: Mapping[str, dict[str, int]]
     ) -> None:
         self.failed_nodes: dict[str, set[str]] = {}
+        self.limited: set[tuple[str, str]] = set()
         self.failed_fresh: dict[str, int] = {}
         self._view = view
         self._draft = draft
@@ -60,7 +62,7 @@ class NodePlacement:
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
-        found = self._placed(placer, row, replaced)
+        found = self._placed(placer, row, request.group, replaced)
         if isinstance(found, AllocationMetric):
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
@@ -76,12 +78,16 @@ class NodePlacement:
         counts["preemptions"] += len(found.preempted)
         draft.add(request, found, view.node(row), version=placer.job.version, deployment=draft.deployment)
 
-    def _placed(self, placer: GroupPlacer, row: int, replaced: Allocation | None) -> PlacedAlloc | AllocationMetric:
+    def _placed(
+        self, placer: GroupPlacer, row: int, group: str, replaced: Allocation | None
+    ) -> PlacedAlloc | AllocationMetric:
         """The placement on a node, or the reason why a limit or the node refuses it."""
         if not self._limits.current:
             return placer.place_on(row)
         dimensions = self._limits.refuses(placer.ask.least_amounts, replaced)
         if dimensions:
+            if self._limits.reached:
+                self.limited.add((self._view.rows.ids[row], group))
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
         placer.limits = LimitedGrants(self._limits, replaced)
         found = placer.place_on(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from yurt.scheduler.capacity.limits import LimitCheck
@@ -43,6 +43,8 @@ class SystemAttempt:
         """The nodes on which a sysbatch job has ended, by group."""
         self.failed_nodes: Mapping[str, set[str]] = {}
         """The groups without capacity on a node, by node."""
+        self._limited: Collection[tuple[str, str]] = ()
+        """The (node, group) that a limit refused."""
         self._limits = LimitCheck(context.limits, context.job, context.guarantees)
         self.view.guarantees = self._limits.guarantees
         self._version_deployment_id = context.evaluation.deployment_id
@@ -74,33 +76,50 @@ class SystemAttempt:
             diff.follow_up()
             rollout.end(is_busy=_is_busy(counts, placement.failed_fresh))
             self.placers, self.done, self.failed_nodes = diff.placers, diff.done, placement.failed_nodes
+            self._limited = placement.limited
         plan = draft.as_plan(_desired(counts))
         return plan, self._outcome(plan)
+
+    def _waits(self) -> dict[str, set[str]]:
+        """The groups of each evaluation to block, by its node.
+
+        One for each node without room: capacity on other nodes does not help the allocation that waits for this one.
+        Allocations that a limit refused wait in one evaluation without a node: one per node would wake them all when
+        one fits, and a cluster of n nodes would write n evaluations for each change under the limit.
+        """
+        waits: dict[str, set[str]] = {}
+        for node_id, groups in self.failed_nodes.items():
+            for group in groups:
+                waits.setdefault("" if (node_id, group) in self._limited else node_id, set()).add(group)
+        return waits
+
+    def _classes(self) -> tuple[str, ...]:
+        """The classes of the nodes: none of them has what an evaluation lacks that waits for a limit alone."""
+        return tuple(sorted({node.computed_class for node in self.context.snapshot.nodes.values()}))
 
     def _outcome(self, plan: Plan) -> Outcome:
         context, draft, evaluation = self.context, self.draft, self.context.evaluation
         created = list(draft.results.followups)
-        nodes = sorted(self.failed_nodes)
-        is_blocked_again = evaluation.status == EVAL_BLOCKED and evaluation.node_id in self.failed_nodes
+        waits = self._waits()
+        is_blocked_again = evaluation.status == EVAL_BLOCKED and evaluation.node_id in waits
         if is_blocked_again:
-            nodes.remove(evaluation.node_id)
-        # One blocked evaluation for each node: capacity on other nodes does not help the allocation that waits for this
-        # one.
-        for node_id in nodes:
-            failed = {name: draft.failed[name] for name in sorted(self.failed_nodes[node_id])}
+            del waits[evaluation.node_id]
+        for node_id, groups in sorted(waits.items()):
+            wait = CapacityWait(
+                failed={name: draft.failed[name] for name in sorted(groups)},
+                classes={} if node_id else dict.fromkeys(self._classes(), False),
+                node_id=node_id,
+                limit=self.limit_reached,
+            )
+            id = context.ids.next("blocked")
+            snapshot_index = context.snapshot.index
             created.append(
-                blocked_eval(
-                    evaluation,
-                    CapacityWait(failed=failed, node_id=node_id, limit=self.limit_reached),
-                    id=context.ids.next("blocked"),
-                    now=context.now,
-                    snapshot_index=context.snapshot.index,
-                    job=context.job,
-                )
+                blocked_eval(evaluation, wait, id=id, now=context.now, snapshot_index=snapshot_index, job=context.job)
             )
         if is_blocked_again:
             reblocked = replace(
                 evaluation,
+                class_eligibility={} if evaluation.node_id else dict.fromkeys(self._classes(), False),
                 quota_limit_reached=self.limit_reached,
                 snapshot_index=context.snapshot.index,
                 modify_time=context.now,
