@@ -162,7 +162,7 @@ def test_job_run_tells_what_is_in_the_way_also_where_no_node_was_eligible(api: A
 
     code, out, _ = run("job", "run", str(path))
 
-    text = 'In the way of group "g": not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)'
+    text = 'Group "g" is blocked by: not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)'
     assert code == 2 and "No nodes were eligible for evaluation" in out
     assert [line.strip() for line in out.splitlines()[-2:]] == [
         text, "`yurt job why-not web` names the nearest nodes and the smallest change.",

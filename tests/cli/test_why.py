@@ -38,7 +38,7 @@ def test_why_not_tells_blockers_near_misses_and_the_least_change(api: Any, run: 
     assert code == 1
     assert out.splitlines() == [
         'Job "web" on the state at index 9', "", 'Task Group "web"',
-        "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "What is in the way:",
+        "5 wanted, 1 there already, 2 can be placed, 2 cannot be placed", "", "Blocked by:",
         "  3 nodes  not enough memory  (nothing else on 2)", "  1 node   not enough cpu", "", "Nearest nodes:",
         "  node-7: 512 MB memory short; 1 core short", "Smallest change: lower it",
         "  (on node-7; places 1 more allocation, 1 still finds no room)", "", "Scores of the first placement:",
@@ -75,7 +75,7 @@ def test_why_not_says_what_else_helps_when_no_change_of_the_job_does(api: Any, r
 
     _with_group(api, Desired=0, Unplaced=0, RunsNowhere=True)
     code, out, _ = run("job", "why-not", "web")
-    assert code == 1 and "There is no node that it may run on\n\nWhat is in the way:\n  3 nodes" in out
+    assert code == 1 and "There is no node that it may run on\n\nBlocked by:\n  3 nodes" in out
 
 
 def test_why_not_takes_a_known_job_and_prints_json(api: Any, run: Any) -> None:
@@ -121,7 +121,7 @@ def test_the_status_of_an_evaluation_shows_the_nearest_nodes_where_the_agent_kno
     noted = {**GROUP, "Notes": ["gang: too few"]}
     api.answers["/v1/yurt/job/why-not"] = {**ANSWER, "Groups": [noted]}
     out = run("eval", "status", "1111")[1]
-    assert 'Group "web":\n  * gang: too few\n\nIn the way of group "web" now:\n  3 nodes  not enough memory' in out
+    assert 'Group "web":\n  * gang: too few\n\nGroup "web" is now blocked by:\n  3 nodes  not enough memory' in out
     assert "1 node   not enough cpu\n\nNearest nodes for" in out
     assert (
         'Nearest nodes for group "web" now:\n  node-7: 512 MB memory short; 1 core short\n'
@@ -138,7 +138,7 @@ NOWHERE = {
 }  # fmt: skip
 """A group of a system job that no node can have: its evaluation names nothing that failed."""
 NEAREST = [
-    'In the way of group "web" now:', '  2 nodes  driver "docker" missing  (nothing else on 1)', "",
+    'Group "web" is now blocked by:', '  2 nodes  driver "docker" missing  (nothing else on 1)', "",
     'Nearest nodes for group "web" now:', '  n1: driver "docker" is missing',
     'Smallest change: install driver "docker" on node n1', "  (on n1; places 1 more allocation)",
 ]  # fmt: skip
@@ -166,7 +166,7 @@ def test_plan_and_run_and_the_evaluation_of_a_system_job_say_that_it_runs_nowher
     assert code == 2
     assert 'finished with status "complete" but there is no node that group "web" may run on:' in out
     assert [line.strip() for line in out.splitlines()[-2:]] == [
-        'In the way of group "web": driver "docker" missing (2 nodes, nothing else on 1)',
+        'Group "web" is blocked by: driver "docker" missing (2 nodes, nothing else on 1)',
         "`yurt job why-not web` names the nearest nodes and the smallest change.",
     ]
 

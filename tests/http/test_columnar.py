@@ -52,7 +52,7 @@ async def test_jobs_have_their_truthful_status(api_with_node: Api) -> None:
         [0, 1],
         [2, 0],
     )
-    assert found["Reason"][0].startswith("0 of 2 run, 2 wait for capacity: in the way: not enough cpu")
+    assert found["Reason"][0].startswith("0 of 2 run, 2 wait for capacity: blocked by not enough cpu")
     await set_client_status(api, "failed")
     status = "/v1/yurt/jobs?fields=ID,Status,Failed&where=Status:failing&where=Status:failed&where=Status:starting"
     await api.wait_until(status, lambda found: found["Columns"]["ID"] == ["web"])

@@ -69,7 +69,7 @@ async def test_the_page_of_a_job_that_waits_tells_all_that_is_in_the_way(api_wit
 
     text = await page_of(api_with_node, "/ui/plain/jobs/large")
 
-    assert "Group group: 2 not placed. 1 node was looked at; in the way: cpu (1), memory (1)." in text
+    assert "Group group: 2 not placed. 1 node was looked at; blocked by: cpu (1), memory (1)." in text
     assert "`yurt job why-not large` names the nearest nodes and the smallest change." in text
 
 

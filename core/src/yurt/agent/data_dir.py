@@ -75,7 +75,7 @@ def open_data_dir(path: str) -> AgentDataDir:
     except NotADirectoryError:
         raise Invalid(f"{root} is not a directory; choose another place with -data-dir.") from None
     except FileExistsError as error:
-        raise Invalid(f"{error.filename} is in the way: it is not a directory. Choose another -data-dir.") from None
+        raise Invalid(f"{error.filename} is not a directory; choose another -data-dir.") from None
     except OSError as error:
         raise Invalid(
             f"The data directory {root} cannot be used: {error.strerror}. Choose another with -data-dir."

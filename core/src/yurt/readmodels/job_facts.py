@@ -177,7 +177,7 @@ def _reason(
         if not more and deployment is not None and deployment.status == status.DEPLOYMENT_FAILED:
             more = deployment.status_description
     elif waiting.reasons:
-        more = "in the way: " + ", ".join(waiting.reasons)
+        more = "blocked by " + ", ".join(waiting.reasons)
     elif _needs_promotion(deployment):
         more = "canaries are healthy and wait for promotion"
     return ": ".join(part for part in (numbers, more) if part)

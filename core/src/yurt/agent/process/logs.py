@@ -1,7 +1,7 @@
 """The destinations of the agent's log: standard output, a rotated file, the syslog daemon, the journal.
 
-All handlers have one level, which SIGHUP changes. What stands in the way of a file or of syslog is told before the
-agent starts; later it costs the lines and one message on standard error, never the agent.
+All handlers have one level, which SIGHUP changes. A file or syslog that cannot be opened stops the start of the
+agent; later it costs the lines and one message on standard error, never the agent.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def explained(call: Invocation, evaluation: Json) -> Json:
 def blockers_of(explanation: Json) -> list[str]:
     """The blockers of each group without capacity, one line each."""
     groups = explanation.get("Groups") or ()
-    return [_in_the_way(group) for group in groups if lacks_capacity(group) and group.get("Blockers")]
+    return [_blocked_by(group) for group in groups if lacks_capacity(group) and group.get("Blockers")]
 
 
 def lacks_capacity(group: Json) -> bool:
@@ -55,14 +55,14 @@ def is_of_every_node(job_type: str | None) -> bool:
     return job_type in ("system", "sysbatch")
 
 
-def _in_the_way(group: Json) -> str:
-    """`In the way of group "web": not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)`."""
+def _blocked_by(group: Json) -> str:
+    """`Group "web" is blocked by: not in datacenter dc9 (3 nodes, nothing else on 2), not enough memory (1 node)`."""
     found = []
     for blocker in group["Blockers"]:
         alone = blocker.get("Alone") or 0
         note = f", nothing else on {alone}" if alone else ""
         found.append(f"{_blocker_text(blocker)} ({plural(blocker['Nodes'], 'node')}{note})")
-    return f'In the way of group "{group["Name"]}": {", ".join(found)}'
+    return f'Group "{group["Name"]}" is blocked by: {", ".join(found)}'
 
 
 def ask_why_not(call: Invocation, body: Json, *, namespace: str | None = None) -> Json | None:
@@ -83,7 +83,7 @@ def show_near_misses(call: Invocation, explanation: Json | None) -> None:
             call.screen.line(f'\nGroup "{group["Name"]}":')
             call.screen.line("\n".join(note_lines(group)))
         if group.get("Blockers"):
-            call.screen.line(f'\nIn the way of group "{group["Name"]}" now:')
+            call.screen.line(f'\nGroup "{group["Name"]}" is now blocked by:')
             call.screen.line("\n".join(blocker_lines(group)))
         if group.get("NearMisses") or group.get("SmallestChange"):
             call.screen.line(f'\nNearest nodes for group "{group["Name"]}" now:')
@@ -98,7 +98,7 @@ def show_group(call: Invocation, group: Json) -> None:
     if group.get("Notes"):
         screen.line("\n".join(note_lines(group)))
     if group.get("Blockers"):
-        screen.line("\nWhat is in the way:")
+        screen.line("\nBlocked by:")
         screen.line("\n".join(blocker_lines(group)))
         if group.get("NearMisses"):
             screen.line("\nNearest nodes:")

@@ -260,14 +260,14 @@ def _waiting_lines(evaluation: Evaluation, job: Job) -> Iterable[str]:
 
 
 def reasons_text(metric: AllocationMetric) -> str:
-    """`6 nodes were looked at; in the way: missing drivers (4), memory (2)`: all reasons of a failed placement."""
+    """`6 nodes were looked at; blocked by: missing drivers (4), memory (2)`: all reasons of a failed placement."""
     if not metric.nodes_evaluated:
         return "No nodes were eligible for evaluation"
     counts = (*sorted(metric.constraint_filtered.items()), *sorted(metric.dimension_exhausted.items()))
     found = [f"{text} ({number})" for text, number in counts]
     found += [f"quota: {text}" for text in metric.quota_exhausted] + ([f"gang: {metric.gang}"] if metric.gang else [])
     nodes = "1 node was" if metric.nodes_evaluated == 1 else f"{metric.nodes_evaluated} nodes were"
-    return f"{nodes} looked at" + (f"; in the way: {', '.join(found)}" if found else "")
+    return f"{nodes} looked at" + (f"; blocked by: {', '.join(found)}" if found else "")
 
 
 def _alloc_row(alloc: Allocation) -> Row:

@@ -1,7 +1,7 @@
 """Answers: the reasons why a job's allocations are on their nodes or unplaced, and the smallest change that would help.
 
 Nothing here is part of placing. An explanation runs an attempt on the state as it is (`dry_runs`), keeps what it looked
-at, and asks of every node all that stands in the way (`blockers`) and what the least change is (`nearest`,
+at, and finds for every node all blockers (`blockers`) and the smallest change (`nearest`,
 `minimal_change`, and `change_search` for those that must run together). Where the job may preempt, what it could end
 counts as free.
 """

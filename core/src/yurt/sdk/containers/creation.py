@@ -87,7 +87,7 @@ class ContainerCreator:
                 await self._clear_name(name, task_id)
                 await asyncio.sleep(FIRST_RETRY_S * 2**attempt)
         raise RecoverableError(
-            f'a container named "{name}" is in the way; remove it with: {self._command} rm -f {name}'
+            f'the name "{name}" is used by another container; remove it with: {self._command} rm -f {name}'
         )
 
     async def _clear_name(self, name: str, task_id: str) -> None:

@@ -123,7 +123,7 @@ function Items({ items, change }) {
   `;
 }
 
-/** What stands in the way of writing, or "". */
+/** The reason why the variable cannot be written, or "". */
 export function problemOf(path, items) {
   if (!/^[a-zA-Z0-9-_~/]{1,128}$/.test(path) || path.startsWith("/") || path.endsWith("/"))
     return "The path has 1 to 128 of a-z, A-Z, 0-9, - _ ~ and /, and begins and ends with none";

@@ -131,7 +131,7 @@ export function GroupExplanation({ job, group }) {
       note=${`${group.Desired} desired, ${group.Running} running${group.Placed ? `, ${group.Placed} could be placed now` : ""}${waits
       ? `, ${group.Unplaced} cannot be placed` : ""}`}>
       ${(group.Notes ?? []).map((note) => html`<p key=${note}>${plain(note)}</p>`)}
-      ${!waits && !group.Blockers?.length && html`<p class="good">Nothing is in the way.</p>`}
+      ${!waits && !group.Blockers?.length && html`<p class="good">Nothing blocks this group.</p>`}
       ${waits && html`<${Funnel} group=${group} />`}
       ${group.Blockers?.length > 0 && html`<${Blockers} blockers=${group.Blockers} />`}
       <${There} miss=${group.There} />
