@@ -151,8 +151,8 @@ def rendered(error: JobspecError, text: str) -> None:
     assert error.diagnostics
     assert render(error.diagnostics, {NAME: text})
     json.dumps(to_sarif(error.diagnostics))
-    told_at = [item.line or 0 for item in error.diagnostics if item.filename == NAME]
-    assert all(line <= text.count("\n") + 2 for line in told_at)
+    reported = [item.line or 0 for item in error.diagnostics if item.filename == NAME]
+    assert all(line <= text.count("\n") + 2 for line in reported)
 
 
 TARGETS: dict[str, Callable[[str], None]] = {

@@ -105,17 +105,17 @@ WRONG_EVERYWHERE = {
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", WRONG_EVERYWHERE)
 def test_of_many_errors_the_first_are_told_and_the_rest_counted(name: str) -> None:
-    told = findings(WRONG_EVERYWHERE[name])
+    shown = findings(WRONG_EVERYWHERE[name])
 
-    assert len(told) == MAX_FINDINGS + 1
-    assert told[-1].summary.endswith(" more errors")
-    assert told[-1].line is None
+    assert len(shown) == MAX_FINDINGS + 1
+    assert shown[-1].summary.endswith(" more errors")
+    assert shown[-1].line is None
 
 
 def test_the_same_error_of_many_generated_blocks_is_told_once() -> None:
-    told = findings(
+    shown = findings(
         'job "j" {\n  dynamic "group" {\n    for_each = range(99)\n    labels = ["g${group.key}"]\n'
         "    content {\n      cuont = 1\n    }\n  }\n}\n"
     )
 
-    assert [(item.line, item.hint) for item in told] == [(6, 'Did you mean "count"?')]
+    assert [(item.line, item.hint) for item in shown] == [(6, 'Did you mean "count"?')]

@@ -2,7 +2,7 @@
 
 A third kind of answer is not run: cases with a variable whose value is unknown. A job file is read when everything it
 refers to is known, or is text that the client fills in, so the evaluator has no unknown values; those cases ask what
-is known about a value before it exists, which nothing here could use. They are told apart by their variables alone.
+is known about a value before it exists, which nothing here could use. They are distinguished by their variables alone.
 """
 
 from __future__ import annotations

@@ -340,9 +340,9 @@ def test_a_size_is_a_number_of_mib_or_has_a_unit(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ['"20GiBs"', '"many"', "-1", '"1.5GiB"', '"20 parsec"'])
 def test_a_size_without_meaning_is_refused_and_the_right_forms_are_told(text: str) -> None:
-    with pytest.raises(JobspecError) as told:
+    with pytest.raises(JobspecError) as error:
         parse_job(DEVICES.replace('"20GiB"', text), filename="x.nomad.hcl")
-    assert "MiB" in str(told.value) or "whole number" in str(told.value)
+    assert "MiB" in str(error.value) or "whole number" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Syntax errors of one file are told together: what a line spoils ends with that line."""
+"""Syntax errors of one file are reported together: the effect of a broken line ends with that line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def lines(body: str) -> list[int | None]:
     "spoilt", ['type = "batch', "type = 'batch'", "type = batch; priority = 3", "type = a & b", "`"]
 )
 def test_mistakes_behind_a_spoilt_line_are_told_too(spoilt: str) -> None:
-    told = lines(f"{spoilt}\nregion = /eu\ngroup g\n")
+    shown = lines(f"{spoilt}\nregion = /eu\ngroup g\n")
 
-    assert set(told) == {2, 3, 4}
-    assert told.count(3) == told.count(4) == 1
+    assert set(shown) == {2, 3, 4}
+    assert shown.count(3) == shown.count(4) == 1
 
 
 def test_what_a_spoilt_line_causes_on_the_next_one_is_not_told() -> None:
@@ -82,21 +82,21 @@ def test_a_syntax_error_hides_no_misspelt_key_and_no_wrong_value() -> None:
     with pytest.raises(JobspecError) as caught:
         parse_job(MIXED, filename="j.hcl")
 
-    told = [(each.line, each.summary) for each in caught.value.diagnostics]
-    assert sorted({line for line, _ in told}) == [2, 4, 6, 7, 9, 10, 13, 16]
-    assert [summary for line, summary in told if line in (4, 6, 13, 16)] == [
+    shown = [(each.line, each.summary) for each in caught.value.diagnostics]
+    assert sorted({line for line, _ in shown}) == [2, 4, 6, 7, 9, 10, 13, 16]
+    assert [summary for line, summary in shown if line in (4, 6, 13, 16)] == [
         "Unsupported argument", "Unsupported argument", "Unsuitable value type", "Unsupported block type",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("spoilt", ["group g {", 'group "g {', "}", 'group "${g" {', "meta = {"])
 def test_where_a_brace_is_in_doubt_only_the_syntax_errors_are_told(spoilt: str) -> None:
-    told = (
+    shown = (
         found(f'{spoilt}\n  coutn = 3\n  task "t" {{\n    drivre = "x"\n  }}\n}}\n}}\n')
         if spoilt != "group g {"
         else []
     )
-    assert all(each.summary not in ("Unsupported argument", "Unsupported block type") for each in told)
+    assert all(each.summary not in ("Unsupported argument", "Unsupported block type") for each in shown)
 
 
 def test_a_missing_value_of_a_variable_hides_no_misspelt_key() -> None:
@@ -124,10 +124,10 @@ def test_what_could_be_read_of_a_job_with_wrong_values_is_kept_with_the_places_t
 
 
 def test_errors_beyond_the_first_ones_are_counted_once() -> None:
-    told = found("\n".join(f"a{number} = /x" for number in range(80)))
+    shown = found("\n".join(f"a{number} = /x" for number in range(80)))
 
-    assert len(told) == 51
-    assert told[-1].summary == "30 more errors"
+    assert len(shown) == 51
+    assert shown[-1].summary == "30 more errors"
 
 
 def test_a_name_that_belongs_in_several_blocks_has_them_in_a_list() -> None:

@@ -1,4 +1,4 @@
-"""A `${` that nobody closes is told once, at its place, and later mistakes are told too."""
+"""A `${` that nobody closes is reported once, at its place, and later mistakes are reported too."""
 
 from __future__ import annotations
 

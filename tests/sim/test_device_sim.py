@@ -71,7 +71,7 @@ def test_health_that_the_servers_do_not_know_is_told_and_holders_that_the_plugin
     node = Node(id="n", node_resources=NodeResources(devices=(NodeDeviceResource(instances=known),)))
     assert made.problems(node, [("one", "task")]) == [
         "P3 node1: dev-1 does not work, and the servers know it as healthy",
-        "P4 node1: the plugin is not told that [('one', 'task')] hold devices",
+        "P4 node1: the plugin got no report that [('one', 'task')] hold devices",
     ]
 
 

@@ -352,7 +352,7 @@ async def test_modes_that_cannot_work_here_are_not_offered(
 async def test_a_daemon_of_a_card_that_is_not_known_is_left_as_it_is(
     make_bench: MakeBench, mps: Path, tmp_path: Path
 ) -> None:
-    """After a restart of the agent holders are told before a slow driver has named its cards."""
+    """After a restart of the agent holders are reported before a slow driver has named its cards."""
     bench = make_bench("l40s-pairs")
     await bench.first()
     await bench.plugin.update_claims((claim(gpu(0), share=MPS), claim("GPU-elsewhere", share=MPS)))

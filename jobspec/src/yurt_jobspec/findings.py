@@ -31,10 +31,10 @@ _SHORT = 4
 class Findings:
     """Errors and warnings, in the order of their discovery."""
 
-    __slots__ = ("_lines", "_seen", "_told", "is_narrowed", "more", "secrets")
+    __slots__ = ("_found", "_lines", "_seen", "is_narrowed", "more", "secrets")
 
     def __init__(self) -> None:
-        self._told: dict[Severity, list[Diagnostic]] = {"error": [], "warning": []}
+        self._found: dict[Severity, list[Diagnostic]] = {"error": [], "warning": []}
         self._seen: set[tuple[str, OffsetDiagnostic]] = set()
         self.more = 0
         self.secrets: set[str] = set()
@@ -44,14 +44,14 @@ class Findings:
     @property
     def has_errors(self) -> bool:
         """Whether an error was found."""
-        return bool(self._told["error"])
+        return bool(self._found["error"])
 
     def narrow(self) -> None:
         """From here on take only CERTAIN errors, on lines that have none: what else is found may follow from those
         that were found before.
         """
         self.is_narrowed = True
-        self._lines = frozenset((item.filename, item.line) for item in self._told["error"])
+        self._lines = frozenset((item.filename, item.line) for item in self._found["error"])
 
     def add(self, source: SourceText, problem: OffsetDiagnostic, severity: Severity = "error") -> None:
         """Add a finding with a place in a file."""
@@ -60,13 +60,13 @@ class Findings:
             return
         if self.is_narrowed and problem.summary not in CERTAIN:
             return
-        if len(self._told[severity]) >= MAX_FINDINGS:
+        if len(self._found[severity]) >= MAX_FINDINGS:
             self.more += severity == "error"
             return
         self._seen.add(key)
-        told = source.diagnostic(problem, severity)
-        if (told.filename, told.line) not in self._lines:
-            self._told[severity].append(told)
+        found = source.diagnostic(problem, severity)
+        if (found.filename, found.line) not in self._lines:
+            self._found[severity].append(found)
 
     def add_all(self, source: SourceText, problems: Iterable[OffsetDiagnostic]) -> None:
         """Add several findings of one file."""
@@ -75,11 +75,11 @@ class Findings:
 
     def add_diagnostic(self, diagnostic: Diagnostic) -> None:
         """Add a complete diagnostic, with or without a place."""
-        told = self._told[diagnostic.severity]
+        shown = self._found[diagnostic.severity]
         if self.is_narrowed and diagnostic.summary not in CERTAIN:
             return
-        if len(told) < MAX_FINDINGS:
-            told.append(diagnostic)
+        if len(shown) < MAX_FINDINGS:
+            shown.append(diagnostic)
         else:
             self.more += diagnostic.severity == "error"
 
@@ -90,24 +90,24 @@ class Findings:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """The warnings, which do not make the file invalid."""
-        return tuple(self._masked(self._told["warning"]))
+        return tuple(self._masked(self._found["warning"]))
 
     def raise_errors(self, *, by_place: bool = False) -> None:
         """Raise JobspecError if there are errors, in the order of discovery or of the file."""
-        errors = self._told["error"]
+        errors = self._found["error"]
         if not errors:
             return
         if by_place:
             errors.sort(key=lambda item: (item.filename or "", item.line or 0, item.column or 0))
-        told = [*errors, *self._told["warning"]]
+        shown = [*errors, *self._found["warning"]]
         if self.more:
             summary = f"{self.more} more error{'s' if self.more > 1 else ''}"
-            told.append(Diagnostic("error", summary, f"Only the first {MAX_FINDINGS} are shown.", errors[0].filename))
-        raise JobspecError(self._masked(told))
+            shown.append(Diagnostic("error", summary, f"Only the first {MAX_FINDINGS} are shown.", errors[0].filename))
+        raise JobspecError(self._masked(shown))
 
-    def _masked(self, told: list[Diagnostic]) -> list[Diagnostic]:
+    def _masked(self, shown: list[Diagnostic]) -> list[Diagnostic]:
         if not self.secrets:
-            return told
+            return shown
         pattern = _pattern(self.secrets)
         return [
             replace(
@@ -116,7 +116,7 @@ class Findings:
                 detail=pattern.sub(_HIDDEN, item.detail),
                 hint=item.hint and pattern.sub(_HIDDEN, item.hint),
             )
-            for item in told
+            for item in shown
         ]
 
 

@@ -93,7 +93,7 @@ def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks
     block = _job_block(source, body, findings)
     if block is None:
         findings.raise_errors(by_place=findings.is_narrowed)
-        raise AssertionError("a missing job block was not told")
+        raise AssertionError("a missing job block was not reported")
     is_certain = not findings.has_errors
     if not is_certain:
         findings.narrow()
@@ -142,8 +142,8 @@ def _read(source: SourceText, findings: Findings) -> Body:
     except SyntaxFindings as error:
         if error.body is None:
             raise
-        told = error.diagnostics[:-1] if error.more else error.diagnostics  # the last one counts the others
-        for diagnostic in told:
+        shown = error.diagnostics[:-1] if error.more else error.diagnostics  # the last one counts the others
+        for diagnostic in shown:
             findings.add_diagnostic(diagnostic)
         findings.more += error.more
         findings.narrow()

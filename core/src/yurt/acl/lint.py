@@ -202,7 +202,7 @@ def _redundant(words: Iterable[Written]) -> Iterator[LintFinding]:
         if any(each.word == DENY for each in group):
             continue
         left = list(group)
-        # The weakest and the last first, so that of two equal words the later one is told.
+        # The weakest and the last first, so that of two equal words the later one is reported.
         for each in sorted(group, key=lambda each: (len(_closure(each)), -each.rule.line, -each.rule.column)):
             others = [other for other in left if other is not each]
             by = _giving(each, kind, others)

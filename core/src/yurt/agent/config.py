@@ -335,10 +335,10 @@ def _plain_text_problems(config: AgentConfig) -> list[str]:
 
 
 def _advertise_problems(config: AgentConfig) -> list[str]:
-    told = {"http": config.advertise_http, "rpc": config.advertise_rpc, "serf": config.advertise_serf}
-    ports = {kind: address.rpartition(":")[2] for kind, address in told.items()}
+    advertised = {"http": config.advertise_http, "rpc": config.advertise_rpc, "serf": config.advertise_serf}
+    ports = {kind: address.rpartition(":")[2] for kind, address in advertised.items()}
     return [
-        f'advertise.{kind} is "{told[kind]}"; a port is a number from 1 to 65535.'
+        f'advertise.{kind} is "{advertised[kind]}"; a port is a number from 1 to 65535.'
         for kind, port in ports.items()
         if kind in config.raw.get("advertise", {}) and not (port.isdecimal() and 0 < int(port[:9]) <= 65535)
     ]

@@ -1,6 +1,6 @@
 """The composition root: makes every part, joins them, runs them until a signal, and takes them down in order.
 
-Order up: data directory, listening sockets (so that a port in use is told before anything else happens), plugins,
+Order up: data directory, listening sockets (so that a port in use is reported before anything else happens), plugins,
 server and client, HTTP, then the first screen. Order down: tasks (dev mode, or where a leave setting says so),
 client, HTTP, server, plugins, files. Log lines are held back until the first screen stands.
 """
@@ -268,7 +268,7 @@ class _Agent:
         await parts.stop(leaves=leaves)
 
     async def _drained(self, parts: Parts) -> bool:
-        """Drain the node where that is configured; systemd is told to wait meanwhile."""
+        """Drain the node where that is configured; systemd is asked to wait meanwhile."""
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(self.systemd.keep_waiting(), name="systemd waits")
             is_drained = await parts.drain(self.env)

@@ -46,16 +46,16 @@ def certificate_ends(settings: TlsSettings) -> CertificateEnds:
 async def ends_over_time(settings: TlsSettings, env: Env) -> AsyncIterator[CertificateEnds]:
     """The ends, first at once and again after each renewal; files that cannot be used are logged and left aside."""
     known: CertificateEnds | None = None
-    is_told = False
+    is_logged = False
     while True:
         try:
             found: CertificateEnds | None = await env.in_thread(partial(certificate_ends, settings))
-            is_told = False
+            is_logged = False
         except Invalid as error:
             found = known
-            if not is_told:
+            if not is_logged:
                 log.warning("the end of the agent's certificate is unknown: error=%s", error)
-            is_told = True
+            is_logged = True
         if found is not None and found != known:
             known = found
             yield found

@@ -1,6 +1,6 @@
 """JSON of Nomad's HTTP API as domain values.
 
-Keys match whatever their case, null means absent, and a key that the type does not know is dropped and told as
+Keys match whatever their case, null means absent, and a key that the type does not know is dropped and reported as
 a warning with the nearest known name. Keys are looked up as written first; only one that fails is looked up in
 lower case. What has no type (a driver's `Config`) is left as it was sent. Bounds come first: nesting, and
 integers that fit 64 bits, so that nothing accepted here can fail later when it is written to the log.

@@ -1,7 +1,7 @@
 """Delivers lines to the sinks, in their order.
 
 A caller of an enforced sink waits until its line is written. A best-effort sink takes the line and keeps nobody
-waiting: what it cannot write is counted, and told once in the agent's log until it works again.
+waiting: what it cannot write is counted, and logged once by the agent until it works again.
 
     writing at once --a write took SLOW_WRITE_S, or failed--> in a thread, for THREAD_S --> writing at once
 

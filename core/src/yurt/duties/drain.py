@@ -1,9 +1,9 @@
 """Drains nodes: their allocations leave in an order that keeps jobs running.
 
 Service groups move at the pace of their migrate block; batch and sysbatch allocations may run until the deadline;
-system allocations and CSI plugins go last, unless they are ignored. At the deadline everything left is told to go. A
-node is drained when nothing that counts runs on it: what its client does not report as ended, and the servers have not
-given up.
+system allocations and CSI plugins go last, unless they are ignored. At the deadline every remaining allocation is
+marked for migration. A node is drained when no allocation that counts runs on it: an allocation counts until its client
+reports its end or the servers mark it lost.
 """
 
 from __future__ import annotations

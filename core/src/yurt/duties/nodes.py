@@ -63,8 +63,8 @@ def waits_for_pool(state: Snapshot, node: Node) -> bool:
 
 def pool_event(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
     """The single event for a node that waits for its pool."""
-    is_told = any(event.message == WAITS_FOR_POOL for event in node.events)
-    return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_told else None
+    is_recorded = any(event.message == WAITS_FOR_POOL for event in node.events)
+    return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_recorded else None
 
 
 def missed_heartbeat_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:

@@ -25,7 +25,7 @@ class ApiRequest(Value):
     has_body: bool = False
     is_socket: bool = False
     origin: Origin = Origin()
-    """Where it came from, as the forwarding agent knows or was told."""
+    """The address of the caller, as the forwarding agent sees it or received it."""
 
 
 class ApiPart(Value):

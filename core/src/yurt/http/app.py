@@ -190,8 +190,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
         log.exception("request failed: method=%s path=%s", request.method, request.path)
-        told = public_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
-        answer = web.Response(status=told.status, text=str(told), headers=headers_of(told))
+        shown = public_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
+        answer = web.Response(status=shown.status, text=str(shown), headers=headers_of(shown))
         return _broken_off(request, error) or answer
 
 

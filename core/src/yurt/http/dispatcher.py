@@ -247,8 +247,8 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         is_failed = response.status >= INTERNAL_ERROR
         return response
     except Exception as error:
-        told = public_error(error)
-        is_failed = told is None or told.status >= INTERNAL_ERROR
+        shown = public_error(error)
+        is_failed = shown is None or shown.status >= INTERNAL_ERROR
         raise
     finally:
         _note(context.metrics, route, request.method, now() - began, is_failed=is_failed)

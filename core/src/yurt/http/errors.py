@@ -41,7 +41,7 @@ async def failed_call(call: Awaitable[T]) -> T:
 
 
 def public_error(error: Exception) -> YurtError | None:
-    """What the caller is told of an unexpected failure: a known error inside an exception group, or trouble of
+    """The error that the caller gets for an unexpected failure: a YurtError inside an exception group, or trouble of
     the machine (no descriptor, process or disk space left, a device that fails). None for a defect of ours.
     """
     if isinstance(error, YurtError):

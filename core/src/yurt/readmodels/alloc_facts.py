@@ -70,8 +70,8 @@ def reason(alloc: Allocation) -> str:
         return ""
     if found in (STOPPING, STOPPED) and alloc.desired_description:
         return alloc.desired_description
-    told = telling_event(alloc)
-    text = "" if told is None else told.display_message or told.message or told.type
+    event = telling_event(alloc)
+    text = "" if event is None else event.display_message or event.message or event.type
     return text or alloc.client_description
 
 

@@ -9,7 +9,7 @@ class ServerOrder:
     """Server addresses in an order particular to this agent; `next` advances."""
 
     def __init__(self, addresses: tuple[str, ...], env: Env) -> None:
-        self._told = addresses
+        self._configured = addresses
         self._env = env
         self._order = [address for _, address in sorted((env.random(), address) for address in addresses)]
         self._named: frozenset[str] = frozenset()
@@ -38,7 +38,7 @@ class ServerOrder:
         order = [each for each in self._order if each in named]
         for address in added:
             order.insert(int(self._env.random() * (len(order) + 1)), address)
-        self._order = [*order, *(each for each in self._told if each not in named)]
+        self._order = [*order, *(each for each in self._configured if each not in named)]
         return named, before
 
     def prefer(self, addresses: frozenset[str]) -> None:

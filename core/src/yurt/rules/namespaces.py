@@ -1,6 +1,6 @@
 """Restrictions of a namespace on its jobs: task drivers, network modes, node pools.
 
-The rules are checked when a job is admitted, so that all problems are told at once, and again where a version of a job
+The rules are checked when a job is admitted, so that all problems show at once, and again where a version of a job
 is stored: scaling, reverts, dispatches and launches make versions too, and a rule may be newer than the job.
 """
 

@@ -3,7 +3,7 @@
 `attempt` answers one evaluation on one snapshot, a `Series` some of them, one after another. The worker submits a
 plan; when parts of it are refused it attempts again on a newer snapshot, up to `max_attempts` times without progress,
 and then ends the evaluation with `exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan
-to the byte: ids come from the seed, equal scores are told apart by it.
+to the byte: ids come from the seed, it orders nodes of equal score.
 
 Packages, each importing only from those after it: `explain`, `job_types`, `placing` and `reconcile`, `feasibility` and
 `capacity`, `devices`, `constraints`. The entry points are the modules in this folder (`attempts`, `plan_check`,

@@ -15,7 +15,7 @@ class RowHistory:
     """Which rows changed at each step between node columns, with the results cached at earlier steps.
 
     A place in it is how many steps there had been. Of columns that branch off, those that come first go on with the
-    history, the others begin their own. Safe for threads, for each step is told in one stroke.
+    history, the others begin their own. Safe for threads, for each step is published by one assignment.
     """
 
     def __init__(self) -> None:

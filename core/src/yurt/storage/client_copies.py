@@ -6,7 +6,7 @@ sum of the digests of all its cells. A copy whose cells do not add up is damaged
 since SQLite takes a damaged frame of its write-ahead log for the log's end.
 
 A third file has the number of the last change alone (`commit_index`, not synced): both copies may have lost their ends.
-Only where both are damaged something is lost. Then whatever is still readable counts, and the client is told that it
+Only where both are damaged something is lost. Then whatever is still readable counts, and the caller learns that it
 is incomplete: it looks for what runs before it starts anything.
 """
 

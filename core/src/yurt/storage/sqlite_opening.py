@@ -95,7 +95,7 @@ def _acknowledged(folder: DataDir, path: Path) -> Mark | None:
         if mark is not None or is_old or (not folder.found_format and not _has_log(path)):
             return mark
     raise Conflict(
-        f"{problem}: it cannot be told whether the log {path} holds all that was acknowledged. Restore {path.parent} "
+        f"{problem}: the log {path} may lack acknowledged commands. Restore {path.parent} "
         f"from a copy; or, when only this file is damaged, accept what the log holds: `yurt operator raft recover` on "
         f"the data_dir"
     )

@@ -177,11 +177,11 @@ async def _write(server: LogServer) -> None:
 
 
 async def _tell_etcd(member: EtcdMember) -> None:
-    told = 0
+    reported = 0
     while True:
-        if member.pid not in (0, told):
-            told = member.pid
-            say("etcd", told)
+        if member.pid not in (0, reported):
+            reported = member.pid
+            say("etcd", reported)
         await asyncio.sleep(0.05)
 
 

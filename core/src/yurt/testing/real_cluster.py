@@ -330,9 +330,9 @@ class RealCluster:
         """Wait until one server leads and every running server agrees; returns it."""
 
         def agreed() -> ServerAgent | None:
-            told = {str(each.try_get("/v1/status/leader")) for each in self.running_servers}
-            found = next((each for each in self.running_servers if each.at("rpc") in told), None)
-            return found if len(told) == 1 and found is not other_than else None
+            leaders = {str(each.try_get("/v1/status/leader")) for each in self.running_servers}
+            found = next((each for each in self.running_servers if each.at("rpc") in leaders), None)
+            return found if len(leaders) == 1 and found is not other_than else None
 
         return wait_for("a leader that all servers agree on", agreed, limit_s)
 

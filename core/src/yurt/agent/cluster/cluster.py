@@ -179,13 +179,13 @@ class ServerCluster:
 
     async def _warn_of_lost_majority(self) -> None:
         """Log the operator's next step when a majority of the servers has lost its data."""
-        seen = told = ""
+        seen = logged = ""
         while True:
             await self._env.sleep(ADVICE_AFTER_S)
             advice = lost_majority(self._membership.own, self.members(), self._membership.awaited)
-            if advice and advice == seen and advice != told:
+            if advice and advice == seen and advice != logged:
                 log.error("no leader can be found: %s", advice)
-                told = advice
+                logged = advice
             seen = advice
 
     async def stop(self, *, leaves: bool) -> None:

@@ -58,7 +58,7 @@ class DeadServerCleanup:
         self._env = env
         self._leads = leads
         self._config = config
-        self._told = ""
+        self._logged = ""
         self._known: frozenset[str] = frozenset()
 
     async def run(self) -> None:
@@ -70,9 +70,9 @@ class DeadServerCleanup:
             try:
                 await self._look()
             except YurtError as error:
-                if str(error) != self._told:
+                if str(error) != self._logged:
                     log.warning("a server that is gone cannot be put out yet: %s", error)
-                self._told = str(error)
+                self._logged = str(error)
 
     async def _look(self) -> None:
         own = self._membership.own

@@ -1,11 +1,11 @@
 """The pure decision whether a server bootstraps a cluster, joins one, or waits.
 
-A cluster begins when as many servers as `bootstrap_expect` says know each other, none of them has ever been part of a
-cluster, and each has told this one that it knows the very same servers. The first that sees this founds: from then on
-it tells the founders' names and etcd addresses, and a founder that hears so begins with exactly these, whatever it
-has seen since. So all founders start etcd alike. A server that has data never founds, and neither does one that knows
-a server of its region with data: it is admitted by that one. Nor does one that has met a server which it does not
-reach now, be it in an earlier run: that one may have founded in its last moment, with this server among the founders.
+A cluster begins when `bootstrap_expect` servers see each other, none of them has ever been part of a cluster, and each
+has reported the same set of servers to this one. The first that sees this founds: from then on it publishes the names
+and etcd addresses of the founders, and a founder that receives them begins with exactly these, whichever servers it has
+met since. So all founders start etcd alike. A server that has data never founds, nor does one that sees a server of its
+region with data: that one admits it. Nor does one that has met a server, in this run or an earlier one, that it does
+not reach now: that one may have founded in its last moment, with this server among the founders.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def decide(
     candidates = _candidates(own.region, (own, *peers))
     expected = {each.name: each.expect for each in candidates if each.expect}
     if len(set(expected.values())) > 1:
-        told = ", ".join(f"{name} says {number}" for name, number in sorted(expected.items()))
-        return Waits(reason=f"bootstrap_expect must be the same on all servers of a region: {told}")
+        values = ", ".join(f"{name} says {number}" for name, number in sorted(expected.items()))
+        return Waits(reason=f"bootstrap_expect must be the same on all servers of a region: {values}")
     away = _away(candidates, others, met)
     if len(candidates) >= own.expect and away:
         return Waits(
@@ -110,10 +110,10 @@ def token_of(founders: Mapping[str, str]) -> str:
 
 def _founding_of(own: Member, peers: Iterable[Member], reports: Mapping[str, MembershipUpdate]) -> Mapping[str, str]:
     """The founders that another server lists, if they include this one, it is new, and no other list disagrees."""
-    told = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
-    if any(own.name not in news.awaited for news in told):
+    news = [reports[each.name] for each in peers if each.status == ALIVE and each.has_data and each.name in reports]
+    if any(own.name not in each.awaited for each in news):
         return {}
-    return next((news.founding for news in told if own.name in news.founding), {})
+    return next((each.founding for each in news if own.name in each.founding), {})
 
 
 def _joins(settled: Sequence[Member]) -> Decision:

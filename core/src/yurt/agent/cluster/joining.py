@@ -41,7 +41,7 @@ class Joiner:
             await self._retry(self._settings.retry_join)
 
     async def _retry(self, addresses: tuple[str, ...]) -> None:
-        settings, pause_s, told = self._settings, PAUSE_FIRST_S, ""
+        settings, pause_s, logged = self._settings, PAUSE_FIRST_S, ""
         attempts = 0
         while not self._knows_others():
             attempts += 1
@@ -51,9 +51,9 @@ class Joiner:
             problem = "; ".join(joined.problems) or "only this server itself answers there"
             if settings.retry_max and attempts >= settings.retry_max:
                 raise Unavailable(f"retry_join: no server could be joined in {attempts} attempts: {problem}")
-            if problem != told:
+            if problem != logged:
                 log.info("no other server can be joined yet, trying again: %s", problem)
-            told = problem
+            logged = problem
             await self._membership.wait_change(min(pause_s, settings.retry_interval_s))
             pause_s *= 2
 

@@ -1,7 +1,7 @@
 """The membership of one server: known servers, their statuses, and merging of received records.
 
 Every server asks every other one each second (`exchange`); few machines are servers, so nothing cleverer is needed.
-When something changed, it is told at once.
+A change is sent at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Membership:
         self.run_id = env.uuid()
         self.reports: dict[str, MembershipUpdate] = {}
         self.trailing: dict[str, int] = {}
-        """How far each server was behind this one when it told its index."""
+        """How many commands each server was behind this one when it reported its index."""
         self.version = 0
         """Grows with everything that is news for the others."""
         self._origin = Founding()

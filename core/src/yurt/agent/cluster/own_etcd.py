@@ -190,8 +190,8 @@ class OwnEtcd:
         self._refused_since = now if self._refused_since is None else self._refused_since
         is_lasting = now - self._refused_since >= ADVICE_AFTER_S
         advice = lost_majority(self._membership.own, self._membership.members()) if is_lasting else ""
-        told = f"no server admits this one yet: {'; '.join(refusals)}"
-        self._report(f"{told}. To the operator: {advice}" if advice else told)
+        problem = f"no server admits this one yet: {'; '.join(refusals)}"
+        self._report(f"{problem}. To the operator: {advice}" if advice else problem)
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 

@@ -63,7 +63,7 @@ class PeerAddress:
             mine = next((voter for voter in voters if voter.name == self._own.name), None)
             return mine is not None and await self._follow(mine, voters)
         except YurtError as error:
-            log.debug("the address of the etcd member is told later: %s", error)
+            log.debug("etcd member address update delayed: error=%s", error)
             return False
 
     async def _follow(self, mine: Voter, voters: Sequence[Voter]) -> bool:

@@ -133,26 +133,26 @@ class Records(Value):
             return self
         return replace(self, own=replace(self.own, incarnation=reported.incarnation + 1))
 
-    def _with_member(self, told: Member, now: float) -> Records:
-        fact, seen = _fact(told), self.others.get(told.name)
-        if self.forgotten.get(told.name, -1) >= fact.incarnation:
+    def _with_member(self, reported: Member, now: float) -> Records:
+        fact, seen = _fact(reported), self.others.get(reported.name)
+        if self.forgotten.get(reported.name, -1) >= fact.incarnation:
             return self
         if seen is None:
-            fresh = SeenMember(member=fact, heard_at=NEVER if told.status == FAILED else now, since=now)
-            return replace(self, others={**self.others, told.name: fresh})
+            fresh = SeenMember(member=fact, heard_at=NEVER if reported.status == FAILED else now, since=now)
+            return replace(self, others={**self.others, reported.name: fresh})
         if _key(fact) <= _key(seen.member):
             return self
-        is_back = fact.incarnation > seen.member.incarnation and told.status != FAILED
+        is_back = fact.incarnation > seen.member.incarnation and reported.status != FAILED
         newer = SeenMember(
             member=fact,
             heard_at=now if is_back else seen.heard_at,
             since=seen.since if fact.status == seen.member.status else now,
         )
-        return replace(self, others={**self.others, told.name: newer})
+        return replace(self, others={**self.others, reported.name: newer})
 
-    def _with_forgotten(self, told: Mapping[str, int], now: float) -> Records:
+    def _with_forgotten(self, reported: Mapping[str, int], now: float) -> Records:
         """Drop records that are not newer than their forgetting; this server itself publishes a newer one."""
-        newer = {name: number for name, number in told.items() if number > self.forgotten.get(name, -1)}
+        newer = {name: number for name, number in reported.items() if number > self.forgotten.get(name, -1)}
         if not newer:
             return self
         forgotten = {**self.forgotten, **newer}
@@ -164,9 +164,9 @@ class Records(Value):
         return replace(self, own=own, others=others, forgotten=dict(kept))
 
 
-def _fact(told: Member) -> Member:
+def _fact(reported: Member) -> Member:
     """The record without what only its sender observed."""
-    return replace(told, status=ALIVE) if told.status == FAILED else told
+    return replace(reported, status=ALIVE) if reported.status == FAILED else reported
 
 
 def _key(member: Member) -> tuple[object, ...]:

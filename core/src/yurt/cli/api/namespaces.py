@@ -14,7 +14,7 @@ NOT_FOUND = 404
 def check_namespace(call: Invocation) -> None:
     """Raise CliError if the namespace of the command does not exist; asked only after an object was not found.
 
-    A caller who may not read the namespace is not told whether it exists.
+    A caller who may not read the namespace does not learn whether it exists.
     """
     if problem := _problem(call):
         raise CliError(problem)

@@ -82,11 +82,11 @@ def diagnostic_of(job: Json, positions: Positions | None, message: str, *, is_wa
     summary = WARNING if is_warning else SUMMARY
     if found is None:
         summary = summary.replace("this part of the job", "the job")
-    told = hint[1][0].upper() + hint[1][1:] if hint else fix_of(message)
+    advice = hint[1][0].upper() + hint[1][1:] if hint else fix_of(message)
     severity: Severity = "warning" if is_warning else "error"
     if found is None:
-        return Diagnostic(severity, summary, detail, hint=told)
-    return Diagnostic(severity, summary, detail, *found, hint=told)
+        return Diagnostic(severity, summary, detail, hint=advice)
+    return Diagnostic(severity, summary, detail, *found, hint=advice)
 
 
 # Nested lists to single messages.

@@ -179,12 +179,12 @@ def explain(file: JobFile, message: str, *, is_warning: bool = False) -> str:
     """A server's message, with the line of the file for each part of the job that it names."""
     if file.positions is None:
         return message
-    told = server_findings(file, message, is_warning=is_warning)
-    if all(finding.line is None and finding.hint is None for finding in told):
+    located = server_findings(file, message, is_warning=is_warning)
+    if all(finding.line is None and finding.hint is None for finding in located):
         return message
     from yurt_jobspec import render
 
-    return render(told, {file.filename: file.source})
+    return render(located, {file.filename: file.source})
 
 
 def variable_settings(settings: Sequence[str]) -> None:

@@ -74,8 +74,8 @@ _OF_JOB = frozenset({"DispatchPayload"})
 
 def with_server_findings(call: Invocation, error: JobFileError) -> JobFileError:
     """The error, extended by the server's findings in the rest of the job."""
-    told = server_errors(call, error)
-    return JobFileError([*error.diagnostics, *told], error.sources) if told else error
+    located = server_errors(call, error)
+    return JobFileError([*error.diagnostics, *located], error.sources) if located else error
 
 
 def server_errors(call: Invocation, error: JobFileError) -> list[Diagnostic]:

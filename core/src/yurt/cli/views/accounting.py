@@ -17,7 +17,7 @@ MJ_OF_KWH: Final = 3_600_000_000
 def show_alloc_account(call: Invocation, alloc: Json, stats: Json) -> None:
     """Print what an allocation used of its GPUs; nothing for one without.
 
-    `stats` is the answer of a running allocation's node, whose sums are newer than what the servers were told.
+    `stats` is the answer of a running allocation's node, whose sums are newer than those of the servers.
     """
     account = account_of(call, api_path("yurt", "allocation", alloc["ID"], "accounting"), {})
     if account is not None:

@@ -130,12 +130,12 @@ class EvalMonitor:
     def _until_ended(self, eval_id: str) -> Json:
         first: Json = self.api.get(api_path("evaluation", eval_id))
         self._indent(self._trigger(first))
-        index, status, told_deployment = 0, "pending", False
+        index, status, shown_deployment = 0, "pending", False
         while True:
             answer = self.api.read(api_path("evaluation", eval_id), index=index, wait_s=WAIT_S)
             evaluation: Json = answer.data
-            if evaluation.get("DeploymentID") and not told_deployment:
-                told_deployment = True
+            if evaluation.get("DeploymentID") and not shown_deployment:
+                shown_deployment = True
                 self._indent(f'Evaluation within deployment: "{self.call.short(evaluation["DeploymentID"])}"')
             self._print_allocs(eval_id)
             if evaluation["Status"] != status:
@@ -221,7 +221,7 @@ def follow_deployment(
     """Show a deployment until it ends: rewritten in place on a terminal, else once a change. 1 when it failed.
 
     Changes within `pause_s` of the one that was shown last are shown together.
-    Of a new one also the progress of its tasks is told, and the wait ends when none of a group can start.
+    For a new job the progress of its tasks is shown too, and the wait ends when no task of a group can start.
     """
     call.screen.line(f'==> {clock()}: Monitoring deployment "{call.short(deployment_id)}"')
     block = LiveBlock(call)

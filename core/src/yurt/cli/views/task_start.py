@@ -1,6 +1,6 @@
 """The progress of new allocations until their tasks run: events, restarts, failures with the last log lines.
 
-The events of a task come with each answer, the last ten of them. Each is told once, by its time. A task is hopeless
+The events of a task come with each answer, the last ten of them. Each is shown once, by its time. A task is hopeless
 when its allocation has failed or it has failed FAILURES_MAX times since it was watched; a group is stuck when all of
 its allocations are. A monitor of a stuck group has nothing to wait for.
 """
@@ -34,7 +34,7 @@ class StartWatch:
     def __init__(self, call: Invocation, say: Callable[[str], None]) -> None:
         self.call = call
         self.say = say
-        self._told: dict[tuple[str, str], int] = {}
+        self._newest_shown: dict[tuple[str, str], int] = {}
         self._failures: dict[tuple[str, str], TaskFailure] = {}
         self._counts: dict[tuple[str, str], int] = {}
         self._shown = 0
@@ -44,7 +44,7 @@ class StartWatch:
         """Skip the past events of allocations that existed before."""
         for alloc in allocs:
             for task, state in (alloc.get("TaskStates") or {}).items():
-                self._told[alloc["ID"], task] = _newest(state)
+                self._newest_shown[alloc["ID"], task] = _newest(state)
 
     def take(self, allocs: list[Json]) -> None:
         """Print new events."""
@@ -55,17 +55,17 @@ class StartWatch:
 
     def _take_task(self, alloc: Json, task: str, state: Json, *, shows_all: bool) -> None:
         key = (alloc["ID"], task)
-        told = self._told.get(key, 0)
+        newest = self._newest_shown.get(key, 0)
         who = f'Task "{task}" of allocation "{self.call.short(alloc["ID"])}"'
         failures = {failure.at_ns: failure for failure in failures_of(alloc) if failure.task == task}
         for event in state.get("Events") or ():
-            if (event.get("Time") or 0) <= told:
+            if (event.get("Time") or 0) <= newest:
                 continue
             if is_failure(event):
                 self._fail(key, failures[event.get("Time") or 0], who)
             elif shows_all and event["Type"] not in _SILENT and not _is_directory(event):
                 self.say(f"{who}: {_shown(event)}")
-        self._told[key] = max(told, _newest(state))
+        self._newest_shown[key] = max(newest, _newest(state))
 
     def _fail(self, key: tuple[str, str], failure: TaskFailure, who: str) -> None:
         self._failures[key] = failure
@@ -99,8 +99,8 @@ class StartWatch:
         lines = []
         for group in groups:
             last = newest.get(group)
-            told = f'task "{last.task}": {last.reason}' if last else "the allocation failed"
-            lines.append(f'Group "{group}": {told}')
+            cause = f'task "{last.task}": {last.reason}' if last else "the allocation failed"
+            lines.append(f'Group "{group}": {cause}')
         return lines
 
     def have_run(self, groups: Iterable[str]) -> bool:

@@ -152,7 +152,7 @@ class CsiService:
         try:
             return await call(method.request(**fields), timeout=limit_s)
         except grpc.aio.AioRpcError as error:
-            raise _told(name, error) from None
+            raise _error_of(name, error) from None
 
     def _connected(self) -> grpc.aio.Channel:
         if self._channel is None:
@@ -166,7 +166,7 @@ class _UnknownVolume(DriverError):
     """The plugin does not know the volume."""
 
 
-def _told(name: str, error: grpc.aio.AioRpcError) -> DriverError | Unavailable:
+def _error_of(name: str, error: grpc.aio.AioRpcError) -> DriverError | Unavailable:
     code, text = error.code(), error.details() or ""
     shown = f"{name}: {text[:500] or code.name}"
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):

@@ -95,11 +95,11 @@ async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
         if job is None:
             raise Refused(404, f'job "{body.job_id}" in namespace "{namespace}" not found')
     else:
-        job, told = await read_job(call, body.job)
+        job, read_warnings = await read_job(call, body.job)
         admission = await call.explanations.admission(job)
         if admission.errors:
             raise Refused(400, multi_error(admission.errors))
-        warnings = (*told, *admission.warnings)
+        warnings = (*read_warnings, *admission.warnings)
     if job.is_template:
         kind = "periodic" if job.periodic is not None else "parameterized"
         warnings = (*warnings, f'job "{job.id}" is {kind}: this is what one of its children would find now')
@@ -109,7 +109,7 @@ async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
 async def explain_access(call: Call) -> web.Response:
     """POST /v1/yurt/acl/explain: executes nothing. Only management may ask about other tokens.
 
-    Who shows no token is told nothing: strangers need not learn what the policy `anonymous` allows.
+    A caller without a token gets no hint: strangers need not learn what the policy `anonymous` allows.
     """
     call.need_acl()
     if isinstance(call.actor.caller, NoToken):

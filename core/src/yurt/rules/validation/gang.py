@@ -31,7 +31,7 @@ def gang_problems(job: Job, group: TaskGroup, gang: Gang) -> Iterator[str]:
         yield from _rendezvous_problems(group, gang.rendezvous)
         yield from _update_problems(group)
     elif gang.elastic:
-        yield "gang elastic needs a rendezvous block: without one no member is told of the others"
+        yield "gang elastic needs a rendezvous block: without one no member learns of the others"
 
 
 def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[str]:

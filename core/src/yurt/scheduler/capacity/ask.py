@@ -160,9 +160,9 @@ class GroupAsk:
         }
         return usage_of_resources(AllocatedResources(tasks=tasks), self.group).cpu - self.plain.usage.cpu
 
-    def note_topology(self, is_told: bool) -> None:
+    def note_topology(self, is_reported: bool) -> None:
         """Record that some nodes have a device topology: nodes with adjacent devices then suit the group better."""
-        if is_told and any(wants_topology(device) for _, device in self.devices):
+        if is_reported and any(wants_topology(device) for _, device in self.devices):
             self.has_device_affinities = True
 
     def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:

@@ -1,7 +1,7 @@
 """Ranking: scores of all nodes as arrays, updated only where a placement changes them.
 
 A node's score is the mean of the terms that count for it (`terms`). Terms are whole numbers of 1e-9, kept as a sum and
-a number per row, so that scores are exact quotients and compare alike everywhere; equal ones are told apart by a hash
+a number per row, so that scores are exact quotients and compare alike everywhere; equal ones are ordered by a hash
 of node id and seed, never by row. Without spreads a placement changes the score of its own node alone: the best rows
 are kept in a small sorted window, and a run of equal placements is ordered at once (`runs`). With spreads the best rows
 are kept per cell (`cells`). docs/explanation/placing.md shows both with their costs.

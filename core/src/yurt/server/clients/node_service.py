@@ -283,8 +283,8 @@ class NodeService:
 
     async def _store_schemas(self, request: RegisterNodeRequest) -> None:
         stored = self._writer.state.schemas
-        for digest, told in request.schemas.items():
-            driver, schema = str(told.get("driver", "")), told.get("schema")
+        for digest, sent in request.schemas.items():
+            driver, schema = str(sent.get("driver", "")), sent.get("schema")
             if driver and isinstance(schema, Mapping) and (driver, digest) not in stored:
                 await self._writer.propose(StoreSchema(driver=driver, digest=digest, schema=schema))
 

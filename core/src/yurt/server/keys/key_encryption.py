@@ -92,7 +92,7 @@ class KeyProviders:
     def check(self) -> None:
         """Wrap and unwrap once with the active provider; raises Invalid or Unavailable.
 
-        A setting that cannot work is told at the start, and not when a root key is made weeks later.
+        A setting that cannot work fails at the start, not weeks later when a root key is made.
         """
         if self.active and self.open(self.seal(CHECKED, CHECKED.encode())) != CHECKED.encode():
             raise Unavailable(f'the keyring "{self.active}" does not give back what it has wrapped')

@@ -48,7 +48,7 @@ async def decide(
 ) -> Committed:
     """Propose the result of the decision, repeating it until its basis is unchanged at `apply`.
 
-    `propose` stands in for the writer's own where a rejection is told with more than its text.
+    `propose` replaces the writer's own, so that a caller can raise a rejection with details.
 
     Raises what the decision raises, what `apply` rejects, and Unavailable after `ATTEMPTS_MAX` attempts.
     """

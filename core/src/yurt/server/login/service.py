@@ -96,7 +96,7 @@ class Logins:
             callback = LoginCallback(complete.code, complete.parties.redirect_uri)
             answer = await self._exchange.tokens(method, provider, request, callback)
             claims = await self._verified(method, answer.id_token)
-            # The ID token is checked before its provider is told anything else about the user.
+            # The ID token is checked before the provider is asked for anything else about the user.
             checked_id_token(method, claims, nonce=request.nonce, now=self._replica.env.now())
             user_info = await self._exchange.user_info(method, provider, answer.access_token)
             now = self._replica.env.now()

@@ -45,17 +45,17 @@ def content_needs(job: Job) -> Iterator[ContentNeed]:
                 yield ContentNeed(REGISTER_CSI_PLUGIN, namespace, what)
 
 
-def require_contents(access: Access, job: Job, *, is_told: bool = True) -> None:
+def require_contents(access: Access, job: Job, *, names_part: bool = True) -> None:
     """Raises PermissionDenied unless the caller may register a job of these contents.
 
-    `is_told`: the error names the part, because the caller has just sent the job.
+    `names_part`: the error names the part, because the caller has just sent the job.
     """
     if not access.is_recorded and access.narrowed(needs.MANAGEMENT).sees_all:
         return
     for each in content_needs(job):
         if not access.narrowed(each.need).allows(each.scope):
             raise PermissionDenied(
-                f"{DENIED}: {each.what}, which needs {needs.describe(each.need)}" if is_told else DENIED
+                f"{DENIED}: {each.what}, which needs {needs.describe(each.need)}" if names_part else DENIED
             )
 
 

@@ -89,7 +89,7 @@ class JobOperations:
             enforce_prior_version=enforce_prior_version,
             rights=self._rights,
             # The caller may have no right to read the version, so the refusal does not reveal its content.
-            check=lambda job: require_contents(self._access, job, is_told=False),
+            check=lambda job: require_contents(self._access, job, names_part=False),
         )
 
     async def set_stability(self, key: JobKey, version: int, *, stable: bool) -> int:

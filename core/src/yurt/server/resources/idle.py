@@ -109,7 +109,7 @@ class IdleReclaimer:
 
 
 def _has_news(before: Allocation | None, after: Allocation) -> bool:
-    """Whether something was told of an idle allocation that a look has to know; its own steps are none."""
+    """Whether an idle allocation has a new report, request or end; the steps of the reclaim itself do not count."""
     was, now = before.idle if before is not None else None, after.idle
     if was is None or now is None or before is None:
         return True

@@ -175,9 +175,9 @@ class Replication:
         self._kinds = CLUSTER_KINDS + (() if seal is None else ACL_KINDS)
         self._seal = seal
         self._undeletable: dict[str, set[str]] = {}
-        """Rows that could not be deleted, by table: each is told once."""
+        """Rows that could not be deleted, by table: each is logged once."""
         self._refused: dict[str, str] = {}
-        """Why a token is not copied, by accessor id: each is told once."""
+        """Why a token is not copied, by accessor id: each is logged once."""
 
     async def run(self) -> None:
         """Replicate until cancelled."""

@@ -2,7 +2,7 @@
 
 It is the only one to store plans. While some are being written it checks the next ones, against the state with the
 plans on their way laid over it: a plan is never checked against a state that lacks an earlier one (invariant B6). What
-does not fit is dropped, node by node, and the worker is told to look again at a newer state. The evaluation's own end
+does not fit is dropped, node by node, and the worker must look again at a newer state. The evaluation's own end
 travels with its last command: an evaluation is never seen done before its plan.
 """
 

@@ -33,7 +33,7 @@ from yurt.structs.commands import AnyCommand
 log = logging.getLogger(__name__)
 
 OPEN_PAUSE_FIRST_S, OPEN_PAUSE_MAX_S = 0.1, 2.0
-WAITING_TOLD_S: Final = 10.0
+WAITING_LOG_INTERVAL_S: Final = 10.0
 
 
 class EtcdLog:
@@ -151,7 +151,7 @@ class EtcdLog:
                 await self._env.in_thread(self._folder.write_history, mark)
             await session.reports.report()
         except YurtError as error:
-            log.debug("the snapshot at index %d is told to the others later: %s", index, error)
+            log.debug("snapshot report delayed: index=%d error=%s", index, error)
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
         """The newest snapshot of this server with a valid digest."""
@@ -209,15 +209,15 @@ class EtcdLog:
 
     async def _wait_for_etcd(self, recorded: LogMark) -> LogState:
         """The state of the log, once a majority of etcd answers; `recorded` is this server's last recorded position."""
-        pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
+        pause_s, logged_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
         while True:
             try:
                 return await self._state(recorded)
             except Unavailable as error:
                 if isinstance(error, NoSpace):
                     raise
-                if self._env.monotonic() - told_at >= WAITING_TOLD_S:
-                    told_at = self._env.monotonic()
+                if self._env.monotonic() - logged_at >= WAITING_LOG_INTERVAL_S:
+                    logged_at = self._env.monotonic()
                     log.warning("still waiting for etcd: %s", error)
                 log.debug("waiting for etcd: %s", error)
             await self._env.sleep(pause_s)

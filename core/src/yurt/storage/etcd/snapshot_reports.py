@@ -69,7 +69,7 @@ class SnapshotReports:
                 try:
                     await self.report()
                 except YurtError as error:
-                    log.debug("the snapshot's index is told later: %s", error)
+                    log.debug("snapshot report delayed: error=%s", error)
             await self._env.sleep(REPORT_PAUSE_S)
 
     async def _reports(self) -> dict[str, Report]:

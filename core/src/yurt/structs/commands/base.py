@@ -25,7 +25,7 @@ class EventType(NamedTuple):
     name: str
     """The events' type, in Nomad's words."""
     publishes_deletion: bool = False
-    """Readers are told of rows that the command deletes, too."""
+    """Readers of the event stream also get the rows that the command deletes."""
 
 
 class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
@@ -45,7 +45,7 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     based_on: tuple[Expectation, ...] = ()
     rules_version: int = 0
     event_type: ClassVar[EventType | None] = None
-    """None: no reader of the event stream is told what the command changes."""
+    """None: the event stream omits the command's changes."""
 
 
 class EvalSeed(Value):

@@ -1,6 +1,6 @@
 """Preempted allocations of groups with a `requeue` block: whether and when they are placed again, and their lost work.
 
-Such an allocation is not replaced before its client has told its end: until then it may save its work, and its disk
+Such an allocation is not replaced before its client has reported its end: until then it may save its work, and its disk
 cannot be taken over. Then it waits out its back-off, and in the queue of its node pool like a job that has just come,
 with the place that it had: a job's age counts from its submission.
 """

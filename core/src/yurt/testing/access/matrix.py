@@ -1,6 +1,6 @@
 """The access matrix: the outcome of every route for every caller, measured on a real server with access control.
 
-Three outcomes are told apart. *Allowed*: the request was carried out, or failed for another reason than rights.
+Three outcomes are distinguished. *Allowed*: the request was carried out, or failed for another reason than rights.
 *Hidden*: the caller may ask, and is answered as if the object did not exist (404, or a list without it). *Refused*:
 everything else, by 403.
 """

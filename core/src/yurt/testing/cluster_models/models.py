@@ -49,7 +49,7 @@ class SimulatedNode:
         self.silent_until = 0.0
         self._reach = reach
         self._done: dict[str, AllocUpdate] = {}
-        self._untold: dict[str, AllocUpdate] = {}
+        self._unreported: dict[str, AllocUpdate] = {}
 
     async def join(self) -> None:
         """Register, report running allocations, become ready."""
@@ -77,11 +77,11 @@ class SimulatedNode:
         for alloc in self.server.state.allocs_of_node(self.node.id):
             made = self.fate(alloc, failures=failures)
             if made is not None:
-                self._done[alloc.id] = self._untold[alloc.id] = made
-        updates = tuple(self._untold.values())
+                self._done[alloc.id] = self._unreported[alloc.id] = made
+        updates = tuple(self._unreported.values())
         if updates:
             await self.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=self.node.id, updates=updates))
-            self._untold.clear()
+            self._unreported.clear()
 
     def fate(self, alloc: Allocation, *, failures: bool) -> AllocUpdate | None:
         """The change of an allocation in this step; None for no change."""

@@ -88,14 +88,14 @@ class LogView(WithoutQuota):
         """While it is not set, neither entries of others nor words about leadership arrive."""
         self.delivers.set()
         self._shared = shared
-        self._told: asyncio.Queue[Leadership | None] = asyncio.Queue()
+        self._levels: asyncio.Queue[Leadership | None] = asyncio.Queue()
         self._is_closed = False
 
-    def tell(self, told: Leadership) -> None:
+    def tell(self, level: Leadership) -> None:
         """Deliver a leadership level, unless the server is partitioned."""
         if self.is_cut_off:
-            told = Leadership(is_leader=False, epoch=told.epoch)
-        self._told.put_nowait(told)
+            level = Leadership(is_leader=False, epoch=level.epoch)
+        self._levels.put_nowait(level)
 
     def cut_off(self) -> None:
         """Partition the server from the log; a leader stops leading."""
@@ -166,10 +166,10 @@ class LogView(WithoutQuota):
         """Yield every leadership level, in order."""
         if self._shared.leader and not self.is_cut_off:
             leads = self._shared.leader == self.name
-            self._told.put_nowait(Leadership(is_leader=leads, epoch=self._shared.epoch, leader=self._shared.leader))
-        while (told := await self._told.get()) is not None:
+            self._levels.put_nowait(Leadership(is_leader=leads, epoch=self._shared.epoch, leader=self._shared.leader))
+        while (level := await self._levels.get()) is not None:
             await self.delivers.wait()
-            yield told
+            yield level
 
     async def resign(self, to: str = "") -> None:
         """Hand leadership to the named server or the next one; does nothing for a follower or a single server."""
@@ -213,7 +213,7 @@ class LogView(WithoutQuota):
     async def close(self) -> None:
         """End all waiting calls; the entries remain."""
         self._is_closed = True
-        self._told.put_nowait(None)
+        self._levels.put_nowait(None)
         if self._shared.views.get(self.name) is self and self._shared.leader == self.name:
             self._shared.elect("")
         self._shared.wake()

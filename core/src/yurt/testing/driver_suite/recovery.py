@@ -91,8 +91,8 @@ def started_by_a_killed_agent(bench: DriverBench, config: Config) -> TaskHandle:
         start_and_wait(bench, request, write_end)
     os.close(write_end)
     with open(read_end, "rb") as pipe:
-        is_told, _, _ = select.select([pipe], [], [], LIMIT_S)
-        stored = os.read(read_end, HANDLE_BYTES_MAX) if is_told else b""
+        is_readable, _, _ = select.select([pipe], [], [], LIMIT_S)
+        stored = os.read(read_end, HANDLE_BYTES_MAX) if is_readable else b""
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     if not stored:

@@ -29,7 +29,7 @@ class AcknowledgedWrite(NamedTuple):
 
 
 class Load:
-    """One writer for each server, each storing small variables one after another until it is told to stop."""
+    """One writer for each server, each storing small variables one after another until it is stopped."""
 
     def __init__(self, servers: Sequence[ClusterAgent], *, pause_s: float = 0.02, writes_max: int = 20_000) -> None:
         self._acknowledged: list[AcknowledgedWrite] = []

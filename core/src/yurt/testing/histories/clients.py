@@ -34,7 +34,7 @@ BURST_LIMIT_S: Final = 1.0
 AGAIN_S: Final = 0.05
 """After a request that was not carried out."""
 SECRETS: Final = 1_000
-"""Clients that are told apart."""
+"""The number of distinct clients."""
 
 
 class LoadShape(NamedTuple):

@@ -218,8 +218,8 @@ def _carried_out(past: Sequence[Operation]) -> set[Request]:
 
 def _found(answers: Sequence[Reply]) -> LatestDeployment | None:
     """The deployment under test: the first one seen with its canary, else the first one seen."""
-    told = [each.body for each in answers if isinstance(each.body, LatestDeployment) and each.body.version == WATCHED]
-    return next((each for each in told if each.canary), told[0] if told else None)
+    bodies = [each.body for each in answers if isinstance(each.body, LatestDeployment) and each.body.version == WATCHED]
+    return next((each for each in bodies if each.canary), bodies[0] if bodies else None)
 
 
 _WEIGHTS: Final = (6, 5, 2, 1, 4, 4, 1, 1)

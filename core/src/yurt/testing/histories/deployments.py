@@ -24,7 +24,7 @@ from yurt.testing.histories.log_index import NEVER
 FIRST, SECOND = "first", "second"
 RUNNING, PAUSED, FAILED, CANCELLED, SUCCESSFUL = "running", "paused", "failed", "cancelled", "successful"
 ENDED: Final = "ended"
-"""The status of a deployment that somebody was told has ended, but not how."""
+"""The status of a deployment that an answer called ended, without saying how."""
 WATCHED: Final = 1
 """The job version whose deployment is driven."""
 

@@ -118,17 +118,19 @@ def _after(state: ParentState, request: Any, name: str, at: int) -> ParentState 
 
 
 def _dispatched(state: ParentState, request: Dispatch, answer: Reply) -> ParentState | None:
-    told: Dispatched = answer.body
+    reply: Dispatched = answer.body
     known = _child_of(state, request.token)
     if state.is_stopped is not False:
         return None
-    if known is not None or not told.is_new:
-        is_same = known is not None and not told.is_new and known.name in ("", told.child) and agrees(known.at, told.at)
-        return _renamed(state, known, told.child, told.at) if known is not None and is_same else None
-    is_new = all(each.name != told.child for each in state.children)
-    if not is_new or told.at != answer.index or answer.index <= state.last:
+    if known is not None or not reply.is_new:
+        is_same = (
+            known is not None and not reply.is_new and known.name in ("", reply.child) and agrees(known.at, reply.at)
+        )
+        return _renamed(state, known, reply.child, reply.at) if known is not None and is_same else None
+    is_new = all(each.name != reply.child for each in state.children)
+    if not is_new or reply.at != answer.index or answer.index <= state.last:
         return None
-    after = _after(state, request, told.child, answer.index)
+    after = _after(state, request, reply.child, answer.index)
     return None if after is None else after._replace(last=answer.index)
 
 

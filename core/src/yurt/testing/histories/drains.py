@@ -57,7 +57,7 @@ class LoadedState(NamedTuple):
     registered: frozenset[str] = frozenset()
     """All jobs that there have been."""
     lasting: frozenset[str] = frozenset()
-    """Those whose allocation nobody has told to go."""
+    """Those whose allocation no drain has marked for migration."""
     holds: frozenset[str] = frozenset()
     """Those of the lasting ones whose allocation was seen."""
     last: int = NEVER

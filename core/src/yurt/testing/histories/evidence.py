@@ -29,8 +29,8 @@ async def evidence_of(recorded: Recorded, addresses: Sequence[str], token: str =
     lines += operation_lines(operations) if len(operations) <= LISTED_MAX else []
     async with new_session(token=token) as session:
         for path in dict.fromkeys((*reads, *kind.records(key))):
-            told = [await _records(session, address, path) for address in addresses]
-            for records, who in _grouped(told):
+            answers = [await _records(session, address, path) for address in addresses]
+            for records, who in _grouped(answers):
                 lines += [f"{path} at {who}", *(f"    {record}" for record in records)]
     return "\n".join(lines)
 
@@ -50,10 +50,10 @@ async def _records(session: aiohttp.ClientSession, address: str, path: str) -> t
     return tuple(json.dumps(_compact(each)) for each in documents)
 
 
-def _grouped(told: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
+def _grouped(answers: Sequence[tuple[str, ...]]) -> list[tuple[tuple[str, ...], str]]:
     """The distinct answers, each with the numbers of the agents that gave it."""
     agents: dict[tuple[str, ...], list[str]] = {}
-    for number, records in enumerate(told):
+    for number, records in enumerate(answers):
         agents.setdefault(records, []).append(str(number))
     return [(records, f"agents {', '.join(numbers)}") for records, numbers in agents.items()]
 

@@ -15,7 +15,7 @@ from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER
 
 UNTOLD: Final = "?"
-"""The id of a volume that nobody was told."""
+"""The id of a volume that no answer showed."""
 
 OVERLAP: Final = "was changed by somebody else at the same time"
 """Why a change is refused while the node carries out another one, or reports the volume."""

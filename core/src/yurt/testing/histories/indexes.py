@@ -66,15 +66,15 @@ def _against_time(writes: list[tuple[int, Operation]]) -> list[IndexFault]:
 
 def _backward_reads(reads: list[Operation]) -> list[IndexFault]:
     """A read that began after another of the same object was answered, but shows a lower index."""
-    told = [(each.answer.index, each) for each in reads if each.answer is not None and each.answer.index]
-    return _backward(told, "a later read was answered a lower index")
+    answered = [(each.answer.index, each) for each in reads if each.answer is not None and each.answer.index]
+    return _backward(answered, "a later read was answered a lower index")
 
 
-def _backward(told: list[tuple[int, Operation]], text: str) -> list[IndexFault]:
+def _backward(answered: list[tuple[int, Operation]], text: str) -> list[IndexFault]:
     returned: Callable[[tuple[int, Operation]], int] = lambda pair: pair[1].returned or 0  # noqa: E731
-    ended = sorted(told, key=returned)
+    ended = sorted(answered, key=returned)
     faults, highest, at = [], None, 0
-    for index, each in sorted(told, key=lambda pair: pair[1].invoked):
+    for index, each in sorted(answered, key=lambda pair: pair[1].invoked):
         while at < len(ended) and returned(ended[at]) < each.invoked:
             if highest is None or ended[at][0] > highest[0]:
                 highest = ended[at]

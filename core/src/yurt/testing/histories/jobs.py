@@ -182,12 +182,12 @@ def _low(state: JobState) -> int:
     return max(state.last, lowest(state.current.at) if state.current else NEVER)
 
 
-def _bound(state: JobState, told: int) -> JobState | None:
+def _bound(state: JobState, answered: int) -> JobState | None:
     """The state with its unknown JobModifyIndex set to the answered one; None when they contradict."""
     current = state.current
-    if current is None or not agrees(current.at, told):
+    if current is None or not agrees(current.at, answered):
         return None
-    return state if current.at == told else state.marked(current._replace(at=told))
+    return state if current.at == answered else state.marked(current._replace(at=answered))
 
 
 def _bound_to_condition(state: JobState, request: Write) -> JobState | None:
@@ -269,8 +269,8 @@ def _refused(state: JobState, request: Write, text: str) -> JobState | None:
     """The state, with what the refusal reveals about it; None when nothing in it explains this refusal."""
     current = state.current
     if found := _CONFLICT.search(text):
-        told = int(found[1])
-        return _bound(state, told) if told != getattr(request, "enforce", None) else None
+        answered = int(found[1])
+        return _bound(state, answered) if answered != getattr(request, "enforce", None) else None
     if found := _PRIOR.search(text):
         is_so = current is not None and current.number == int(found[1]) != getattr(request, "prior", None)
         return state if is_so else None

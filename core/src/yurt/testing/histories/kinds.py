@@ -79,7 +79,7 @@ def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Re
 
 def latest_index(past: Sequence[Operation], rng: random.Random) -> int:
     """An index that a client may believe to be current: mostly the latest answered, sometimes an older one."""
-    told = [each.answer.index for each in past[-12:] if each.answer is not None and not each.answer.is_refusal]
-    if not told:
+    seen = [each.answer.index for each in past[-12:] if each.answer is not None and not each.answer.is_refusal]
+    if not seen:
         return 1
-    return max(told) if rng.random() < 0.8 else rng.choice(told)
+    return max(seen) if rng.random() < 0.8 else rng.choice(seen)

@@ -15,9 +15,9 @@ def unknown_after(low: int) -> int:
     return -low - 1
 
 
-def agrees(stored: int, told: int) -> bool:
+def agrees(stored: int, answered: int) -> bool:
     """Whether an answer with this index is possible in a state with that one."""
-    return stored == told if stored >= 0 else told > -stored - 1
+    return stored == answered if stored >= 0 else answered > -stored - 1
 
 
 def lowest(stored: int) -> int:

@@ -95,11 +95,11 @@ def _listed(state: PeriodicState, answer: Reply) -> PeriodicState | None:
         return None
     shown: frozenset[int] = answer.body
     known = {each for each in state.children if each >= 0}
-    untold = sorted((each for each in state.children if each < 0), reverse=True)
+    unknown = sorted((each for each in state.children if each < 0), reverse=True)
     rest = sorted(shown - known)
-    if not known <= shown or len(rest) != len(untold):
+    if not known <= shown or len(rest) != len(unknown):
         return None
-    if not all(agrees(stored, told) for stored, told in zip(untold, rest, strict=True)):
+    if not all(agrees(stored, answered) for stored, answered in zip(unknown, rest, strict=True)):
         return None
     return state._replace(children=tuple(sorted(shown)))
 

@@ -17,7 +17,7 @@ from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_afte
 
 TTL: Final = "24h"
 UNTOLD: Final = "?"
-"""The id of a lock that the server chose and nobody was told: no request names it."""
+"""The id of a lock that the server chose and no answer showed: no request names it."""
 
 
 class Put(Request, frozen=True):

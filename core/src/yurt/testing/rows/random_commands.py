@@ -493,7 +493,7 @@ class CommandMaker:
             id=alloc.id,
             node_id=alloc.node_id if self._random.randrange(10) else NODES[3],
             client_status=self._pick(CLIENT_STATUSES),
-            client_description="told",
+            client_description="reported",
             task_states={"web": TaskState(state="running", events=(event,))} if self._maybe() else {},
             deployment_status=AllocDeploymentStatus(healthy=healthy, timestamp=self._now) if self._maybe() else None,
         )

@@ -241,8 +241,8 @@ def _plain(value: Any, *, is_free: bool = False) -> Any:
 
 
 def moment_of(record: Data) -> UnixNano:
-    """When the evaluation ran: as told by what it made, else ten seconds after what has ended, else by what it wants
-    looked at later; that lay ahead in any case.
+    """The time of the evaluation: of the rows that it made, else ten seconds after the last end, else before the
+    delayed evaluations that it made.
     """
     known = {alloc["ID"] for alloc in record["state"]["tables"].get("allocs") or []}
     made = [int(alloc.get("CreateTime") or 0) for alloc in _written(record) if alloc["ID"] not in known]
@@ -285,7 +285,7 @@ def run(record: Data) -> Data:
     """Run the recorded evaluation through this scheduler; returns the result in the format of the records."""
     snapshot, now = snapshot_of(record), moment_of(record)
     evaluation = _evaluation(record["eval"])
-    told_type = record["eval"].get("Type") or ""
+    recorded_type = record["eval"].get("Type") or ""
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
     evaluation = replace(evaluation, type=eval_type(job) if job is not None else evaluation.type)
     if record.get("rejects_plans"):
@@ -300,7 +300,7 @@ def run(record: Data) -> Data:
         "plans": plans,
         "evals": [] if outcome.reblock is not None else [_ended(outcome.evaluation)],
         "create_evals": [
-            {**_ended(made), "Type": told_type if made.status == EVAL_BLOCKED else made.type}
+            {**_ended(made), "Type": recorded_type if made.status == EVAL_BLOCKED else made.type}
             for made in outcome.created
         ],
         "reblock_evals": [_ended(outcome.reblock)] if outcome.reblock is not None else [],

@@ -52,8 +52,8 @@ def find_parts() -> GuestParts | None:
 
 def libraries(program: Path) -> list[Path]:
     """The shared libraries of a program."""
-    told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
-    words = (line.split("=>")[-1].split() for line in told.splitlines())
+    output = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    words = (line.split("=>")[-1].split() for line in output.splitlines())
     return [Path(each[0]) for each in words if each and each[0].startswith("/")]
 
 

@@ -243,7 +243,7 @@ class ServerAgent:
             try:
                 seen = await self._read_some(server, seen, count=1 + int(env.random() * 3 * EVENTS_KEPT))
             except Conflict:
-                seen = 0  # it fell behind, and is told so
+                seen = 0  # it fell behind, and the stream says so
             await env.sleep(env.random() * READ_PAUSE_S)
 
     async def _read_some(self, server: SimServer, seen: int, *, count: int) -> int:

@@ -42,7 +42,7 @@ def _of_node(before: Snapshot, change: Change) -> str:
     has_reported = old.last_alloc_update_index > old.last_missed_heartbeat_index
     if has_reported or all(is_terminal(each) for each in before.allocs_of_node(new.id)):
         return ""
-    return f"E1 {new.name} is ready, and has not told of its allocations since index {old.last_missed_heartbeat_index}"
+    return f"E1 {new.name} is ready, and has not reported its allocations since index {old.last_missed_heartbeat_index}"
 
 
 def _of_collected(gone: Allocation, state: Snapshot) -> str:

@@ -51,7 +51,7 @@ class Checks:
         self.commands: dict[int, str] = {}
         """The command at each index, by its name and the row that it is about."""
         self.acknowledged: dict[int, str] = {}
-        """What users were told that it was stored, by the index that they were told."""
+        """Commands that users saw acknowledged, by the index in the answer."""
         self.starts: Counter[str] = Counter()
         """Runs of each task of an allocation, `<alloc id>/<task>`."""
         self.completed: set[str] = set()
@@ -197,7 +197,7 @@ class Checks:
     # Users and hosts.
 
     def acknowledge(self, index: int, what: str) -> None:
-        """Record that a user was told the index at which a command is stored."""
+        """Record that a user got the index at which a command is stored."""
         self.acknowledged[index] = what
 
     def started(self, host: SimHost, run: SimTaskRun) -> None:

@@ -1,7 +1,7 @@
 """The client's database on a simulated disk: real SQLite whose file image outlives the process.
 
 A call is carried out some time after it was made, when the disk has synced it, and answered then. A process that ends
-before loses the call, or its transaction was committed and nobody was told. Calls are carried out in their order.
+before loses the call, or its transaction was committed without an answer. Calls are carried out in their order.
 """
 
 from __future__ import annotations

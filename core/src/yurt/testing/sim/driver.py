@@ -1,7 +1,7 @@
 """A driver whose tasks run on a simulated host: they outlive the agent's process and end with the host.
 
 What a job asks of a task is in its `config`: how long it runs and how it ends. What goes wrong beyond that is the
-nemesis's: starts that are slow or fail, calls that fail once, ends that are told late or as lost.
+nemesis's: starts that are slow or fail, calls that fail once, ends that are reported late or as lost.
 """
 
 from __future__ import annotations

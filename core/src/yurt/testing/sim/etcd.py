@@ -42,7 +42,7 @@ class SimEtcd:
         self.down: set[str] = set()
         """Members whose host is gone."""
         self.lost_answers = 0.0
-        """How often a write is carried out, or not, and nobody is told."""
+        """The share of writes that are carried out, or not, without an answer."""
         self.slow_s = 0.0
         """Additional seconds of each write, as of a disk that hardly answers."""
         self.has_no_space = False

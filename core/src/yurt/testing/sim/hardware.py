@@ -105,7 +105,7 @@ class Hardware:
         holding = {key for key in live if self.claims.get(key)}
         reported = {(each.alloc_id, each.task_name) for each in self.plugin_claims}
         if holding - reported:
-            found.append(f"P4 {self.host}: the plugin is not told that {sorted(holding - reported)} hold devices")
+            found.append(f"P4 {self.host}: the plugin got no report that {sorted(holding - reported)} hold devices")
         return found
 
 

@@ -92,8 +92,8 @@ class SimClients(Clients):
         if answer.status >= 500 and reason in MAYBE:
             return self._counted(plan, kind, "unknown")
         text = answer.body.decode(errors="replace")
-        told = answered(answer.status, answer.headers.get("X-Nomad-Index", ""), text, kind, plan.request)
-        return self._counted(plan._replace(returned=round(loop.time() * 1e9), answer=told), kind, str(answer.status))
+        reply = answered(answer.status, answer.headers.get("X-Nomad-Index", ""), text, kind, plan.request)
+        return self._counted(plan._replace(returned=round(loop.time() * 1e9), answer=reply), kind, str(answer.status))
 
     def problem(self) -> str:
         """The first history that no order of its requests explains; "" when there is none."""

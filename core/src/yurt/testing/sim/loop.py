@@ -27,7 +27,7 @@ TURNS_MAX = 2_000_000
 
 
 TRACE_LETTERS = 2_000
-"""How much of a traceback is told."""
+"""The size of a traceback in a report."""
 
 
 class Stuck(AssertionError):

@@ -1,6 +1,6 @@
 """Periodic checks from outside the cluster: event readers, the trimmed log, and leaks.
 
-A6 a reader of events gets each one in order, or is told that some are missing; A1 what was deleted of the log is in the
+A6 a reader of events gets each one in order, or the gap is reported; A1 what was deleted of the log is in the
 snapshots of most servers; A4 the leader's duties run once; E9 agents at rest have no more tasks and open files than
 their work explains.
 """

@@ -1,6 +1,6 @@
 """Simulated users: each sends random requests to random servers, one after the other.
 
-What they ask is in the plan's features. What they were told is remembered: a write that was acknowledged at an index
+What they ask is in the plan's features. Their answers are recorded: a write that was acknowledged at an index
 must be the log's command at that index (A1).
 """
 
@@ -52,7 +52,7 @@ class Users:
         self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, *NO_ACTIONS))]
         self._token = MANAGEMENT if plan.has_acl else ""
         self._indexes: dict[tuple[str, str], int] = {}
-        """The highest index that each user was told of a list."""
+        """The highest index of a list in an answer to each user."""
 
     async def run(self) -> None:
         """Send requests until cancelled."""
@@ -113,7 +113,7 @@ class Users:
             return
         index, known = int(answer.headers["X-Nomad-Index"]), self._indexes.get((user, path), 0)
         if index < known:
-            raise Violation(f"A5 {path} is at index {index} for {user}, who was told {known} before")
+            raise Violation(f"A5 {path} is at index {index} for {user}, who got {known} before")
         self._indexes[(user, path)] = index
 
     # Jobs.

@@ -99,7 +99,7 @@ COMMANDS = (
         details=(
             "Nothing is changed, and no server is asked. The policy names each namespace and path that was used; "
             "without any of its capabilities something that was done would be refused. What only a management token "
-            "may do is told in comments.\n\n"
+            "may do stands in comments.\n\n"
             "The exit code is 0 when the policy allows everything that was done, 2 where it cannot, and 1 for errors."
         ),
         is_client=False,

@@ -231,11 +231,11 @@ def other_servers(api: ApiClient) -> list[ApiClient]:
     if here.scheme not in ("http", "https"):
         return []
     try:
-        told: Json = api.get("/v1/agent/members") or {}
+        members: Json = api.get("/v1/agent/members") or {}
     except YurtError:
         return []
-    region = api.connection.region or told.get("ServerRegion")
-    rows = [each for each in told.get("Members") or () if each["Status"] != "left"]
+    region = api.connection.region or members.get("ServerRegion")
+    rows = [each for each in members.get("Members") or () if each["Status"] != "left"]
     tags: list[Json] = [each.get("Tags") or {} for each in rows]
     known = [each.get("http_addr") or "" for each in tags if each.get("region") == region]
     is_near = (here.hostname or "").startswith(LOOPBACK)

@@ -79,8 +79,8 @@ def findings(call: Invocation) -> list[Diagnostic]:
 
         return [*error.diagnostics, *server_errors(call, error)]
     errors, warnings = ask(call, file)
-    told = [finding for error in errors for finding in server_findings(file, error)]
-    return [*told, *file.warnings, *server_findings(file, warnings, is_warning=True)]
+    located = [finding for error in errors for finding in server_findings(file, error)]
+    return [*located, *file.warnings, *server_findings(file, warnings, is_warning=True)]
 
 
 def _print(call: Invocation, requested: str, found: Sequence[Diagnostic]) -> None:

@@ -79,8 +79,8 @@ def show_warnings(call: Invocation, warnings: str, file: JobFile | None = None) 
     """The warnings of a registration or a plan, at their lines of the file where known."""
     if warnings:
         call.screen.line(call.screen.style("Job Warnings:", "bold", "yellow"))
-        told = explain(file, warnings, is_warning=True) if file else warnings
-        call.screen.line(told.rstrip() + "\n")
+        shown = explain(file, warnings, is_warning=True) if file else warnings
+        call.screen.line(shown.rstrip() + "\n")
 
 
 def _print_registered(call: Invocation, file: JobFile) -> None:

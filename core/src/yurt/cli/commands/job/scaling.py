@@ -64,8 +64,8 @@ def _counts(event: Json) -> list[str]:
 
 
 def _long(call: Invocation, group: str, event: Json) -> list[str]:
-    told = [str(bool(event.get("Error"))).lower(), event.get("Message") or "", call.short(event.get("EvalID"))]
-    return [group, *_counts(event), *told, local_time(event.get("Time") or 0)]
+    cells = [str(bool(event.get("Error"))).lower(), event.get("Message") or "", call.short(event.get("EvalID"))]
+    return [group, *_counts(event), *cells, local_time(event.get("Time") or 0)]
 
 
 COMMANDS = (

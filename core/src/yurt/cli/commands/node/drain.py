@@ -132,7 +132,7 @@ def _is_system(alloc: Json) -> bool:
 
 
 def _is_draining(allocs: list[Json]) -> bool:
-    """Whether something that was told to stop has not ended yet."""
+    """Whether an allocation that must stop has not ended yet."""
     return any(alloc["DesiredStatus"] != "run" and alloc["ClientStatus"] in ("running", "pending") for alloc in allocs)
 
 

@@ -88,8 +88,8 @@ COMMANDS = (
         "one argument: <data directory>",
         details="""
 The directory is the agent's `data_dir`, or the client's `state_dir`; the agent must not run meanwhile. For each
-allocation there is what the servers told of it, how far its tasks are, and the handle by which each task's driver finds
-it. An agent in dev mode keeps nothing. Secrets and tokens are not printed.
+allocation it holds the record that the servers sent, the states of its tasks, and the handle by which each task's
+driver finds it. An agent in dev mode keeps nothing. Secrets and tokens are not printed.
 """,
         is_client=False,
     ),

@@ -318,9 +318,9 @@ def _topics(call: Invocation) -> tuple[str, ...]:
 def _servers(call: Invocation) -> list[DebugTarget]:
     """The requested live servers of the agent's region."""
     requested = _requested(call, "server-id")
-    told: Json = call.api.get("/v1/agent/members") or {}
-    region = call.api.connection.region or told.get("ServerRegion")
-    rows = [each for each in told.get("Members") or () if each["Tags"].get("region") == region]
+    members: Json = call.api.get("/v1/agent/members") or {}
+    region = call.api.connection.region or members.get("ServerRegion")
+    rows = [each for each in members.get("Members") or () if each["Tags"].get("region") == region]
     names = [each["Name"] for each in rows if each["Status"] == "alive"]
     if "leader" in requested:
         address: str = call.api.get("/v1/status/leader")

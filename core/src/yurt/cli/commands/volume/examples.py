@@ -35,7 +35,7 @@ capability {
   attachment_mode = "file-system"
 }
 
-# What the plugin is told. mkdir has mode, uid and gid.
+# Parameters of the plugin. mkdir has mode, uid and gid.
 parameters {
   mode = "0755"
 }
@@ -87,7 +87,7 @@ topology_request {
   }
 }
 
-# What the plugin is told: with each call, and about this volume.
+# Sent to the plugin: with each call, and about this volume.
 secrets {
   example_secret = "xyzzy"
 }

@@ -1,7 +1,7 @@
 """Roles and binding rules, rows whose ids the servers choose: requests, and their sequential behaviour.
 
 A role's name has one role at a time; binding rules have no names, so each creation makes another one. A creation of
-unknown outcome leaves a role whose id nobody was told, or a rule that nobody asks about.
+unknown outcome leaves a role whose id no answer showed, or a rule that nobody asks about.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 UNTOLD: Final = "?"
-"""The id of a row that nobody was told."""
+"""The id of a row that no answer showed."""
 EXISTS: Final = "already exists"
 PREREQUISITE: Final = "prerequisite"
 """The policy that roles give, and the login method that binding rules belong to."""
@@ -193,8 +193,8 @@ class RowKind:
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""
-        told = [each.answer.body for each in past if each.answer is not None]
-        known = list(dict.fromkeys(body.id for body in told if isinstance(body, AclRow)))
+        bodies = [each.answer.body for each in past if each.answer is not None]
+        known = list(dict.fromkeys(body.id for body in bodies if isinstance(body, AclRow)))
         if not known:
             return CreateRow(mark)
         row_id = known[-1] if rng.random() < _LATEST else rng.choice(known)
