@@ -294,9 +294,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     tls = tls_settings(config)
     server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
     if server is not None:
-        await env.in_thread(
-            server.keys.keyring.open
-        )  # A root key that no configured key opens is an error before anything starts.
+        await env.in_thread(server.keys.keyring.open)  # a sealed root key without its key fails here
     servers: FarServers | None = None
     choice = DriverChoice(config.client.get("options", {}))
     plugins, loaded, binaries = PluginManager(refusal=choice.refusal), LoadedPlugins(), binary_plugins.Binaries()
