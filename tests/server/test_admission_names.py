@@ -10,7 +10,7 @@ from yurt.rules.likeness import LENGTH_MAX
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.resources.admission import admit, admitted
-from yurt.server.resources.node_names import CommonNames, NodeNames, sample_of
+from yurt.server.resources.node_names import NO_NODES, CommonNames, NodeNames, sample_of
 from yurt.state import Snapshot, Tables
 from yurt.structs.commands import RegisterNode
 from yurt.structs.constraint import Constraint
@@ -78,10 +78,10 @@ def test_the_common_names_are_collected_anew_only_after_a_change() -> None:
 
 
 def test_a_name_that_only_other_nodes_may_have_is_left_open() -> None:
-    names = CommonNames(Rows(*map(node, range(60))))
+    names = CommonNames(sample_of(Rows(*map(node, range(60)))))
     assert names.has("attr.kernel.name") is True and not names.has_open_names
     assert names.has("attr.only.on59") is None and names.has_open_names
-    unread = CommonNames(None)
+    unread = CommonNames(NO_NODES)
     assert unread.has("attr.kernel.name") is None and not unread.has_open_names
 
 

@@ -9,11 +9,16 @@ the decisions.
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import web
+from multidict import istr
 
 from yurt.http.dispatcher import endpoint_of
 from yurt.http.errors import Refused
 from yurt.http.forwarding_headers import FROM_NODE
+
+_FROM_NODE: Final = istr(FROM_NODE)
 
 
 def check_node_route(request: web.Request) -> None:
@@ -21,7 +26,7 @@ def check_node_route(request: web.Request) -> None:
 
     The route that answers decides and not the text of the path, which can be written in several ways.
     """
-    if FROM_NODE not in request.headers:
+    if _FROM_NODE not in request.headers:
         return
     endpoint = endpoint_of(request)
     if endpoint is not None and not endpoint.from_nodes:

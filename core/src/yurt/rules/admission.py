@@ -7,7 +7,6 @@ second time adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from yurt.rules.workload_claims import AUDIENCE
@@ -39,16 +38,21 @@ def admitted(job: Data) -> Data:
 
 
 def _add_constraints(group: Data) -> None:
+    implied = _implied(group)
+    if not implied:
+        return
     present = list(group.get("Constraints") or ())
     present_keys = {_key(each) for each in present}
-    added = [each for each in _implied(group) if _key(each) not in present_keys]
+    added = [each for each in implied if _key(each) not in present_keys]
     if added:
         group["Constraints"] = [*present, *(dict(each) for each in added)]
 
 
 def _is_default_identity(identity: Data | None) -> bool:
     """Whether an identity block equals the default one, which the API writes out and clients send back."""
-    fields = {name: value for name, value in (identity or {}).items() if value}
+    if not identity:
+        return False
+    fields = {name: value for name, value in identity.items() if value}
     audience = list(fields.pop("Audience", ()))
     return audience == [AUDIENCE] and fields in ({}, {"Name": "default"})
 
@@ -57,39 +61,46 @@ def _key(constraint: Data) -> tuple[Any, ...]:
     return tuple(constraint.get(field) or "" for field in _FIELDS)
 
 
-def _implied(group: Data) -> Iterator[Data]:
-    tasks = group.get("Tasks") or ()
-    signals = sorted({signal for task in tasks for signal in _signals(task)} | set(_saving_signal(group)))
+def _implied(group: Data) -> list[Data]:
+    """The constraints that follow from what a group's tasks ask for; mostly none, so it costs little without any."""
+    found: list[Data] = []
+    services, signals, asks_for_numa = _native(group), _saving_signals(group), False
+    for task in group.get("Tasks") or ():
+        services += _native(task)
+        signals.update(_signals(task))
+        asks_for_numa = asks_for_numa or _asks_for_numa(task)
     if signals:
-        yield {"LTarget": "${attr.os.signals}", "RTarget": ",".join(signals), "Operand": "set_contains"}
-    services = [*_native(group), *(service for task in tasks for service in _native(task))]
+        found.append({"LTarget": "${attr.os.signals}", "RTarget": ",".join(sorted(signals)), "Operand": "set_contains"})
     if services:
-        yield SERVICES
-    if any(service.get("Checks") for service in services):
-        yield CHECKS
-    if any(_asks_for_numa(task) for task in tasks):
-        yield from NUMA
+        found.append(SERVICES)
+        found += [CHECKS] if any(service.get("Checks") for service in services) else []
+    if asks_for_numa:
+        found += NUMA
+    return found
 
 
-def _signals(task: Data) -> Iterator[str]:
+def _signals(task: Data) -> list[str]:
     """The signals that the task's blocks name."""
-    if task.get("KillSignal"):
-        yield task["KillSignal"]
-    for block in (*(task.get("Templates") or ()), *((task["Vault"],) if task.get("Vault") else ())):
-        if block.get("ChangeMode") == "signal" and block.get("ChangeSignal"):
-            yield block["ChangeSignal"]
+    signals = [task["KillSignal"]] if task.get("KillSignal") else []
+    templates, vault = task.get("Templates"), task.get("Vault")
+    if templates or vault:
+        for block in (*(templates or ()), *((vault,) if vault else ())):
+            if block.get("ChangeMode") == "signal" and block.get("ChangeSignal"):
+                signals.append(block["ChangeSignal"])
+    return signals
 
 
-def _saving_signal(group: Data) -> Iterator[str]:
+def _saving_signals(group: Data) -> set[str]:
     """The signal for saving work before preemption; SIGTERM, which every node has, adds no constraint."""
-    signal = (group.get("Checkpoint") or {}).get("Signal") or "SIGTERM"
-    if signal != "SIGTERM":
-        yield signal
+    checkpoint = group.get("Checkpoint")
+    signal = checkpoint.get("Signal") if checkpoint else None
+    return {signal} - {"SIGTERM"} if signal else set()
 
 
-def _native(owner: Data) -> Iterable[Data]:
+def _native(owner: Data) -> list[Data]:
     """The services whose provider is the cluster itself."""
-    return (service for service in owner.get("Services") or () if service.get("Provider") == "nomad")
+    services = owner.get("Services")
+    return [service for service in services if service.get("Provider") == "nomad"] if services else []
 
 
 def _asks_for_numa(task: Data) -> bool:

@@ -106,17 +106,25 @@ def reference_doubts(job: Job, nodes: NameLookup) -> Iterator[str]:
 
 
 def _doubts(job: Job, search: _Search) -> Iterator[str]:
-    for each in _rule_references("", job.constraints, job.affinities, job.spreads):
-        yield from _rule_doubts(each, search)
+    # Every registration passes here, and most jobs refer to nothing: a generator for each owner costs more than this.
+    if job.constraints or job.affinities or job.spreads:
+        yield from _rules_doubts(_rule_references("", job.constraints, job.affinities, job.spreads), search)
     for group in job.task_groups:
         place = f'Group "{group.name}" has warnings: '
-        for each in _rule_references(place, group.constraints, group.affinities, group.spreads):
-            yield from _rule_doubts(each, search)
+        if group.constraints or group.affinities or group.spreads:
+            rules = _rule_references(place, group.constraints, group.affinities, group.spreads)
+            yield from _rules_doubts(rules, search)
         for task in group.tasks:
-            inner = f'{place}Task "{task.name}" has warnings: '
-            for each in _rule_references(inner, task.constraints, task.affinities, ()):
-                yield from _rule_doubts(each, search)
-            yield from _text_doubts(inner, group, task, search)
+            if task.constraints or task.affinities:
+                rules = _rule_references(_inner(place, task), task.constraints, task.affinities, ())
+                yield from _rules_doubts(rules, search)
+            if _has_reference(task.config, 0) or _has_reference(task.env, 0):
+                yield from _text_doubts(_inner(place, task), group, task, search)
+
+
+def _inner(place: str, task: Task) -> str:
+    """The place of a task, as worded in a warning."""
+    return f'{place}Task "{task.name}" has warnings: '
 
 
 # Constraints, affinities and spreads.
@@ -135,6 +143,11 @@ def _rule_references(
     for number, spread in enumerate(spreads, start=1):
         if spread.attribute:
             yield f"{place}Spread {number}", spread.attribute, False
+
+
+def _rules_doubts(rules: Iterable[tuple[str, str, bool]], search: _Search) -> Iterator[str]:
+    for rule in rules:
+        yield from _rule_doubts(rule, search)
 
 
 def _rule_doubts(rule: tuple[str, str, bool], search: _Search) -> Iterator[str]:
@@ -205,6 +218,22 @@ def _text_doubts(place: str, group: TaskGroup, task: Task, search: _Search) -> I
         yield from _doubts_of_text(f"{place}{where}", text, owner, search, reported)
     for where, text in _texts("env", task.env, 0):
         yield from _doubts_of_text(f"{place}{where}", text, owner, search, reported)
+
+
+def _has_reference(value: Any, depth: int) -> bool:
+    """Whether `_texts` finds a text inside a value."""
+    if isinstance(value, str):
+        return "${" in value
+    if depth > CONFIG_DEPTH or not value:
+        return False
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for item in items:
+        if type(item) is not str:
+            if _has_reference(item, depth + 1):
+                return True
+        elif "${" in item:
+            return True
+    return False
 
 
 def _texts(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:

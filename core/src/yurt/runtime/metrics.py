@@ -140,9 +140,14 @@ class Metrics:
 
     def time(self, name: str, seconds: float, *, labels: Labels = NO_LABELS) -> None:
         """Record one duration."""
-        if labels and has_place(self.labelled_timings, (name, labels)):
-            self.labelled_timings.setdefault((name, labels), Timing()).add(seconds)
-            return
+        if labels:
+            key = (name, labels)
+            labelled = self.labelled_timings.get(key)
+            if labelled is None and has_place(self.labelled_timings, key):
+                labelled = self.labelled_timings[key] = Timing()
+            if labelled is not None:
+                labelled.add(seconds)
+                return
         timing = self.timings.get(name)
         if timing is None:
             timing = self.timings[name] = Timing()

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 def log_lifecycle(changes: Iterable[Change]) -> None:
     """One line at INFO for each registered or stopped job and each ended deployment."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     for line in lifecycle_lines(changes):
         log.info("%s", line)
 

@@ -66,12 +66,12 @@ def _doubts(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:
 def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
     """Whether the names in the job have to be looked for on all nodes or compared with known ones."""
     from yurt.rules.references import may_have_doubts
-    from yurt.server.resources.node_names import CommonNames, sample_of
+    from yurt.server.resources.node_names import NO_NODES, CommonNames, sample_of
 
-    datacenters = sample_of(state.nodes).datacenters
-    if datacenters and not _is_in_one(job, datacenters):
+    sample = sample_of(state.nodes)
+    if sample.datacenters and not _is_in_one(job, sample.datacenters):
         return True
-    names = CommonNames(state.nodes if reads_nodes else None)
+    names = CommonNames(sample if reads_nodes else NO_NODES)
     return may_have_doubts(job, names) or names.has_open_names
 
 
@@ -148,7 +148,9 @@ def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator
 
 
 def _is_in_one(job: Job, datacenters: Collection[str]) -> bool:
-    """Whether one of the datacenters is one of the job's."""
+    """Whether one of the datacenters, of which there are some, is one of the job's."""
+    if "*" in job.datacenters:
+        return True
     return any(is_match(name, glob) for name in datacenters for glob in job.datacenters)
 
 
@@ -161,7 +163,7 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
-        near = get_close_matches(task.driver, sorted({row.driver for row in known}), n=1, cutoff=ALIKE)
+        near = get_close_matches(task.driver, sorted({row.driver for row in known}), n=1, cutoff=ALIKE) if known else ()
         if near and not task.driver.startswith(near[0]):
             return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near[0]}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)

@@ -6,10 +6,11 @@ of a few look-ups. A name that they lack is looked for on all nodes, in a thread
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import is_
 from typing import Final, NamedTuple, Protocol
+from weakref import ref
 
 from yurt.rules.likeness import nearest
 from yurt.structs.node import Node
@@ -35,11 +36,26 @@ class NodeSample(NamedTuple):
     datacenters: frozenset[str] = frozenset()
 
 
+NO_NODES: Final = NodeSample()
+
+
+def _no_table() -> None:
+    """The table of no sample."""
+
+
+class _Newest(NamedTuple):
+    """The newest sample and its table: nodes change seldom, and each registration asks."""
+
+    table: Callable[[], NodeTable | None] = _no_table
+    """A weak reference, which keeps no old state."""
+    sample: NodeSample = NO_NODES
+
+
 class _Samples:
-    """The newest sample: nodes change seldom, and each registration asks."""
+    """Holds the newest sample; threads replace it as a whole."""
 
     def __init__(self) -> None:
-        self.newest = NodeSample()
+        self.newest = _Newest()
 
 
 _SAMPLES: Final = _Samples()
@@ -47,16 +63,22 @@ _SAMPLES: Final = _Samples()
 
 def sample_of(table: NodeTable) -> NodeSample:
     """The sample of a state's nodes."""
-    nodes, newest = tuple(islice(table.values(), NODES_SAMPLED)), _SAMPLES.newest
-    if len(nodes) == len(newest.nodes) and all(map(is_, nodes, newest.nodes)):
-        return newest
+    newest = _SAMPLES.newest
+    if newest.table() is table:
+        return newest.sample
+    nodes, sample = tuple(islice(table.values(), NODES_SAMPLED)), newest.sample
+    if len(nodes) != len(sample.nodes) or not all(map(is_, nodes, sample.nodes)):
+        sample = _sample(nodes)
+    _SAMPLES.newest = _Newest(ref(table), sample)
+    return sample
+
+
+def _sample(nodes: tuple[Node, ...]) -> NodeSample:
     names: dict[str, None] = {}
     for node in nodes:
         names |= dict.fromkeys(f"attr.{key}" for key in node.attributes)
         names |= dict.fromkeys(f"meta.{key}" for key in node.meta)
-    datacenters = frozenset(node.datacenter for node in nodes)
-    _SAMPLES.newest = made = NodeSample(nodes, frozenset(names), tuple(names), datacenters)
-    return made
+    return NodeSample(nodes, frozenset(names), tuple(names), frozenset(node.datacenter for node in nodes))
 
 
 class CommonNames:
@@ -64,10 +86,10 @@ class CommonNames:
 
     __slots__ = ("_is_known", "_names", "has_open_names")
 
-    def __init__(self, nodes: NodeTable | None) -> None:
-        """`nodes` None: the caller may not read them."""
-        self._is_known = bool(nodes)
-        self._names = sample_of(nodes).names if nodes else frozenset()
+    def __init__(self, sample: NodeSample) -> None:
+        """An empty sample: there are no nodes, or the caller may not read them."""
+        self._is_known = bool(sample.nodes)
+        self._names = sample.names
         self.has_open_names = False
 
     def has(self, name: str) -> bool | None:

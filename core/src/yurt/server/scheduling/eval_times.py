@@ -26,8 +26,8 @@ class EvalTimes:
     def __init__(self, metrics: Metrics, env: Env) -> None:
         self._metrics = metrics
         self._now: Callable[[], int] = env.now
-        self._taken: dict[str, tuple[int, float]] = {}
-        """By token: when it was delivered (unix ns), and how many seconds it had waited."""
+        self._taken: dict[str, tuple[int, float, Labels]] = {}
+        """By token: when it was delivered (unix ns), how many seconds it had waited, and its labels."""
 
     def taken(self, delivery: Delivery) -> None:
         """Record that a worker received an evaluation, which was available since it was stored or its time came."""
@@ -36,17 +36,17 @@ class EvalTimes:
         now, evaluation = self._now(), delivery.evaluation
         since = max(evaluation.modify_time, evaluation.wait_until, (evaluation.create_time or 0) + evaluation.wait)
         waited_s = max(0, now - since) / NANOSECONDS
-        self._taken[delivery.token] = (now, waited_s)
-        self._metrics.time("broker.wait_time", waited_s, labels=_labels(delivery))
+        labels = _labels(delivery)
+        self._taken[delivery.token] = (now, waited_s, labels)
+        self._metrics.time("broker.wait_time", waited_s, labels=labels)
 
     def done(self, delivery: Delivery) -> None:
         """Record that the evaluation's end is stored."""
         found = self._taken.pop(delivery.token, None)
         if found is None:
             return
-        began, waited_s = found
+        began, waited_s, labels = found
         worked_s = max(0, self._now() - began) / NANOSECONDS
-        labels = _labels(delivery)
         self._metrics.time("broker.process_time", worked_s, labels=labels)
         self._metrics.time("broker.response_time", waited_s + worked_s, labels=labels)
 

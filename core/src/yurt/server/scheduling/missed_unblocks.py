@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from yurt.broker import BlockedEvals
-from yurt.state import Change, Changes, Snapshot
+from yurt.state import Change, Snapshot
 from yurt.state.claims import csi_requests
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace
@@ -55,7 +55,7 @@ def unblock_missed(
         blocked.unblock_missing(name, index=state.csi_volumes.index)
     quotas_at = max(state.namespaces.index, state.quotas.index)
     if quotas_at > since:
-        _unblock_guaranteed(blocked, state, region, index=quotas_at)
+        unblock_guaranteed(blocked, state, region, index=quotas_at)
     unblock_entitled(blocked, state, ended.staying_no_more, region=region)
 
 
@@ -79,19 +79,14 @@ def unblock_entitled(blocked: BlockedEvals, state: Snapshot, shrunk: Mapping[str
         blocked.unblock_namespace(name, index=index)
 
 
-def unblock_reclaimers(blocked: BlockedEvals, state: Snapshot, changes: Changes, *, region: str, index: int) -> None:
-    """Tell of changes of guarantees and protections, after which jobs may reclaim what they could not before."""
-    if any(_changes_guarantees(change) for change in changes):
-        _unblock_guaranteed(blocked, state, region, index=index)
-
-
-def _changes_guarantees(change: Change) -> bool:
+def changes_guarantees(change: Change) -> bool:
+    """Whether a change of a namespace or a quota is one of guarantees or protections."""
     if change.table == "namespaces":
         return _quota_name(change.before) != _quota_name(change.after)
     return change.table == "quotas" and _guaranteed(change.before) != _guaranteed(change.after)
 
 
-def _unblock_guaranteed(blocked: BlockedEvals, state: Snapshot, region: str, *, index: int) -> None:
+def unblock_guaranteed(blocked: BlockedEvals, state: Snapshot, region: str, *, index: int) -> None:
     """Guarantees changed at `index`: look again at whatever is guaranteed something.
 
     A guarantee or protection that is less than it was helps the jobs of other quotas, too.

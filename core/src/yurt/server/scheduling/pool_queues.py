@@ -91,8 +91,10 @@ class PoolQueues:
 
     def observe(self, changes: Changes) -> None:
         """Follow a command's changes other than evaluations."""
-        if any(change.table == "node_pools" for change in changes):
-            self._follow_pools(self._current())
+        for change in changes:
+            if change.table == "node_pools":
+                self._follow_pools(self._current())
+                break
         if self.gate is None:
             return
         self.gate.follow(changes)

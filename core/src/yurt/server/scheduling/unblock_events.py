@@ -7,9 +7,10 @@ from typing import Final
 
 from yurt.broker import BlockedEvals
 from yurt.server.scheduling.missed_unblocks import (
+    changes_guarantees,
     unblock_entitled,
+    unblock_guaranteed,
     unblock_missed,
-    unblock_reclaimers,
     uses_csi,
 )
 from yurt.state import Change, Changes, Snapshot
@@ -19,6 +20,7 @@ from yurt.structs.node import Node, without_device_notes
 from yurt.structs.predicates import is_client_terminal, is_ready, is_terminal
 
 PRUNED_AFTER: Final = 3
+VOLUME_TABLES: Final = ("csi_volumes", "host_volumes", "host_volume_claims")
 
 
 class UnblockEvents:
@@ -40,7 +42,7 @@ class UnblockEvents:
         freed: set[str] = set()
         limits: set[str] = set()
         shrunk: set[str] = set()
-        is_volume_free = False
+        is_volume_free = has_other_guarantees = False
         for change in changes:
             if change.table == "allocs":
                 if change.before is not None and frees_guarantee(change.before, change.after):
@@ -55,20 +57,29 @@ class UnblockEvents:
                 is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
             elif change.table in ("namespaces", "quotas"):
                 limits.update(_quotas_of(self._current(), change))
-            elif change.table == "csi_volumes" and change.after is not None:
-                self._blocked.unblock_missing(change.after.id, index=index)
-            elif change.table == "host_volumes" and change.after is not None:
-                freed.add(change.after.node_id)
-            elif change.table == "host_volume_claims" and change.after is None:
-                named = self._current().host_volumes.where("name", change.before.volume_name)
-                freed.update(volume.node_id for volume in named)
+                has_other_guarantees = has_other_guarantees or changes_guarantees(change)
+            elif change.table in VOLUME_TABLES:
+                freed.update(self._nodes_of_volume(change, index))
         if is_volume_free:
             freed.update(self._current().nodes.keys())
         for name in sorted(limits - {""}):
             self._blocked.unblock_limit(name, index=index)
-        unblock_reclaimers(self._blocked, self._current(), changes, region=self._region, index=index)
-        unblock_entitled(self._blocked, self._current(), dict.fromkeys(shrunk, index), region=self._region)
+        if has_other_guarantees:  # jobs may reclaim what they could not before
+            unblock_guaranteed(self._blocked, self._current(), self._region, index=index)
+        if shrunk:
+            unblock_entitled(self._blocked, self._current(), dict.fromkeys(shrunk, index), region=self._region)
         return self._note_nodes(freed, index) if freed else ()
+
+    def _nodes_of_volume(self, change: Change, index: int) -> list[str]:
+        """The nodes on which a change of a volume or a claim frees something."""
+        if change.table == "csi_volumes" and change.after is not None:
+            self._blocked.unblock_missing(change.after.id, index=index)
+        elif change.table == "host_volumes" and change.after is not None:
+            return [change.after.node_id]
+        elif change.table == "host_volume_claims" and change.after is None:
+            named = self._current().host_volumes.where("name", change.before.volume_name)
+            return [volume.node_id for volume in named]
+        return []
 
     def note_limit(self, namespace: str, *, index: int) -> bool:
         """Tell that something under the quotas of a namespace came back; whether it has any."""
