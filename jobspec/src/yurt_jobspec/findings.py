@@ -47,7 +47,7 @@ class Findings:
         return bool(self._found["error"])
 
     def narrow(self) -> None:
-        """From here on take only CERTAIN errors, on lines that have none: what else is found may follow from those
+        """Accept only CERTAIN errors from now on, on lines without errors: others may be consequences of those
         that were found before.
         """
         self.is_narrowed = True

@@ -1,4 +1,4 @@
-"""Where the parts of a job stand in its file, also of a job that could be read in part only."""
+"""Positions of a job's parts in its file, also for a job that is readable only in part."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ParsedJob(NamedTuple):
 
 
 class PartialJob(NamedTuple):
-    """What could be read of a job with errors; `damaged` are the paths of objects of which something is missing."""
+    """The readable part of a job with errors; `damaged` holds the paths of incomplete objects."""
 
     job: ApiObject
     positions: Positions

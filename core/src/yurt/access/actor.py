@@ -14,7 +14,7 @@ from yurt.sdk.value import UnixNano, Value
 
 
 class Through(StrEnum):
-    """Which agent passed a request on before it arrived here: the one on its way that is trusted least."""
+    """The kind of agent that forwarded a request: of several, the least trusted one."""
 
     NOBODY = "nobody"
     NODE = "node"
@@ -24,7 +24,7 @@ class Through(StrEnum):
 
 
 class Origin(Value):
-    """Where a request came from."""
+    """The address, certificate and forwarding agent of a request."""
 
     address: str = ""
     """The caller's IP address at the first agent; through a node it is the address that the node reports."""
@@ -54,7 +54,7 @@ class ShownToken(Value, tag=True):
 
 
 class ShownWorkload(Value, tag=True):
-    """The caller showed a workload identity whose signature is right."""
+    """The caller showed a workload identity with a valid signature."""
 
     alloc_id: str
     namespace: str

@@ -1,4 +1,4 @@
-"""The one place that decides whether an actor may do what a route needs.
+"""Decides whether an actor satisfies the need of a route; nothing else decides it.
 
 An `Authority` answers a pure question: actor, need, scope. `AllowAll` says yes where access control is off;
 `yurt.acl.AclAuthority` decides by tokens and policies. The scope is where an object
@@ -99,7 +99,7 @@ class _AllAllowed:
 
 
 class Permissions(Protocol):
-    """Answers what a request asks about its rights."""
+    """Answers a request's questions about its rights."""
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
@@ -155,7 +155,7 @@ class Authority(Permissions, Protocol):
         ...
 
     def is_secret(self, text: str) -> bool:
-        """Whether a text is the secret of a known token or node, so that no record may contain it."""
+        """Whether a text is the secret of a stored token or node, so that no record may contain it."""
         ...
 
 
@@ -167,7 +167,7 @@ class AllowAll:
         return None
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """That everything is allowed everywhere."""
+        """The answers that allow everything everywhere."""
         return ALL_ALLOWED
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
@@ -211,7 +211,7 @@ class AllowNobody:
         return None
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """Nothing is remembered."""
+        """None: nothing is cached."""
         return None
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
@@ -239,7 +239,7 @@ class AllowNobody:
         return self
 
     def identify(self, actor: Actor) -> Identity:
-        """What the caller showed, unresolved."""
+        """The shown credential, unresolved."""
         shown = "no token" if isinstance(actor.caller, NoToken) else "token"
         return Identity(resolved_by=shown, problem="this agent knows no tokens")
 
@@ -270,7 +270,7 @@ class ObjectName(NamedTuple):
 
 
 class Trace:
-    """The decisions of one request in their order, and the object that it turned out to be about: for its record.
+    """The decisions of one request in order, and its object, for the audit record.
 
     It keeps a few: a list decides about each of its rows, and its record need not be as long as the list.
     """
@@ -284,7 +284,7 @@ class Trace:
         self.object = ObjectName()
 
     def add(self, need: Need, scope: Scope, *, is_allowed: bool) -> None:
-        """Keep a decision once."""
+        """Record a decision, unless it is recorded already."""
         if len(self.decisions) >= DECISIONS_MAX:
             self.omitted += 1
             return
@@ -347,7 +347,7 @@ class Access:
         self._sees_all = recalled.everywhere
 
     def end_step(self) -> None:
-        """The request waits: what depends on rights is asked again."""
+        """End the step, because the request waits: later answers are computed again."""
         self._recalled = self._sees_all = None
 
     def allows_namespace(self, namespace: str) -> bool:

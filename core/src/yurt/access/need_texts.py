@@ -66,7 +66,7 @@ LEAVES: Final = {describe(leaf): leaf for leaf in _leaves()}
 
 
 def parse_need(text: str) -> Need:
-    """The need that these words are for; raises Invalid."""
+    """The need in this text form; raises Invalid."""
     if len(text) > LENGTH_MAX:
         raise Invalid(f"a need holds at most {LENGTH_MAX} characters")
     return _NeedReader(text).whole()

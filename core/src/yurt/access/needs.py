@@ -191,7 +191,7 @@ class AllOf(Value):
 
 
 class EachRow(Value):
-    """Nothing to ask; each row of the answer needs this."""
+    """No need of the request itself; each row of the answer needs this."""
 
     need: Need
 

@@ -1,4 +1,4 @@
-"""Access control: the policy language, and what a caller's policies allow.
+"""Access control: the policy language, and decisions by a caller's policies.
 
 `parse_policy` reads a policy and says all that is wrong with it. `CompiledPolicies` unites the policies of a caller
 into tables, once; `Rights` are those tables and who the caller is, and decide. `decide` adds the reason: which policy,

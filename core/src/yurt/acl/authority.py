@@ -38,11 +38,11 @@ class HasState(Protocol):
 
 
 class HasStateAge(Protocol):
-    """Knows how long ago the state was known to be the newest."""
+    """Reports the seconds since the state was confirmed to be the newest."""
 
     @property
     def state_age_s(self) -> float:
-        """The age in seconds; infinite before the state was ever known to be the newest."""
+        """The age in seconds; infinite before the state was first confirmed to be the newest."""
         ...
 
 
@@ -88,8 +88,8 @@ class AclAuthority:
         age_max_s: float = math.inf,
         thread: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`age` says how long ago the state was known to be the newest; above `age_max_s` nothing is decided
-        by it, since it may lack a revocation: `allows`, `decide` and `allows_everywhere` raise Unavailable.
+        """`age` reports the age of the state. Above `age_max_s` the state may lack a revocation, so that
+        `allows`, `decide` and `allows_everywhere` raise Unavailable.
         `thread` identifies the running thread.
         """
         self._thread = thread
@@ -146,7 +146,7 @@ class AclAuthority:
         return found
 
     def preparation(self, actor: Actor) -> Callable[[], Callable[[], None]] | None:
-        """Reading long policies, for a thread."""
+        """The parsing of long policies, as work for a thread."""
         state = self._source.state
         if self._lasting(state, actor) is not None:
             return None
@@ -169,12 +169,12 @@ class AclAuthority:
         return is_allowed
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """The remembered answers, if `allows` was true for the same input with the same tokens, roles and policies."""
+        """The cached answers, if `allows` was true for the same input with the same tokens, roles and policies."""
         known = self._recall(actor.caller, need)
         return known if known is not None and scope in known.scopes else None
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
-        """The remembered answers, if they are valid in the newest state and at this time."""
+        """The cached answers, if they are valid in the newest state and at this time."""
         assert self._thread() == self._owner or self._is_owner(), ONE_THREAD
         state = self._source.state
         if state is not self._answered_in:
@@ -190,7 +190,7 @@ class AclAuthority:
         return None if is_over else found
 
     def _answers_for(self, state: Snapshot, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
-        """The entry that remembers answers about a caller who was resolved in `state`.
+        """The cache entry of a caller who was resolved in `state`.
 
         None where none may be remembered: for callers whose rights follow from more than tables of tokens and policies,
         and where a newer state exists.
@@ -270,8 +270,8 @@ class AclAuthority:
         return found
 
     def standing(self, actor: Actor) -> Hashable | None:
-        """The compiled policies and how far the caller is known; the own rights of a
-        workload or a node are its alone."""
+        """The compiled policies and the caller's authentication level; a workload's or
+        a node's rights are shared with no other caller."""
         rights = self.resolve(actor).rights
         is_own = rights.workload is not None or rights.node_id
         return rights if is_own else (rights.kind, rights.policies)

@@ -38,7 +38,7 @@ _MANAGEMENT: Final = Decision(is_allowed=True, reason="a management token may do
 
 
 class Why(NamedTuple):
-    """One reason, with the rule that it is about if it is one."""
+    """One reason of a decision, with the rule that decided, if any."""
 
     text: str
     rule: Rule | None = None
@@ -155,7 +155,7 @@ def _reason(labels: Labels[Grants], kind: str, name: str | None, required: tuple
 
 
 def _verdict(found: Grants | None, name: str, required: tuple[str, ...]) -> Why:
-    """What the rule that applies to a name grants of the required capabilities."""
+    """The required capabilities that the rule for a name grants."""
     if found is None:
         return Why(f"no rule matches {name}")
     if DENY in found.by:

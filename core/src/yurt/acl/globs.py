@@ -1,4 +1,4 @@
-"""Names with `*` in them, and which of several decides about a name.
+"""Globs (names with `*`), and the choice of the one that applies to a name.
 
 `*` stands for any characters, none and "/" included; nothing else is special. Of the globs that match a name the one
 that leaves the fewest characters to its `*` decides alone: the distance is the length of the name, less that of the

@@ -160,7 +160,7 @@ def _hiding(policy: Policy, labels: Iterable[_Label]) -> Iterator[LintFinding]:
 
 
 def _behind(label: _Label, labels: Iterable[_Label]) -> _Label | None:
-    """The glob that would decide about the names of a label if the label were not there."""
+    """The glob that would apply to a label's names without the label."""
     globs = [each for each in labels if each.kind == label.kind and STAR in each.text and each.text != label.text]
     matching = [each for each in globs if matcher(each.text)(label.text)]
     return max(matching, key=lambda each: (len(each.text) - each.text.count(STAR), each.text.encode()), default=None)
@@ -194,7 +194,7 @@ def _impossible(labels: Iterable[_Label]) -> Iterator[LintFinding]:
 
 
 def _redundant(words: Iterable[Written]) -> Iterator[LintFinding]:
-    """Words whose rights others under the same label give already."""
+    """Words whose rights other words under the same label already grant."""
     groups: dict[tuple[str, str], list[Written]] = {}
     for each in words:
         groups.setdefault((each.kind, each.label), []).append(each)

@@ -53,7 +53,7 @@ _NOWHERE: Final = Rule("", 0, 0, "")
 def parse_policy(
     name: str, text: str, *, filename: str = "rules", is_strict: bool = True, words: list[Written] | None = None
 ) -> Policy:
-    """The policy; raises PolicyError with all that is wrong with its text. An empty text is an empty policy.
+    """The policy; raises PolicyError with all problems of its text. An empty text is an empty policy.
 
     What the text says word by word goes into `words`, for those who look at how a policy is written.
     """

@@ -1,4 +1,4 @@
-"""A parsed policy: what it grants or denies where, each with its rule."""
+"""A parsed policy: its grants and denials by label, each with its rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def path_label(namespace: str, path: str) -> str:
 
 
 class Rule(NamedTuple):
-    """One place of a policy that grants or denies something."""
+    """One grant or denial of a policy, with its place in the text."""
 
     policy: str
     line: int

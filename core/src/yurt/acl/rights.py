@@ -1,4 +1,4 @@
-"""What one caller may do: the compiled policies, and rights that follow from the caller's identity.
+"""The rights of one caller: compiled policies, and rights that follow from the caller's identity.
 
 A part of the scope that is None means "anywhere": the answer is yes where some rule grants, and the view decides again
 about each row. `yurt.acl.decisions` says why.
@@ -109,7 +109,7 @@ class Rights:
         """
 
     def copy(self) -> Rights:
-        """The same rights, with no remembered answers."""
+        """The same rights, without cached answers."""
         return Rights(self.kind, self.policies, workload=self.workload, node_id=self.node_id)
 
     def allows(self, need: Need, scope: Scope) -> bool:
@@ -232,7 +232,7 @@ class Rights:
     # Variables.
 
     def path_grants(self, need: OnVariable, namespace: str, path: str) -> Grants | Literal[True] | None:
-        """What decides about a path; True where it is the workload's own.
+        """The grants for a path; True for the workload's own path.
 
         The workload's own paths come behind a rule for exactly this path and before every glob.
         """

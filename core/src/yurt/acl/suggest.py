@@ -59,7 +59,7 @@ class Right(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """A policy, and what no policy can grant."""
+    """A policy, and the needs that no policy can satisfy."""
 
     rights: tuple[Right, ...]
     text: str
@@ -90,7 +90,7 @@ def rights_of(rights: Iterable[Right]) -> Rights:
 
 
 def _chosen(asked: Sequence[Requirement], ways: Mapping[Requirement, Sequence[Way]]) -> set[Right]:
-    """Enough rights, those that leave no choice first."""
+    """Rights that satisfy all requirements; those without an alternative are chosen first."""
     chosen: set[Right] = set()
     for each in asked:
         if len(ways[each]) == 1:

@@ -71,7 +71,7 @@ def check_role(role: ACLRole) -> None:
 
 
 def check_token(token: ACLToken) -> None:
-    """The parts of a token that its holder's rights follow from."""
+    """The parts of a token that determine its holder's rights."""
     found = []
     if len(token.name.encode("utf-8", "surrogatepass")) > TOKEN_NAME_BYTES_MAX:
         found.append("token name too long")

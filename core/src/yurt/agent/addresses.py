@@ -23,7 +23,7 @@ def host_of(address: str) -> str:
 
 
 def reachable(address: str) -> str:
-    """An address of this machine at which what listens on `address` is reached from here."""
+    """The address at which this machine itself reaches a listener on `address`."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address) or bracketed(address)
 
 
@@ -45,7 +45,7 @@ def bracketed(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether no other machine reaches an address to which one is bound; a name may be anywhere."""
+    """Whether only this machine reaches a listener on the address; False for a host name."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:

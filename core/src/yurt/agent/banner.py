@@ -85,7 +85,7 @@ def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
 
 
 def _danger(config: AgentConfig, switches: str) -> str:
-    """What anyone who reaches the ports, or the path to them, may do."""
+    """The risk of the exposed ports, as a sentence."""
     on_the_path = "anyone on the network path can read or alter traffic"
     if not config.has_acl:
         return f"Anyone who can reach these ports can run jobs; {on_the_path}."
@@ -95,7 +95,7 @@ def _danger(config: AgentConfig, switches: str) -> str:
 
 
 def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:
-    """One line a driver; of one that does not work, why and how to mend it."""
+    """One line per driver; for an unhealthy one, the cause and the fix."""
     found = sorted(drivers, key=lambda driver: (not driver.is_healthy, driver.name))
     if not found:
         return ["==> No task drivers are installed; add one with: pip install 'yurt[raw-exec]'"]
@@ -130,7 +130,7 @@ def token_lines(token: DevToken) -> list[str]:
 
 
 def access_lines() -> list[str]:
-    """What an agent with access control requires of its callers."""
+    """The credentials that an agent with access control requires of its callers."""
     return [
         "==> Access control is on: requests need a token, which commands take from NOMAD_TOKEN or -token.",
         "    In a new cluster make the first one, a management token, with: yurt acl bootstrap",
@@ -138,7 +138,7 @@ def access_lines() -> list[str]:
 
 
 def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:
-    """The exact commands to type next; for parts that are not ready, what they wait for."""
+    """The next commands to type; for parts that are not ready, the reason."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "
     if missing:
         return [
@@ -158,7 +158,7 @@ def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[
 
 
 def command_name(cwd: Path, environ: Mapping[str, str]) -> str:
-    """How the user types yurt here: inside a checkout whose environment is not active, through uv or by its path."""
+    """The command that starts yurt here: in a checkout whose environment is not active, through uv or by its path."""
     is_checkout = (cwd / "pyproject.toml").is_file() and (cwd / "core" / "src" / "yurt").is_dir()
     is_active = bool(environ.get("VIRTUAL_ENV")) and not environ.get("UV_RUN_RECURSION_DEPTH")
     if not is_checkout or is_active:

@@ -16,11 +16,11 @@ class LateContext(ssl.SSLContext):
     """A context that reads the system's certificates before its first connection, and is a plain one from then on."""
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """As a plain context does, with the certificates."""
+        """Read the certificates, then wrap as a plain context does."""
         return self.with_certificates().wrap_bio(*arguments, **named)
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
-        """As a plain context does, with the certificates."""
+        """Read the certificates, then wrap as a plain context does."""
         return self.with_certificates().wrap_socket(*arguments, **named)
 
     def with_certificates(self) -> ssl.SSLContext:
@@ -33,7 +33,7 @@ class LateContext(ssl.SSLContext):
 
 @contextmanager
 def read_late() -> Iterator[None]:
-    """Contexts made meanwhile read the system's certificates when they need them.
+    """Contexts made in the `with` block read the system's certificates at their first connection.
 
     It is for the import of a library that makes contexts then: no other thread may make one at the same time.
     """

@@ -1,4 +1,4 @@
-"""The configurations of the parts, from the agent's one: pure translations, unset keys keep the part's own default."""
+"""Derives the settings of server, client and HTTP from the agent's configuration; unset keys keep their defaults."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _key_providers(blocks: Mapping[str, Any]) -> tuple[KeyProviderConfig, ...]:
 
 
 def introduction_config(block: Mapping[str, Any]) -> IntroductionConfig:
-    """How new clients are introduced; raises Invalid for an unknown enforcement level or inconsistent times."""
+    """The settings for introducing clients; raises Invalid for an unknown enforcement level or inconsistent times."""
     usual = IntroductionConfig()
     made = IntroductionConfig(
         enforcement=block.get("enforcement") or usual.enforcement,
@@ -218,7 +218,7 @@ def acl_config(block: Mapping[str, Any]) -> AclConfig:
 
 
 def rejection_config(block: Mapping[str, Any]) -> RejectionConfig:
-    """When a node that refuses plans becomes ineligible."""
+    """The number of rejected plans, and the time window, that make a node ineligible."""
     usual = RejectionConfig()
     return RejectionConfig(
         enabled=block.get("enabled", usual.enabled),
@@ -243,7 +243,7 @@ def scheduler_config(block: Mapping[str, Any]) -> SchedulerConfiguration:
 
 
 def autopilot_config(block: Mapping[str, Any]) -> AutopilotConfiguration:
-    """How servers mind themselves at the cluster's first start."""
+    """The autopilot settings at the cluster's first start."""
     same = ("cleanup_dead_servers", "max_trailing_logs", "min_quorum", "disable_upgrade_migration")
     times = ("last_contact_threshold", "server_stabilization_time")
     settings: dict[str, Any] = {name: block[name] for name in same if name in block}
@@ -451,7 +451,7 @@ def bytes_of(text: str, default: int) -> int:
 
 
 def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> AgentInfo:
-    """What the HTTP layer shows of the agent."""
+    """The facts about the agent that the HTTP API shows."""
     host = config.advertise_rpc.rsplit(":", 1)[0]
     return AgentInfo(
         version=__version__,
@@ -494,7 +494,7 @@ def exposes_debug_data(config: AgentConfig) -> bool:
 
 
 def _host_names() -> tuple[str, ...]:
-    """What this machine is called, and the first part of it."""
+    """The host name of this machine, and its first label."""
     name = socket.gethostname()
     return (name, name.partition(".")[0])
 

@@ -1,5 +1,5 @@
-"""Checks configuration data against the table of keys and brings it to one shape; finds every mistake, not only the
-first.
+"""Checks configuration data against the table of keys and brings it to one shape; reports every mistake, not
+only the first.
 
 In: what a file held, where a block may be an object or a list of objects and a labelled block a map from label to
 either. Out: plain dictionaries, each single block one dictionary, each labelled block a dictionary by label.

@@ -44,7 +44,7 @@ class AgentDataDir:
 
     @property
     def run(self) -> Path:
-        """Sockets and what else does not outlive the agent's purpose."""
+        """Sockets and other files that are of no use after the agent's end."""
         return self.root / "run"
 
     def close(self) -> None:

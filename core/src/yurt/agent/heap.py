@@ -34,7 +34,7 @@ HEAP_NAME: Final = "[heap]"
 
 
 def keep_large_blocks_apart() -> None:
-    """Fix the limit, and the number of heaps; call it before large blocks and threads are made.
+    """Fix the size of large blocks and the number of heaps; call it before the first large block or thread.
 
     Another C library than glibc is left as it is.
     """
@@ -46,7 +46,7 @@ def keep_large_blocks_apart() -> None:
 
 
 def give_back() -> None:
-    """Return the pages that are free: some 4 MB after the start, in a millisecond."""
+    """Return free pages to the system: about 4 MB after the start, in 1 ms."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -61,7 +61,7 @@ async def keep_giving_back(*, pause_s: float = GIVE_BACK_S) -> None:
 
 
 def heap_bytes() -> int:
-    """How large the C library's heap is, holes included; 0 where the system does not tell."""
+    """The size of the C library's heap in bytes, free blocks included; 0 where the system does not report it."""
     try:
         lines = MAPS_PATH.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds and removes what a dead agent left on its host, from its configuration and data directory.
+"""Finds and removes the leftovers of a dead agent on its host, by its configuration and data directory.
 
 The data directory's lock is held meanwhile: a live agent has it, so that nothing of one is ever looked at, and none
 starts in between. What the data directory itself holds stays: it is the operator's.

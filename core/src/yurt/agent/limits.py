@@ -38,7 +38,7 @@ def rpc_limits(config: AgentConfig) -> RpcLimits:
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as the system allows it to; how many that is."""
+    """Raise this process's limit of open files to the hard limit; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -1,4 +1,4 @@
-"""The parts of one agent joined: server, client, plugins and HTTP, and what starts and stops them.
+"""Composes one agent of server, client, plugins and HTTP; starts and stops them.
 
 Server and client are joined by direct calls: the client gets the server as its `ServerPort`, the server the client as
 its `NodePort`.
@@ -76,7 +76,7 @@ def ignored(_: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Links:
-    """What joins an agent to others: its cluster, and the connections to and from other agents."""
+    """An agent's cluster, and its connections to and from other agents."""
 
     cluster: ServerCluster | None = None
     peers: ServerLinks | None = None
@@ -87,7 +87,7 @@ class Links:
 
 @dataclass(frozen=True)
 class HttpEdge:
-    """How an agent serves HTTP."""
+    """The HTTP server of an agent."""
 
     runner: web.AppRunner
     tls: ssl.SSLContext | None
@@ -96,7 +96,7 @@ class HttpEdge:
     audit: AuditTrail | None = None
 
     def set_reload(self, reload: Callable[[], None]) -> None:
-        """Let the API have the configuration read again; before the agent starts."""
+        """Set the function with which the API reloads the configuration; call it before the start."""
         self.runner.app[RELOAD] = reload
 
 
@@ -110,7 +110,7 @@ class AgentPlugins:
 
 
 class Parts:
-    """What runs inside one agent."""
+    """The running parts of one agent."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Parts:
             ).start()
 
     async def _run_server(self, server: Server) -> None:
-        """Open the log when there is a cluster that has one."""
+        """Run the server after its cluster has formed, since only then there is a log to open."""
         if self.links.cluster is not None and not self.links.cluster.formed.is_set():
             server.log.loader.awaits = "waits for its cluster to form"
             await self.links.cluster.formed.wait()
@@ -216,7 +216,7 @@ class Parts:
             await self._client_ready.wait()
 
     def missing(self) -> list[str]:
-        """The parts that are not ready yet, each with what it waits for; empty when all are ready."""
+        """The parts that are not ready yet, each with the reason; empty when all are ready."""
         found = []
         if self.server is not None and not self._server_ready.is_set():
             what = "knows no leader yet" if self.server.log.loader.is_restored else self.server.log.loader.why_unread
@@ -273,7 +273,7 @@ class Parts:
             task.cancel()
 
     def device_lines(self) -> dict[str, tuple[bool, str]]:
-        """For each device plugin whether it offers something, and what, or why not."""
+        """One line per device plugin: its devices, or why it has none."""
         return self.client.devices.lines() if self.client is not None else {}
 
     def driver_lines(self) -> list[DriverLine]:
@@ -418,7 +418,7 @@ def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server
 def _let_servers_decide(
     app: web.Application, config: AgentConfig, node_id: str, servers: FarServers | None, env: Env
 ) -> None:
-    """Let an agent without a server decide by what a server says of callers; loaded only with access control."""
+    """Let an agent without a server decide by the rights that a server reports; loaded only with access control."""
     times = acl_config(config.raw.get("acl", {}))
     if servers is None or not times.enabled:
         return
@@ -437,7 +437,7 @@ def with_added(settings: ClientConfig, loaded: LoadedPlugins, tls: TlsSettings, 
 
 
 def added_by(loaded: LoadedPlugins, tls: TlsSettings, env: Env) -> AddedHooks:
-    """What packages and the agent add to the client besides drivers, device plugins and template providers."""
+    """The additions of packages and the agent to the client: all but drivers, device plugins and template providers."""
     fingerprints = dict(loaded.fingerprints)
     if tls.is_used:
         from yurt.agent.tls_expiry import NAME, TlsFingerprint  # Most agents of one machine have no certificate.
@@ -457,7 +457,7 @@ class RequestLog(AbstractAccessLogger):
 
     @property
     def enabled(self) -> bool:
-        """Asked once a connection."""
+        """Whether requests are logged; read once per connection."""
         return any(handler.level <= logging.DEBUG for handler in logging.getLogger().handlers)
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
@@ -472,7 +472,7 @@ HTTP_OPTIONS: Mapping[str, Any] = {
 
 
 class OwnServer(NamedTuple):
-    """The server of this agent, the servers that it is one of, and the connections to them and to other regions."""
+    """The server of this agent, its cluster, and the connections to the cluster and to other regions."""
 
     server: Server | None = None
     cluster: ServerCluster | None = None

@@ -84,7 +84,7 @@ class ServerLinks:
     def __init__(
         self, config: AgentConfig, *, directory: RulesDirectory, env: Env, tls: TlsSettings, run_id: str
     ) -> None:
-        """`run_id` is what this server proves itself with."""
+        """`run_id` is the secret by which the other servers recognize this one."""
         self._run_id = run_id
         self._region = config.region
         self._name = f"{config.name}.{config.region}"
@@ -120,7 +120,7 @@ class ServerLinks:
 
     @property
     def rules(self) -> RegionRules:
-        """The rules of the region, which the leader writes by."""
+        """The rules of the region, by which the leader writes commands."""
         if self._env.monotonic() >= self._rules_until_s:
             self._note_rules()
         return self._rules

@@ -23,7 +23,7 @@ def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: 
 
 
 def secret_paths(config: AgentConfig, data: AgentDataDir) -> tuple[str, ...]:
-    """The agent's data, its configuration, and the files named there: keys and certificates, say."""
+    """The agent's data directory, its configuration files, and the files that they name, such as keys."""
     return (str(data.root), *config.files, *sorted(files_named(config.raw)))
 
 

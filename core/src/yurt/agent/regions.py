@@ -1,5 +1,6 @@
-"""The connections of a server to other regions, one to some server of each, and what they are used for: requests for
-another region, and copies of what the authoritative region decides."""
+"""A server's connections to other regions, one to some server of each, for forwarded requests and for the rows that the
+authoritative region shares.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class RegionLinks:
     """A connection to each other region that has a server."""
 
     def __init__(self, config: AgentConfig, *, directory: Directory, env: Env, tls: TlsSettings, run_id: str) -> None:
-        """`run_id` is what this server proves itself with."""
+        """`run_id` is the secret by which other servers recognize this one."""
         self._run_id = run_id
         self._region = config.region
         self._name = f"{config.name}.{config.region}"
@@ -98,7 +99,7 @@ class RegionLinks:
 
 
 class FarAuthority:
-    """What the authoritative region shares, read over its API; every failure is Unavailable."""
+    """Reads the shared rows of the authoritative region over its API; every failure is Unavailable."""
 
     def __init__(self, links: RegionLinks, region: str, *, token: str = "", env: Env | None = None) -> None:
         """`token` is the secret of a management token, where the authoritative region has access control."""
@@ -145,7 +146,7 @@ class FarAuthority:
         return body
 
     def _refusal(self, status: int, text: str) -> str:
-        """The meaning of a refusal, and what to do about it."""
+        """The cause of a refusal, and its fix."""
         answer = f'region "{self._region}" answered {status}: {text.strip()}'
         if status == HTTPStatus.FORBIDDEN:
             shown = (

@@ -88,7 +88,7 @@ class PluginReloader:
     async def _exchange(
         self, status: PluginStatus, entry_point: EntryPoint, new: dict[str, Driver], taken: code.Modules
     ) -> int:
-        """Exchange the drivers, or have the old code again."""
+        """Exchange the drivers; on failure, restore the old code."""
 
         def remake() -> dict[str, Driver]:
             code.put_back(entry_point, taken)
@@ -107,7 +107,7 @@ class PluginReloader:
 
 @contextlib.asynccontextmanager
 async def paused_zygotes() -> AsyncIterator[None]:
-    """Keep what starts processes: in a dev run its end would end the tasks, and the exchange lets go of it."""
+    """Keep the zygotes during an exchange of drivers: in dev mode, the end of a zygote would end its tasks."""
     zygotes = tuple(zygote_client.SHARED.values())
     for each in zygotes:
         each.users += 1

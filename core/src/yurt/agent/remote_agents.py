@@ -54,7 +54,7 @@ class ClosableApi(ApiPort, Protocol):
     """An API with connections that can be closed."""
 
     async def close(self) -> None:
-        """Free the connections."""
+        """Close the connections."""
         ...
 
 
@@ -71,7 +71,7 @@ class FarClients:
         api: ClosableApi | None = None,
         bind: Bind | None = None,
     ) -> None:
-        """`run_of` answers what a server proves itself with, which only servers tell each other; "" when unknown.
+        """`run_of` returns the secret that a server must show, which only servers exchange; "" for an unmet server.
 
         `api` answers in the place of the agent's own HTTP address, `bind` listens in the place of a socket.
         """
@@ -97,7 +97,7 @@ class FarClients:
         )
 
     async def start(self) -> None:
-        """Take connections; raises Invalid when the port cannot be had."""
+        """Accept connections; raises Invalid when the port is unavailable."""
         address = f"{bracketed(self._config.rpc_address)}:{self._config.rpc_port}"
         port = await self._listener.start(address, server_credentials(self._tls), allows_plain=self._tls.upgrade)
         log.info("clients may connect to port %d%s", port, ", by mutual TLS" if self._tls.rpc else "")
@@ -212,7 +212,7 @@ class FarServers:
         self._link.subscribe(client.server_found)
 
     def learn(self, addresses: tuple[str, ...]) -> None:
-        """Connect to these servers from now on, as a server has named them."""
+        """Adopt the addresses that a server has sent."""
         self._link.learn(tuple(with_port(each, RPC_PORT) for each in addresses))
 
     @property

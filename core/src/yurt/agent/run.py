@@ -1,4 +1,4 @@
-"""The composition root: makes every part, joins them, runs them until a signal, and takes them down in order.
+"""The composition root: constructs every part, runs them until a signal, and stops them in order.
 
 Order up: data directory, listening sockets (so that a port in use is reported before anything else happens), plugins,
 server and client, HTTP, then the first screen. Order down: tasks (dev mode, or where a leave setting says so),
@@ -65,7 +65,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     data = open_data_dir(config.data_dir)
     agent = None
     try:
-        sockets, config = bind_http(_with_known_port(config, data))
+        sockets, config = bind_http(_with_recorded_port(config, data))
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             agent = _Agent(config, data, sockets=sockets, reload=reload)
             return runner.run(agent.main())
@@ -80,8 +80,8 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
 
 
-def _with_known_port(config: AgentConfig, data: AgentDataDir) -> AgentConfig:
-    """The configuration with the port by which the other servers know this one's etcd member."""
+def _with_recorded_port(config: AgentConfig, data: AgentDataDir) -> AgentConfig:
+    """The configuration with the recorded port of this server's etcd member."""
     if not config.is_server or config.is_dev:
         return config
     from yurt.agent.cluster.cluster_files import etcd_port
@@ -341,7 +341,7 @@ def log_settings(config: AgentConfig) -> LogSettings:
 
 
 def _status(missing: Sequence[str]) -> str:
-    """What `systemctl status` shows of an agent that answers."""
+    """The text that `systemctl status` shows for a ready agent."""
     return "; ".join(missing) or "running"
 
 
@@ -367,7 +367,7 @@ class BufferedLines:
         self._lines: list[str] | None = []
 
     def write(self, text: str) -> int:
-        """Keep or print."""
+        """Buffer or print the text."""
         if self._lines is None:
             return sys.stdout.write(text)
         self._lines.append(text)
@@ -387,6 +387,6 @@ class BufferedLines:
 
 
 def say(line: str) -> None:
-    """A line for the operator, outside the log."""
+    """Print a line for the operator, outside the log."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The agent's `tls` block: its certificate, whom it believes, and how the files are read again while it runs.
+"""The agent's `tls` block: certificate, trusted authority, and reloading of renewed files.
 
 Between agents both ends show a certificate, and its name is checked: a client only speaks to `server.<region>.nomad`,
 a server takes `client.<region>.nomad` and other servers. That is Nomad's `verify_server_hostname = true`, always.
@@ -39,7 +39,7 @@ class TlsSettings(Value):
 
     @property
     def is_used(self) -> bool:
-        """Something is encrypted."""
+        """Whether any port uses TLS."""
         return self.http or self.rpc
 
     def needs_certificate(self, *, has_tls: bool) -> bool:
@@ -48,7 +48,7 @@ class TlsSettings(Value):
 
 
 def tls_settings(config: AgentConfig) -> TlsSettings:
-    """The settings; raises Invalid, with all that is wrong, when the files do not fit together."""
+    """The settings; raises Invalid with all problems when the files do not fit together."""
     settings = tls_block(config)
     problems = _problems(settings, _own_name(config)) if settings.is_used else []
     if problems:
@@ -107,7 +107,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def http_context(settings: TlsSettings) -> ssl.SSLContext | None:
-    """How HTTP is served; None for plain text."""
+    """The TLS context of the HTTP server; None for plain text."""
     if not settings.http:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -119,7 +119,7 @@ def http_context(settings: TlsSettings) -> ssl.SSLContext | None:
 
 
 def own_http_context(settings: TlsSettings) -> ssl.SSLContext | None:
-    """How this agent speaks to its own HTTP address: the authority is checked, the name of the loopback is not."""
+    """The TLS context for this agent's own HTTP address: checks the authority, but no name on the loopback."""
     if not settings.http:
         return None
     context = ssl.create_default_context(cafile=settings.ca_file)
@@ -145,7 +145,7 @@ def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | 
 
 
 def dialling(settings: TlsSettings, server_name: str) -> Security | None:
-    """How a server of that name is dialled; None without TLS."""
+    """The TLS settings for dialling the server of that name; None without TLS."""
     from yurt.rpc.dialling import Security
 
     if not settings.rpc:
@@ -154,12 +154,12 @@ def dialling(settings: TlsSettings, server_name: str) -> Security | None:
 
 
 def channel_credentials(settings: TlsSettings) -> ssl.SSLContext:
-    """How a server is dialled; raises Invalid when a file cannot be used."""
+    """The credentials for dialling a server; raises Invalid for an unusable file."""
     return _agent_context(settings, ssl.PROTOCOL_TLS_CLIENT)
 
 
 class _Contexts:
-    """The context for the files as they are, or as they were when they could last be used."""
+    """The context of the current files, or of the last usable ones."""
 
     def __init__(self, settings: TlsSettings, side: int) -> None:
         self._settings = settings

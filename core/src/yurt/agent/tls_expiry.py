@@ -1,4 +1,4 @@
-"""When the certificate of an agent and its authority's end, for others to see before the agents stop speaking.
+"""Publishes the expiry of an agent's certificate and of its authority, so that operators renew them in time.
 
 A server publishes both in its member record, a client as attributes of its node; the files are read once a minute, so
 that a renewed certificate counts without a restart. The overview warns of those that end within a month.

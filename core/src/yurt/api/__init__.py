@@ -1,4 +1,4 @@
-"""JSON to structs and back, filters, pages of lists."""
+"""Converts structs to the HTTP API's JSON and back; pages of lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["canonicalize_job"]
 
 
 def canonicalize_job(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The job with the API's defaults where it says nothing."""
+    """The job with the API's defaults for unset fields."""
     from yurt.rules import canonical
 
     return canonical.canonicalize_job(job)

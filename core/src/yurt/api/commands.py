@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 def why_not_hint(namespace: str, job_id: str) -> str:
-    """The command that explains a job of which not everything could be placed."""
+    """The command that explains a job with unplaced allocations."""
     space = "" if namespace == "default" else f"-namespace {namespace} "
     return f"`yurt job why-not {space}{job_id}` names the nearest nodes and the smallest change."

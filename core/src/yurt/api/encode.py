@@ -68,7 +68,7 @@ def encode_json(value: Any, *, pretty: bool = False) -> bytes:
 
 
 def encode_builtins(wire: Any, *, pretty: bool = False) -> bytes:
-    """JSON of what `to_wire` gave."""
+    """JSON of a result of `to_wire`."""
     data = _encoder.encode(wire)
     return pretty_json(data) if pretty else data
 
@@ -214,7 +214,7 @@ def _or_implied(convert: Convert | None, implied: Any) -> Convert:
 
 
 def _late(info: inspect.StructType) -> Convert:
-    """Looks the type up when first used, because types may hold themselves."""
+    """Resolves the converter at its first use, because types may be recursive."""
     cls = info.cls
 
     def convert(value: Any) -> Any:

@@ -31,14 +31,14 @@ SLICE_S = 0.01
 
 
 class Stopwatch:
-    """Says when one go has lasted long enough, where its steps cannot be counted on to cost the same."""
+    """Measures the time of a slice whose steps differ in cost."""
 
     def __init__(self) -> None:
         self._end = time.perf_counter() + SLICE_S
 
     @property
     def is_over(self) -> bool:
-        """Whether the caller should do other things now."""
+        """Whether the slice has used up its time."""
         return time.perf_counter() > self._end
 
 
@@ -59,7 +59,7 @@ class PageOptions(Protocol):
 
 
 def in_order(rows: Iterable[R], key: Callable[[R], Any]) -> Iterator[R | None]:
-    """The rows sorted, after a None for each of them: between any two steps a caller can do other things."""
+    """Yields None once per row, then the sorted rows, so that a caller can pause between steps."""
     rest, runs = iter(rows), list[list[R]]()
     while run := list(islice(rest, GATHERED)):
         run.sort(key=key)

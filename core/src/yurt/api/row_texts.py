@@ -26,7 +26,7 @@ IDLE_S: Final = 60.0
 
 
 class RowForm:
-    """One way to write rows: a function of the row, and of further related rows, and of flags alone.
+    """A JSON form of rows: a function of the row, related rows and flags alone.
 
     It must not look at anything else: what it gives is kept, and shown to every caller who may see the row.
     """
@@ -59,7 +59,7 @@ class RowTexts:
     """Texts by row and form; the least recently used ones are dropped."""
 
     def __init__(self, bytes_max: int = TEXTS_BYTES_MAX, *, now_s: Callable[[], float] = lambda: 0.0) -> None:
-        """`now_s` is a monotonic clock; without one texts do not grow old."""
+        """`now_s` is a monotonic clock; without one texts do not expire."""
         self._bytes_max = bytes_max
         self._now_s = now_s
         self._since_s = now_s()
@@ -92,7 +92,7 @@ class RowTexts:
         return len(self._entries) + len(self._idle)
 
     def _again(self, key: tuple[int, ...]) -> bytes:
-        """A text that was idle, now in use again; b"" for none."""
+        """Move an idle text back to those in use; b"" for none."""
         found = self._idle.pop(key, None)
         if found is None:
             return b""

@@ -155,7 +155,7 @@ def node_wire(node: Node) -> dict[str, Any]:
 
 
 def pool_wire(pool: NodePool) -> dict[str, Any]:
-    """A node pool: with the lifetime of identities as a text, and a hash of what its operators decide."""
+    """A node pool: with the lifetime of identities as a text, and a hash of the fields that operators set."""
     wire: dict[str, Any] = to_wire(pool)
     wire["NodeIdentityTTL"] = duration_text(pool.node_identity_ttl or DEFAULT_NODE_IDENTITY_TTL)
     decided = ("Description", "Meta", "Name", "SchedulerConfiguration", "BatchQueue")
@@ -164,14 +164,14 @@ def pool_wire(pool: NodePool) -> dict[str, Any]:
 
 
 def namespace_wire(namespace: Namespace) -> dict[str, Any]:
-    """A namespace, with a hash of what its operators decide."""
+    """A namespace, with a hash of the fields that operators set."""
     wire: dict[str, Any] = to_wire(namespace)
     wire["Hash"] = content_hash({name: value for name, value in wire.items() if not name.endswith("Index")})
     return wire
 
 
 def content_hash(wire: Any) -> str:
-    """The base64 text of a hash that equal content has in common."""
+    """The base64 hash of the content; equal content has equal hashes."""
     return base64.b64encode(hashlib.blake2b(encode_builtins(wire), digest_size=32).digest()).decode()
 
 
@@ -215,7 +215,7 @@ def _lifecycles(alloc: Allocation) -> dict[str, Any]:
 
 
 class AllocWriter:
-    """Writes whole allocations; a job that several of them share is worked out once."""
+    """Writes whole allocations; a job that several of them share is converted once."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[Job, dict[str, Any]]] = {}

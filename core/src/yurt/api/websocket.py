@@ -1,4 +1,4 @@
-"""Websockets as RFC 6455 frames them, without a socket: bytes in, messages out, and the key of a handshake.
+"""RFC 6455 websocket frames without IO: bytes in, messages out; and the keys of the handshake.
 
 Both who asks the HTTP API (the command line) and who passes its websockets on between agents read and write them.
 """
@@ -26,7 +26,7 @@ class Message(NamedTuple):
 
 
 class BrokenFrame(Exception):
-    """The peer does not keep the protocol."""
+    """The peer violates the protocol."""
 
 
 def new_key() -> str:
@@ -35,12 +35,12 @@ def new_key() -> str:
 
 
 def accept_of(key: str) -> str:
-    """A server's answer to a key."""
+    """The `Sec-WebSocket-Accept` value for a key."""
     return base64.b64encode(hashlib.sha1(key.encode() + GUID, usedforsecurity=False).digest()).decode()
 
 
 def encode(kind: int, data: bytes, *, mask: bytes) -> bytes:
-    """A frame as a client sends it: whole, and masked."""
+    """A client's frame: unfragmented and masked."""
     size = len(data)
     if size < 126:
         head = struct.pack("!BB", 0x80 | kind, 0x80 | size)
@@ -52,7 +52,7 @@ def encode(kind: int, data: bytes, *, mask: bytes) -> bytes:
 
 
 def masked(data: bytes, mask: bytes) -> bytes:
-    """The bytes under a mask of four; the same call takes it off again."""
+    """The bytes XORed with a mask of four bytes; a second call restores them."""
     if not data:
         return b""
     whole = (mask * (len(data) // 4 + 1))[: len(data)]
@@ -60,7 +60,7 @@ def masked(data: bytes, mask: bytes) -> bytes:
 
 
 class WebSocketFrames:
-    """Makes messages of a server's bytes."""
+    """Parses a server's bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -68,7 +68,7 @@ class WebSocketFrames:
         self._kind = 0
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that are whole now; raises BrokenFrame."""
+        """The messages that these bytes complete; raises BrokenFrame."""
         self._buffer += data
         found = []
         while (frame := self._take()) is not None:

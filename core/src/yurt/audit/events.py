@@ -50,7 +50,7 @@ class AuditedRequest(Value):
 
 
 class AuditedResponse(Value):
-    """How a request ended."""
+    """The outcome of a request."""
 
     status: int
     is_refused: bool
@@ -63,7 +63,7 @@ Clean = Callable[[str], str]
 
 
 def cleaner(is_secret: Callable[[str], bool], shown: str) -> Clean:
-    """What blanks secrets in a text that the caller chose: the token that it shows, secrets of tokens, signed
+    """A function that redacts secrets in a caller's text: the shown token, secrets of stored tokens, signed
     identities.
     """
 

@@ -147,7 +147,7 @@ class AuditFile:
 
 
 def _creation_ns(path: Path) -> int:
-    """When a file was begun, in nanoseconds: by its first line, else by its last change."""
+    """The creation time of a file in nanoseconds: that of its first line, else of its last change."""
     with path.open("rb") as file:
         found = _CREATED.search(file.read(FIRST_LINE_BYTES))
     with contextlib.suppress(ValueError):

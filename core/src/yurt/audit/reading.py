@@ -63,7 +63,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[AuditedLine]:
 
 
 def callers(lines: Iterable[AuditedLine]) -> Counter[str]:
-    """How many requests each accessor id made."""
+    """The number of requests by accessor id."""
     return Counter(line.accessor_id for line in lines)
 
 

@@ -60,7 +60,7 @@ class _AuditLine:
 
 
 class AuditSink:
-    """One file and the lines that wait for it."""
+    """One file and its queued lines."""
 
     def __init__(self, settings: AuditSinkSettings, env: Env, metrics: AuditCounters) -> None:
         self.settings = settings
@@ -93,7 +93,7 @@ class AuditSink:
         self._news.set()
 
     async def write(self, data: bytes) -> None:
-        """Write a line; raises Unavailable when it is not written and delivery is enforced."""
+        """Write a line; raises Unavailable when that fails and delivery is enforced."""
         if not self.settings.is_enforced:
             self.post(data)
             return
@@ -128,7 +128,7 @@ class AuditSink:
             self._thread_until_s = self._env.monotonic() + THREAD_S
 
     def post(self, data: bytes) -> None:
-        """Hand in a line without waiting for it."""
+        """Queue a line without waiting for it."""
         if len(self._waiting) >= WAITING_MAX:
             self._report_failure("too many lines wait", 1)
             return
@@ -136,12 +136,12 @@ class AuditSink:
         self._news.set()
 
     def stop(self) -> None:
-        """Let `run` end once it has written what waits."""
+        """Let `run` end after it has written the queued lines."""
         self._stops = True
         self._news.set()
 
     async def run(self) -> None:
-        """Write waiting lines until it is stopped."""
+        """Write queued lines until it is stopped."""
         while not self._stops or self._waiting:
             await self._news.wait()
             self._news.clear()
@@ -149,7 +149,7 @@ class AuditSink:
         self._file.close()
 
     async def _flush(self) -> None:
-        """Write waiting lines; a failure is reported to those who wait for them."""
+        """Write queued lines; a failure is reported to their waiters."""
         lines, self._waiting = self._waiting, []
         reopens, self._reopens = self._reopens, False
         if not lines and not reopens:
@@ -167,13 +167,13 @@ class AuditSink:
             self._report_failure(error, len(lines))
 
     def _timed_write(self, data: bytes, reopens: bool) -> tuple[str, float]:
-        """As `_write`, and how long it took, without the wait for a thread."""
+        """As `_write`, with its duration in seconds, without the wait for a thread."""
         began_s = self._env.monotonic()
         error = self._write(data, reopens)
         return error, self._env.monotonic() - began_s
 
     def _write(self, data: bytes, reopens: bool) -> str:
-        """Write now, in whatever thread; what went wrong, or ""."""
+        """Write in the calling thread; returns the error, or ""."""
         now_ns = self._env.now()
         if reopens:
             try:
@@ -219,7 +219,7 @@ class AuditTrail:
             raise Invalid("\n".join(problems))
 
     async def write(self, data: bytes) -> None:
-        """Write a line to every sink; raises Unavailable when one whose delivery is enforced does not take it."""
+        """Write a line to every sink; raises Unavailable when a sink with enforced delivery fails."""
         failed = False
         for sink in self.sinks:
             try:
@@ -230,7 +230,7 @@ class AuditTrail:
             raise Unavailable(NOT_WRITTEN)
 
     def post(self, data: bytes) -> None:
-        """Hand in a line of a request that is over already."""
+        """Queue a line of a request that has ended."""
         for sink in self.sinks:
             sink.post(data)
 
@@ -246,6 +246,6 @@ class AuditTrail:
                 group.create_task(sink.run(), name=f"audit sink {sink.settings.name}")
 
     def stop(self) -> None:
-        """Let `run` end once it has written what waits."""
+        """Let `run` end after it has written the queued lines."""
         for sink in self.sinks:
             sink.stop()

@@ -53,7 +53,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """Add other servers to those known to this one."""
+        """Exchange records with the servers at these addresses, so that all join one cluster."""
         ...
 
     async def force_leave(self, name: str, *, forget: bool) -> None:

@@ -24,7 +24,7 @@ STATUSES: Final = (
 
 
 def alloc_status(alloc: Allocation) -> str:
-    """One word for what the allocation does."""
+    """The derived status of an allocation, one word."""
     client = alloc.client_status
     if client == status.CLIENT_COMPLETE:
         return STOPPED if is_server_terminal(alloc) else client
@@ -64,7 +64,7 @@ def last_event(alloc: Allocation) -> TaskEvent | None:
 
 
 def reason(alloc: Allocation) -> str:
-    """Why the allocation is as it is, for people; "" for one that simply runs."""
+    """The explanation of an allocation's status, for people; "" for a running one."""
     found = alloc_status(alloc)
     if found in (status.CLIENT_RUNNING, status.CLIENT_COMPLETE):
         return ""
@@ -82,7 +82,7 @@ def telling_event(alloc: Allocation) -> TaskEvent | None:
 
 
 def failure_event(state: TaskState) -> TaskEvent | None:
-    """The newest event that explains the failure of a task: its cause, else what gave the task up."""
+    """The newest event that explains the failure of a task: its cause, else the event that marks the task as failed."""
     newest_first = state.events[::-1]
     cause = next((event for event in newest_first if _is_cause(event)), None)
     return cause or next((event for event in newest_first if event.fails_task), None)
@@ -96,44 +96,44 @@ def _is_cause(event: TaskEvent) -> bool:
 
 
 def restarts(alloc: Allocation) -> int:
-    """How often tasks were started again."""
+    """The number of restarts of all tasks."""
     return sum(state.restarts for state in alloc.task_states.values())
 
 
 def started_at(alloc: Allocation) -> int:
-    """When the first task started; 0 for never."""
+    """The first start of a task in Unix nanoseconds; 0 for none."""
     return min((state.started_at for state in alloc.task_states.values() if state.started_at), default=0)
 
 
 def finished_at(alloc: Allocation) -> int:
-    """When the last task ended; 0 while one runs."""
+    """The end of the last task in Unix nanoseconds; 0 while one runs."""
     states = alloc.task_states.values()
     is_over = bool(states) and all(state.state == status.TASK_DEAD for state in states)
     return max((state.finished_at for state in states), default=0) if is_over else 0
 
 
 def tasks_running(alloc: Allocation) -> int:
-    """How many tasks run."""
+    """The number of running tasks."""
     return sum(state.state == status.TASK_RUNNING for state in alloc.task_states.values())
 
 
 def booked_mhz(alloc: Allocation) -> int:
-    """MHz that it books."""
+    """The booked CPU in MHz."""
     return usage_of(alloc).cpu
 
 
 def booked_memory(alloc: Allocation) -> int:
-    """MiB of memory that it books."""
+    """The booked memory in MiB."""
     return usage_of(alloc).memory
 
 
 def booked_cards(alloc: Allocation) -> int:
-    """Devices that it books, whole or in part."""
+    """The number of booked devices, whole or in part."""
     return len({parted(key)[0] for key in usage_of(alloc).devices})
 
 
 def booked_vram(alloc: Allocation) -> int:
-    """MiB of device memory booked by its shares; whole devices are not counted, as only the node knows their size."""
+    """The device memory of booked shares in MiB; without whole devices, whose size only the node has."""
     shares = (parted(key)[1] for key in usage_of(alloc).devices)
     return sum(share.memory_mb for share in shares if share is not None)
 
@@ -144,10 +144,10 @@ def is_replaced(alloc: Allocation) -> bool:
 
 
 def booked_memory_max(alloc: Allocation) -> int:
-    """The most memory in MiB that it may use; 0 when equal to its booking."""
+    """The memory limit in MiB; 0 when equal to the booked memory."""
     return usage_of(alloc).memory_max
 
 
 def booked_cores(alloc: Allocation) -> int:
-    """Cores that it has alone."""
+    """The number of exclusively booked cores."""
     return len(usage_of(alloc).cores)

@@ -141,7 +141,7 @@ def _restarting(state: Snapshot, job: Job) -> int:
 
 
 def _deployment_of(state: Snapshot, job: Job) -> Deployment | None:
-    """The newest deployment, where it is of the job's version."""
+    """The newest deployment, if it is of the job's version."""
     if not state.deployments.count_where("job", job.key):
         return None
     found = state.latest_deployment(*job.key)
@@ -170,7 +170,7 @@ def _needs_promotion(deployment: Deployment | None) -> bool:
 def _reason(
     state: Snapshot, job: Job, found: str, numbers: str, waiting: WaitingAllocs, deployment: Deployment | None
 ) -> str:
-    """A sentence for people."""
+    """The explanation of a job's status, for people."""
     more = ""
     if found in (FAILED, FAILING, DEGRADED):
         more = _newest_failure(state, job)

@@ -44,7 +44,7 @@ class Counts(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """What else decides."""
+    """The inputs of a status besides the counts."""
 
     is_stopped: bool = False
     is_template: bool = False

@@ -34,7 +34,7 @@ class RowKind(NamedTuple, Generic[R]):
     """Fields of which each entry is a field: `Meta.owner`; filters write it the same way."""
 
     def field(self, name: str) -> Of:
-        """How to get a field; raises Invalid for an unknown one."""
+        """The getter of a field; raises Invalid for an unknown one."""
         found = self.fields.get(name)
         if found is not None:
             return found

@@ -90,7 +90,7 @@ class Cards(NamedTuple):
 
 
 def node_status(node: Node) -> str:
-    """One word for what a node can be used for."""
+    """The derived status of a node, one word."""
     if node.status != status.NODE_READY:
         return node.status
     if node.drain_strategy is not None:

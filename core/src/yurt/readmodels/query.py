@@ -50,7 +50,7 @@ class Query(Value):
 
 
 class Asked(Value):
-    """The texts of a request."""
+    """The parameters of a request, as text."""
 
     fields: str = ""
     sort: str = ""

@@ -107,7 +107,7 @@ class Matcher(Generic[R]):
         return bool(self.candidates((row,))) and all(where[where.of(row)] for where in self._where.values())
 
     def candidates(self, rows: Iterable[R]) -> list[R]:
-        """The rows that match but for `where`."""
+        """The rows that match all parts of the query but `where`."""
         found, searched = list(rows), self._searched
         for word in self._words:
             found = [row for row in found if word in searched(row)]
@@ -150,7 +150,7 @@ def text_of(value: Any) -> str:
 
 
 class Selection(Generic[R]):
-    """The page of a query in the making."""
+    """A query in progress: rows are added, then the page is taken."""
 
     def __init__(self, kind: RowKind[R], query: Query) -> None:
         self._kind = kind
@@ -168,7 +168,7 @@ class Selection(Generic[R]):
         self._total = 0
 
     def add(self, rows: Iterable[R]) -> None:
-        """Look at rows; raises Invalid where the filter or the token does not fit them."""
+        """Examine rows; raises Invalid where the filter or the token does not fit them."""
         candidates = self._matcher.candidates(rows)
         selected, but_for = self._matcher.selected(candidates)
         for name, of, counter in self._facets:

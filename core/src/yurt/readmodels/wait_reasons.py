@@ -15,7 +15,7 @@ REASONS_MAX = 8
 
 
 class WaitingAllocs(NamedTuple):
-    """Since when a job waits, and for what."""
+    """The begin of a job's wait in Unix nanoseconds, and its reasons."""
 
     since: int = 0
     reasons: tuple[str, ...] = ()

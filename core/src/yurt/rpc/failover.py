@@ -37,7 +37,7 @@ class FailoverDetector:
         return dict.fromkeys(self._leader_calls, LEADER_CALL_S)
 
     def judge(self, server: str, call: str, error: YurtError | None, *, now_s: float) -> str:
-        """Why to leave the connected server after a call with this result; "" to stay."""
+        """The reason to leave the connected server after a call with this result; "" to stay."""
         if server != self._server:
             self._server, self._failing_since = server, None
         if call not in self._leader_calls or isinstance(error, ConnectionLost):

@@ -127,7 +127,7 @@ class SocketWire(asyncio.Protocol):
             self._reader.resume()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """It has ended."""
+        """The connection has ended."""
         self._is_lost = True
         self._has_early.set()
         if self._reader is not None:
@@ -173,7 +173,7 @@ class SocketWire(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection at once, unsent data included."""
         self._is_lost = True
         if self._transport is not None:
             self._transport.abort()

@@ -138,9 +138,9 @@ def problem_findings(source: SourceText, tokens: Tokens, problems: list[OffsetDi
 
 
 def all_problems(tokens: Tokens, problems: list[OffsetDiagnostic]) -> list[OffsetDiagnostic]:
-    """What the lexer and the parser found, without what only follows from something else. Behind a mistake that
-    is not contained in its line the parser's findings mean little. A string that does not end on its line may come of a
-    sequence in it that does not end.
+    """The problems of the lexer and the parser, without mere consequences. Behind a mistake that is not contained in
+    its line the parser's findings mean little. A string that does not end on its line may be caused by a sequence in it
+    that does not end.
     """
     hard = [problem for problem in tokens.problems if problem not in tokens.mended]
     first = min((problem.start for problem in hard if problem not in tokens.contained), default=None)

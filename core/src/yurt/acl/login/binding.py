@@ -35,7 +35,7 @@ class BindingOutcome(StrEnum):
 
 
 class RuleOutcome(NamedTuple):
-    """The outcome of one rule, for finding out why a login got its rights."""
+    """The outcome of one rule, to explain a login's rights."""
 
     rule_id: str
     outcome: BindingOutcome

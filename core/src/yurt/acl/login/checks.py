@@ -1,4 +1,4 @@
-"""Checks of the values of claims whose signature is good: issuer, audience, times, nonce, authorized party.
+"""Checks the claims of a correctly signed token: issuer, audience, times, nonce, authorized party.
 
 A JWT needs one of `iat`, `nbf` and `exp`; a missing `exp` or `nbf` is made up with a leeway, so that no token lasts
 for ever. An ID token of OIDC is checked as its specification asks. Times are unix nanoseconds; a moment that is
@@ -35,7 +35,7 @@ class CheckedClaims(NamedTuple):
 
 
 def checked_jwt(method: ACLAuthMethod, claims: Claims, now: UnixNano) -> CheckedClaims:
-    """The claims of a JWT with a good signature; raises PermissionDenied."""
+    """The claims of a correctly signed JWT; raises PermissionDenied."""
     config = _config(method, "JWT")
     is_discovered = bool(config.oidc_discovery_url) and not (config.jwt_validation_pub_keys or config.jwks_url)
     # Issuers may share their keys: without a list only the one whose document led to them is meant.
@@ -53,7 +53,7 @@ def checked_jwt(method: ACLAuthMethod, claims: Claims, now: UnixNano) -> Checked
 def checked_id_token(
     method: ACLAuthMethod, claims: Claims, *, nonce: str, now: UnixNano, user_info: Claims | None = None
 ) -> CheckedClaims:
-    """The claims of an ID token with a good signature, with those of UserInfo if asked; raises PermissionDenied."""
+    """The claims of a correctly signed ID token, with those of UserInfo if asked; raises PermissionDenied."""
     config = _config(method, "OIDC")
     if claims.get("iss") != config.oidc_discovery_url:
         raise not_accepted(f"invalid issuer: {str(claims.get('iss') or '')[:256]}")

@@ -33,7 +33,7 @@ class Login(NamedTuple):
 
 
 def log_in(state: Snapshot, checked: CheckedClaims, new: NewToken) -> Login:
-    """The token that checked claims are good for; raises Invalid when no rule binds, PermissionDenied for bad claims.
+    """The token for checked claims; raises Invalid when no rule binds, PermissionDenied for bad claims.
 
     `state` is the newest: a method, rule, role or policy that was deleted meanwhile gives nothing.
     """

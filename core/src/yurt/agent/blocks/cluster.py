@@ -91,7 +91,7 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
 
 
 def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iterator[str]:
-    """What an operator has to change before a server can start."""
+    """The configuration errors that prevent a server from starting."""
     settings = cluster_settings(raw, is_dev=is_dev)
     joins = (*settings.start_join, *settings.retry_join)
     if settings.expect < 0:

@@ -99,7 +99,7 @@ class ServerCluster:
 
     @property
     def run_id(self) -> str:
-        """What only the servers learn of this one, so that it proves itself with it on their other port."""
+        """The secret by which the other servers recognize this one on their RPC port; only servers receive it."""
         return self._membership.run_id
 
     def run_of(self, name: str) -> str:
@@ -224,7 +224,7 @@ class ServerCluster:
         )
 
     async def join(self, addresses: tuple[str, ...]) -> Joined:
-        """Add other servers to those known to this one."""
+        """Exchange records with the servers at these addresses, so that all join one cluster."""
         return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
 
     async def force_leave(self, name: str, *, forget: bool) -> None:

@@ -18,7 +18,7 @@ CLUSTER_FILE, SERVERS_FILE = "cluster.json", "servers.json"
 
 
 class Founding(Value):
-    """What became of this server's etcd member so far."""
+    """The progress of this server's etcd member: its founders, and the servers that it has met."""
 
     founding: Mapping[str, str] = no_entries()
     """The servers that this one began a cluster with, itself included, and their etcd addresses."""
@@ -37,7 +37,7 @@ class Founding(Value):
 
 
 class KnownServers(Value):
-    """The other servers as last known."""
+    """The last recorded addresses and rules of the other servers."""
 
     addresses: tuple[str, ...] = ()
     """Where they answer, those of other regions included."""
@@ -51,7 +51,7 @@ T = TypeVar("T", Founding, KnownServers)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """The remembered servers; none at the first start. Raises Invalid for a damaged file."""
+    """The recorded servers; none at the first start. Raises Invalid for a damaged file."""
     try:
         return msgspec.json.decode(read_checked(path), type=kind)
     except FileNotFoundError:
@@ -64,12 +64,12 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def save(path: Path, remembered: Founding | KnownServers) -> None:
-    """Keep it, durably."""
+    """Write the record durably."""
     write_checked(path, msgspec.json.encode(remembered))
 
 
 def etcd_port(settings: ClusterSettings, folder: Path) -> int:
-    """The port of this server's etcd member: the configured one, else the one that its cluster knows.
+    """The port of this server's etcd member: the configured one, else the recorded one.
 
     `folder` is the server's. A member that others know keeps its port when the default becomes another one.
     """

@@ -1,8 +1,8 @@
-"""What the leader does about servers that are gone: those that left are put out of the cluster, and those that failed
-once others have taken their place (autopilot's dead-server clean-up).
+"""Removes dead servers from the cluster on the leader (autopilot's dead-server clean-up): those that left at once,
+those that failed after others have taken their place.
 
-The cluster is never made smaller than `bootstrap_expect` and `min_quorum` say on account of failures, and nobody is
-put out unless the servers that are there are a majority afterwards.
+Removals of failed servers never make the cluster smaller than `bootstrap_expect` and `min_quorum`, and no server is
+removed unless the live servers are a majority afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_INTERVAL_S = 1.0
 def removable_servers(
     voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, long_gone: Collection[str]
 ) -> Voter | None:
-    """The next server to put out, if there is one; of those that failed only the ones in `long_gone` count."""
+    """The next server to remove, or None; failed servers count only if they are in `long_gone`."""
     known = {each.name: each for each in members}
     status = {voter.id: known[voter.name].status if voter.name in known else "" for voter in voters}
     alive = sum(status[voter.id] == ALIVE for voter in voters)

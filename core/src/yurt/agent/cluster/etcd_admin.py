@@ -1,4 +1,4 @@
-"""The calls about etcd members, made at this server's own one; imported only where there is one, for it needs gRPC."""
+"""Membership calls to this server's own etcd member; imported only where there is one, because it needs gRPC."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OwnEtcdAdmin:
         return (await member_status(self._client)).size
 
     async def close(self) -> None:
-        """Free the connection."""
+        """Close the connection."""
         await self._client.close()
 
 

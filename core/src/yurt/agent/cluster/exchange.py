@@ -1,4 +1,4 @@
-"""Exchanges news with the other servers: over a connection to each, every second and whenever there is news."""
+"""Exchanges membership updates with the other servers: over a connection to each, every second and after a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOODBYE_LIMIT_S = 2.0
 
 
 class Exchange:
-    """Calls from one server to the others."""
+    """The membership calls of one server to the others."""
 
     def __init__(self, membership: Membership, *, security: ServerSecurity, env: Env) -> None:
         self._membership = membership
@@ -41,7 +41,7 @@ class Exchange:
         self._contacts: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
-        """Exchange news with all other servers until cancelled."""
+        """Exchange updates with all other servers until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 version = self._membership.version
@@ -51,7 +51,7 @@ class Exchange:
                     await self._membership.wait_change(LOOK_INTERVAL_S)
 
     def _keep_contacts(self, group: asyncio.TaskGroup) -> None:
-        """Maintain a connection to every known server at its present address."""
+        """Maintain a connection to every recorded server at its present address."""
         targets = {
             each.name: each
             for each in self._membership.members()
@@ -78,7 +78,7 @@ class Exchange:
                     await self._membership.wait_change(ASK_INTERVAL_S)
 
     async def _try_exchange(self, port: MembersPort) -> None:
-        """Exchange news, if that can be done in time."""
+        """Exchange updates, within the time limit."""
         with suppress(YurtError, TimeoutError):
             async with self._env.timeout(ASK_LIMIT_S):
                 await self._exchange(port)

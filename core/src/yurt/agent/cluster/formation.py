@@ -19,19 +19,19 @@ from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 
 class Waits(Value):
-    """Nothing can be done yet; `reason` is for the operator."""
+    """The server waits; `reason` is for the operator."""
 
     reason: str
 
 
 class Founds(Value):
-    """Begin a cluster of these servers: names, and where each etcd member is reached, sorted by name."""
+    """Found a cluster of these servers: names and etcd addresses, sorted by name."""
 
     founders: Mapping[str, str]
 
 
 class Joins(Value):
-    """Be admitted by one of these servers, the first that can."""
+    """Join through one of these servers: the first that can admit this one."""
 
     through: tuple[Member, ...]
 
@@ -42,7 +42,7 @@ Decision = Waits | Founds | Joins
 def decide(
     own: Member, members: Sequence[Member], reports: Mapping[str, MembershipUpdate], met: Collection[str] = ()
 ) -> Decision:
-    """What the server `own`, which has no data, does next.
+    """The next step of the server `own`, which has no data.
 
     `reports` are the last news of each server itself, `met` the servers that were candidates like this one.
     """
@@ -79,7 +79,7 @@ def decide(
 
 
 def lost_majority(own: Member, members: Iterable[Member], awaited: Collection[str] = ()) -> str:
-    """What an operator does when too many servers have lost their data for the rest to admit members.
+    """Advice for an operator when too many servers have lost their data for the rest to admit members.
 
     "" while enough servers have data, while nobody is there who has none (who is away may come back with its own), and
     while founders are `awaited`, who begin by themselves.
@@ -175,7 +175,7 @@ def _away(candidates: Iterable[Member], others: Iterable[Member], met: Collectio
 
 
 def _differing(own: Member, candidates: Sequence[Member], reports: Mapping[str, MembershipUpdate]) -> list[str]:
-    """The servers that are not known to list the same servers."""
+    """The servers that have not reported the same set of servers."""
     expected = [(each.name, each.etcd_addr) for each in candidates]
     found = []
     for each in candidates:

@@ -1,4 +1,4 @@
-"""Finds the other servers at the addresses that the configuration names, and those that were there at the last run."""
+"""Finds the other servers at the configured addresses, and at those recorded in the last run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of the other servers that outlives a restart: where they answer, and which rules they apply."""
+"""The durable record of the other servers: their addresses, and the rules that they apply."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class KnownServersRecord:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The last known addresses of other servers, from before this start too."""
+        """The last recorded addresses of other servers, from before this start too."""
         return self._known.addresses
 
     def _loaded(self) -> KnownServers:
-        """The remembered servers; a damaged list does not prevent a start, because other servers send it again."""
+        """The recorded servers; a damaged list does not prevent a start, because other servers send it again."""
         try:
             return load(self._path, KnownServers)
         except Invalid as error:

@@ -32,7 +32,7 @@ class LocalServer:
 
     @property
     def leader_name(self) -> str:
-        """The leader's name as far as it knows; "" for none."""
+        """The name of the leader that this server follows; "" for none."""
         return self._find().leader.name
 
     @property

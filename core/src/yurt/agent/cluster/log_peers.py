@@ -1,4 +1,4 @@
-"""The servers that keep the log, as operators see and change them, and transfers of leadership."""
+"""Operators' view of the servers that store the log: list, removal, transfer of leadership."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 
 
 class LogPeers:
-    """Those of this server's region; without an `admin` the servers have no etcd members of their own."""
+    """The log servers of this region; without an `admin` the servers have no etcd members of their own."""
 
     def __init__(self, membership: Membership, *, admin: EtcdAdmin | None, env: Env, local: LocalServer) -> None:
         self._membership = membership
@@ -44,7 +44,7 @@ class LogPeers:
         return LogPeer(id=peer_id, name=known, address=address)
 
     async def remove(self, requested: str) -> None:
-        """Take a server out of those that keep the log."""
+        """Remove a server from those that store the log."""
         if self._admin is None:
             raise Invalid(
                 "the servers have no etcd members of their own: a single server keeps its log in a file, "

@@ -24,7 +24,7 @@ class MembersListener:
         self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody,
         counts: ConnectionCounters | None = None,
     ) -> None:  # fmt: skip
-        """`counts` counts connections to this port where those of clients are counted."""
+        """`counts` counts this port's connections, together with those of clients."""
         self._membership = membership
         self._security = security
         self._admit = admit
@@ -37,7 +37,7 @@ class MembersListener:
         )
 
     async def start(self, address: str) -> int:
-        """Take other servers' connections; the port. Raises Invalid when it cannot be had."""
+        """Accept connections of other servers; returns the port. Raises Invalid when it is unavailable."""
         return await self._listener.start(address, self._security.listening(), allows_plain=self._security.allows_plain)
 
     async def stop(self) -> None:

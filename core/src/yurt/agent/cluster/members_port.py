@@ -16,7 +16,7 @@ PORT = "members"
 
 
 class AdmissionAnswer(Value):
-    """How a server that was admitted starts its etcd member: every member's name and address."""
+    """The start parameters of an admitted etcd member: every member's name and address."""
 
     cluster: Mapping[str, str] = no_entries()
     by_tls: tuple[str, ...] | None = None

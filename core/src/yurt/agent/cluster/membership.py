@@ -1,4 +1,4 @@
-"""The membership of one server: known servers, their statuses, and merging of received records.
+"""The membership of one server: all servers, their statuses, and merging of received records.
 
 Every server asks every other one each second (`exchange`); few machines are servers, so nothing cleverer is needed.
 A change is sent at once.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Membership:
-    """The servers known to this one; the `Directory` of the other parts."""
+    """The servers that this one has met; the `Directory` of other parts."""
 
     def __init__(self, own: Member, *, env: Env, applied_index: Callable[[], int] = lambda: 0) -> None:
         """`applied_index` returns the index of the last command applied here; other servers receive it."""
@@ -58,7 +58,7 @@ class Membership:
         return frozenset(self._records.forgotten)
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Be called after each change of what `members` answers."""
+        """Register a callback for changes of `members`."""
         self._listeners.append(on_change)
 
     def run_of(self, name: str) -> str:
@@ -113,7 +113,7 @@ class Membership:
         self._records = self._records.with_own(status=LEFT)
 
     def found(self, origin: Founding) -> None:
-        """What became of this server's etcd member: whom it founds with, and whom it has met."""
+        """Record the progress of this server's etcd member: its founders, and the servers that it has met."""
         self._origin = origin
 
     @property
@@ -122,7 +122,7 @@ class Membership:
         return self._origin.awaited
 
     def update(self) -> MembershipUpdate:
-        """What this server sends to others."""
+        """The update that this server sends to others."""
         return MembershipUpdate(
             sender=self.own.name,
             run=self.run_id,
@@ -135,7 +135,7 @@ class Membership:
         )
 
     def merge_update(self, update: MembershipUpdate) -> None:
-        """Merge what another server sends."""
+        """Merge the update of another server."""
         now = self._env.monotonic()
         merged = self._records.merged(*self._believed(update), now)
         if update.sender != self.own.name:

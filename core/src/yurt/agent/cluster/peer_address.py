@@ -82,7 +82,7 @@ class PeerAddress:
         return etcd.has_peer_tls == bool(self._own.has_tls)
 
     async def _update_peer_url(self, mine: Voter, address: str, *, is_tls: bool) -> None:
-        """Have all members know where and how this one is reached, if they do not yet."""
+        """Update this member's peer URL in etcd's member list, if it differs."""
         if (mine.address, mine.is_tls) == (address, is_tls):
             return
         await self._admin.move(mine.id, address, is_tls=is_tls)

@@ -1,4 +1,4 @@
-"""The membership as one server knows it: a pure state into which received records are merged.
+"""The membership in the view of one server: a pure state into which received records are merged.
 
 What a server says of itself is a record: addresses, and whether it stays (`alive`), goes (`leaving`) or has gone
 (`left`). The record with the higher incarnation holds; of two with the same one, the one further on its way out, for
@@ -54,7 +54,7 @@ class MembershipUpdate(Value):
 
 
 class SeenMember(Value):
-    """A server as another one knows it; the record's status is never `failed`."""
+    """The record of a server at another one; its status is never `failed`."""
 
     member: Member
     heard_at: float
@@ -70,7 +70,7 @@ class SeenMember(Value):
 
 
 class Records(Value):
-    """All that a server knows of the servers, itself included."""
+    """One server's records of all servers, itself included."""
 
     own: Member
     others: Mapping[str, SeenMember] = no_entries()
@@ -103,7 +103,7 @@ class Records(Value):
         return replace(self, others={**self.others, name: replace(seen, heard_at=now)})
 
     def forced_out(self, name: str, now: float, *, forget: bool) -> Records:
-        """A copy in which an operator has forced a failed server out; it is forgotten at once. The name is known."""
+        """A copy in which an operator has forced a failed server out; it is forgotten at once. The name must exist."""
         seen = self.others[name]
         if forget:
             return self._with_forgotten({name: seen.member.incarnation}, now)
@@ -165,11 +165,11 @@ class Records(Value):
 
 
 def _fact(reported: Member) -> Member:
-    """The record without what only its sender observed."""
+    """The record without the sender's own observations."""
     return replace(reported, status=ALIVE) if reported.status == FAILED else reported
 
 
 def _key(member: Member) -> tuple[object, ...]:
-    """The order of two records of one server: the greater wins; the last parts tell apart servers of one name."""
+    """The order of two records of one server: the greater wins; the last parts distinguish servers of one name."""
     fact = _fact(member)
     return (fact.incarnation, _RANKS.get(fact.status, 0), repr(fact))

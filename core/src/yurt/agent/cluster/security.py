@@ -17,7 +17,7 @@ LOOK_LIMIT_S = 5.0
 
 
 class ServerSecurity:
-    """How servers dial and take in servers."""
+    """The TLS settings with which servers dial and accept servers."""
 
     def __init__(self, tls: TlsSettings) -> None:
         self._tls = tls
@@ -27,7 +27,7 @@ class ServerSecurity:
         return server_credentials(self._tls)
 
     def dialling(self, region: str) -> Security | None:
-        """How a server of a region is dialled; None without TLS."""
+        """The TLS settings for dialling a server of a region; None without TLS."""
         return dialling(self._tls, role_name(SERVER, region))
 
     @property

@@ -51,15 +51,15 @@ class EtcdAdmin(Protocol):
         ...
 
     async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
-        """Tell where and how a member is reached from now on."""
+        """Change the peer URL of a member."""
         ...
 
     async def db_bytes(self) -> int:
-        """How much of etcd's quota its data takes."""
+        """The size of etcd's data in bytes, which counts against its quota."""
         ...
 
     async def close(self) -> None:
-        """Free what the calls need."""
+        """Close the connections."""
         ...
 
 
@@ -81,7 +81,7 @@ async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
 
 
 async def leave(etcd: EtcdAdmin, name: str, env: Env) -> bool:
-    """Take the server `name` out of those that keep the log; whether it is out. The last one stays."""
+    """Remove the server `name` from those that store the log; returns whether it is removed. The last one stays."""
     problem = "no answer in time"
     end_s = env.monotonic() + LEAVE_LIMIT_S
     while env.monotonic() < end_s:
@@ -108,7 +108,7 @@ async def _leave_once(etcd: EtcdAdmin, name: str) -> bool:
 
 
 class Admitter:
-    """Takes servers into the cluster, one at a time."""
+    """Admits servers to the cluster, one at a time."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ def replaceable(voters: Iterable[Voter], members: Iterable[Member]) -> Voter | N
 
 
 def find_peer(peers: Iterable[LogPeer], requested: str) -> LogPeer:
-    """One of those that keep the log by its id, its server's name, or its server's rpc address; raises NotFound."""
+    """The log server with this id, server name or RPC address; raises NotFound."""
     for peer in peers:
         if requested and requested in (peer.id, peer.name, peer.address):
             return peer

@@ -20,8 +20,8 @@ SEND_LIMIT_S: Final = 4.0
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
-class _LastWords(logging.Handler):
-    """Keeps the package's last complaint: its exporter returns success or failure, and logs the reason."""
+class _LastMessage(logging.Handler):
+    """Records the package's last log message, because its exporter returns only success or failure."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -41,7 +41,7 @@ class OtlpExporter:
         Headers, client certificates and compression come from the variables of OpenTelemetry's specification, such as
         `OTEL_EXPORTER_OTLP_HEADERS`: they may be secret, and the configuration is shown by the API.
         """
-        self._complaint = _LastWords()
+        self._complaint = _LastMessage()
         self._logger = logging.getLogger("opentelemetry.exporter")
         self._logger.addHandler(self._complaint)
         self._logger.propagate = False

@@ -90,7 +90,7 @@ def dogstatsd_line(tags: Iterable[str]) -> Line:
 
 
 def packets(lines: Iterable[str]) -> Iterator[bytes]:
-    """Lines together, each with its end."""
+    """Lines joined to packets, each line with its line break."""
     packet = bytearray()
     for line in lines:
         text = line.encode() + b"\n"
@@ -103,14 +103,14 @@ def packets(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 class Outlet(Protocol):
-    """How packets get to a sink."""
+    """A transport to a sink."""
 
     async def send(self, packets: Iterable[bytes]) -> None:
         """Send them; raises OSError or TimeoutError when the sink cannot be reached."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 
@@ -179,7 +179,7 @@ class MetricSink:
         self._complained_at = float("-inf")
 
     async def push(self, figures: MetricsSnapshot) -> None:
-        """Push what there is to tell; a sink that cannot be reached is logged now and then."""
+        """Push the metrics; an unreachable sink is logged once in `COMPLAINT_S`."""
         ready = await self._env.in_thread(lambda: list(packets(self._differences.lines(figures, self._line))))
         now_s = self._env.monotonic()
         try:
@@ -190,7 +190,7 @@ class MetricSink:
                 log.warning("metrics cannot be sent: sink=%s error=%s", self._name, error or "it does not answer")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._outlet.close()
 
 

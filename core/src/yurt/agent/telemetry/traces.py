@@ -69,7 +69,7 @@ class ChangeSource(Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """Where spans are counted."""
+        """The metrics that count spans."""
         ...
 
 
