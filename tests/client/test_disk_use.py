@@ -7,10 +7,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from yurt.client.allocations.disk_use import WARN, DiskWatch, bytes_below, was_warned
+import pytest
+from yurt.client.allocations import disk_use
+from yurt.client.allocations.disk_use import (
+    INTERVAL_S,
+    QUIET_PAUSE_MAX_S,
+    WARN,
+    DiskWatch,
+    bytes_below,
+    was_warned,
+)
 from yurt.lifecycle import events
-from yurt.runtime.env import RealEnv
+from yurt.runtime.env import Env, RealEnv
 from yurt.structs.alloc import TaskEvent, TaskState
+
+ALLOC_ID = "11111111-0000-4000-8000-000000000001"
 
 
 def test_all_files_below_count_once_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -50,12 +61,66 @@ class Overfull:
         self.noted.append(event)
 
 
-def watch(root: Path, runners: dict[str, Any]) -> DiskWatch:
-    return DiskWatch(str(root), RealEnv(), mode=WARN, runners=lambda: runners)
+def watch(root: Path, runners: dict[str, Any], env: Env | None = None) -> DiskWatch:
+    return DiskWatch(str(root), env or RealEnv(), mode=WARN, runners=lambda: runners)
+
+
+class Clock(RealEnv):
+    """Time passes by hand."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Walks:
+    """The looks at one allocation, each `INTERVAL_S` after the last, and how many of them walked its directory."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.clock = Clock()
+        self.file = root / ALLOC_ID / "file"
+        self.file.parent.mkdir()
+        self.agent = watch(root, {ALLOC_ID: Overfull(ALLOC_ID)}, self.clock)
+        monkeypatch.setattr(disk_use, "bytes_below", self._walk)
+
+    def _walk(self, root: str) -> int:
+        self.count += 1
+        return bytes_below(root)
+
+    async def look(self, times: int) -> int:
+        """The number of walks in so many looks."""
+        before = self.count
+        for _ in range(times):
+            await self.agent._look()
+            self.clock.now_s += INTERVAL_S
+        return self.count - before
+
+
+async def test_a_directory_that_does_not_change_is_walked_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = Walks(tmp_path, monkeypatch)
+    looks = round(QUIET_PAUSE_MAX_S / INTERVAL_S)
+    assert await walks.look(looks) < looks
+    await walks.look(2 * looks)
+    assert await walks.look(looks) == 1
+
+
+async def test_a_directory_that_has_changed_is_walked_at_each_look_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = Walks(tmp_path, monkeypatch)
+    looks = round(QUIET_PAUSE_MAX_S / INTERVAL_S)
+    await walks.look(3 * looks)
+    walks.file.write_bytes(b"x" * 100_000)
+    assert await walks.look(looks) >= 1
+    assert await walks.look(1) == 1
 
 
 async def test_an_allocation_is_warned_once_also_by_the_next_agent(tmp_path: Path) -> None:
-    alloc_id = "11111111-0000-4000-8000-000000000001"
+    alloc_id = ALLOC_ID
     (tmp_path / alloc_id).mkdir()
     (tmp_path / alloc_id / "large").write_bytes(b"x" * 2_000_000)
     runner = Overfull(alloc_id)
@@ -68,7 +133,7 @@ async def test_an_allocation_is_warned_once_also_by_the_next_agent(tmp_path: Pat
 
 
 async def test_what_was_warned_is_forgotten_with_the_allocation(tmp_path: Path) -> None:
-    alloc_id = "11111111-0000-4000-8000-000000000001"
+    alloc_id = ALLOC_ID
     (tmp_path / alloc_id).mkdir()
     (tmp_path / alloc_id / "large").write_bytes(b"x" * 2_000_000)
     runners: dict[str, Any] = {alloc_id: Overfull(alloc_id)}

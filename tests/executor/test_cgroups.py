@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from yurt.executor import cgroups
 from yurt.executor.cgroups import (
     Hierarchies,
     cpu_weight,
@@ -110,6 +111,22 @@ def test_use_is_read_from_the_cgroups_of_either_version(tmp_path: Path) -> None:
     counted = usage((str(v2), str(memory)))
     assert (counted.cpu_user_ns, counted.cpu_system_ns) == (10_000, 20_000)
     assert (counted.rss_bytes, counted.swap_bytes, counted.pids) == (4096, 1, 2)
+
+
+def test_a_counter_is_read_once_and_not_sought_in_further_hierarchies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    v2, memory = tmp_path / "v2", tmp_path / "memory"
+    for folder, file in ((v2, "cpu.stat"), (v2, "cgroup.procs"), (memory, "memory.stat")):
+        folder.mkdir(exist_ok=True)
+        (folder / file).write_text("1\n")
+    read: list[str] = []
+    monkeypatch.setattr(cgroups, "read_text", lambda path: (read.append(path), Path(path).exists() and "1")[1] or "")
+
+    usage((str(v2), str(memory)))
+
+    assert len(set(read)) == len(read)
+    assert not {f"{memory}/cpu.stat", f"{memory}/cgroup.procs"} & set(read)
 
 
 def test_what_no_cgroup_counts_is_unknown(tmp_path: Path) -> None:

@@ -6,28 +6,37 @@ import asyncio
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from yurt.runtime.env import Env, RealEnv
+from yurt.runtime.env import Env, RealEnv, Timer
 from yurt.runtime.metrics import Metrics
 from yurt.server.python_collector import CLEAN_COUNT, GROWN_ROWS, LARGE_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
 
 
 class Clock(RealEnv):
-    """Time passes when somebody sleeps, and the sleeper is cancelled at the end."""
+    """Time passes when somebody sleeps, and stands still at the end."""
 
     def __init__(self, end_s: float) -> None:
         self.now_s = 0.0
         self.end_s = end_s
+        self.sleeps = 0
+        self.ended = asyncio.Event()
 
     def monotonic(self) -> float:
         return self.now_s
 
     async def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+        self.sleeps += 1
         if self.now_s > self.end_s:
-            raise asyncio.CancelledError
+            self.ended.set()
+            await asyncio.Event().wait()
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        self.now_s += seconds
+        return super().call_later(0.0, function)
 
 
 class Node:
@@ -48,6 +57,14 @@ class Heap:
     def begin(self) -> None:
         self.keeper.start()
         self.keeper.freeze()
+
+    async def run(self, clock: Clock) -> None:
+        """Let the keeper run until the clock's end."""
+        running = asyncio.ensure_future(self.keeper.run())
+        await clock.ended.wait()
+        running.cancel()
+        await asyncio.wait({running})
+        self.keeper.restore_defaults()
 
     def grow(self) -> int:
         """The state has grown, and the keeper looks; how many objects are out of the collector's sight then."""
@@ -133,7 +150,7 @@ def test_a_large_state_that_is_written_anew_counts_as_growing(
     heap.begin()
     kept = [Node() for _ in range(10)]
     frozen = gc.get_freeze_count()
-    heap.keeper.written += written
+    heap.keeper.note_writes(written)
     heap.keeper.look()
     assert (gc.get_freeze_count() > frozen) is is_frozen
     after = gc.get_freeze_count()
@@ -143,7 +160,8 @@ def test_a_large_state_that_is_written_anew_counts_as_growing(
 
 
 async def test_what_lived_for_long_and_ended_is_collected_soon_so_that_little_of_it_gathers() -> None:
-    timed = Heap(Clock(20.0))
+    clock = Clock(20.0)
+    timed = Heap(clock)
     timed.begin()
     node = Node()
     gone = weakref.ref(node)
@@ -152,10 +170,28 @@ async def test_what_lived_for_long_and_ended_is_collected_soon_so_that_little_of
     del node
     gc.collect(0)
     assert gone() is not None
-    with pytest.raises(asyncio.CancelledError):
-        await timed.keeper.run()
-    timed.keeper.restore_defaults()
+    timed.keeper.note_writes(1)
+    await timed.run(clock)
     assert gone() is None
+
+
+async def test_while_nothing_is_written_old_objects_are_left_alone_and_wake_ups_are_rare() -> None:
+    clock = Clock(200.0)
+    timed = Heap(clock)
+    timed.begin()
+    collected: list[int] = []
+    count = partial(_note_generation, collected)
+    gc.callbacks.append(count)
+    await timed.run(clock)
+    gc.callbacks.remove(count)
+    assert 2 not in collected
+    assert collected.count(1) >= 12, "survivors of the young generation are collected"
+    assert clock.sleeps <= 30
+
+
+def _note_generation(collected: list[int], phase: str, info: dict[str, int]) -> None:
+    if phase == "start":
+        collected.append(info["generation"])
 
 
 def test_each_collection_is_timed(heap: Heap) -> None:

@@ -140,7 +140,9 @@ def write_setting(path: str, value: str) -> bool:
 def read_text(path: str) -> str:
     """The content of a cgroup file; empty when it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        # Without pathlib and buffers: the usage of each task is read from several files every few seconds.
+        with open(path, "rb", buffering=0) as file:
+            return file.readall().decode()
     except OSError:
         return ""
 
@@ -238,28 +240,28 @@ def cpu_weight(shares: int) -> int:
 
 def usage(folders: tuple[str, ...]) -> CgroupUse:
     """Present counters of a task's cgroups."""
-    files: dict[str, str] = {}
-    for folder in folders:
-        for name in ("cpu.stat", "memory.stat", "memory.swap.current", "cgroup.procs"):
-            # Of several hierarchies (hybrid hosts) the first one that counts something has the figure.
-            files.setdefault(name, read_text(f"{folder}/{name}"))
-            files[name] = files[name] or read_text(f"{folder}/{name}")
-    cpu, memory = numbers(files.get("cpu.stat", "")), numbers(files.get("memory.stat", ""))
-    swap = files.get("memory.swap.current", "").strip()
+    cpu = numbers(first_text(folders, "cpu.stat"), ("user_usec", "system_usec"))
+    memory = numbers(first_text(folders, "memory.stat"), ("anon", "rss", "swap"))
+    swap, pids = first_text(folders, "memory.swap.current").strip(), first_text(folders, "cgroup.procs").split()
     user, system = cpu.get("user_usec"), cpu.get("system_usec")
     return CgroupUse(
         rss_bytes=memory.get("anon", memory.get("rss")),
         swap_bytes=int(swap) if swap.isdigit() else memory.get("swap"),
         cpu_user_ns=None if user is None else user * 1000,
         cpu_system_ns=None if system is None else system * 1000,
-        pids=len(files["cgroup.procs"].split()) if files.get("cgroup.procs") else None,
+        pids=len(pids) or None,
     )
 
 
-def numbers(text: str) -> dict[str, int]:
-    """Parse rows of `name number`."""
-    rows = (line.split() for line in text.splitlines())
-    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+def first_text(folders: tuple[str, ...], name: str) -> str:
+    """The content of a file in the first folder that has any: on hybrid hosts that hierarchy counts."""
+    return next(filter(None, (read_text(f"{folder}/{name}") for folder in folders)), "")
+
+
+def numbers(text: str, names: tuple[str, ...]) -> dict[str, int]:
+    """Parse the rows of `name number` with these names, of some dozens."""
+    rows = (line.split() for line in text.splitlines() if line.startswith(names))
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[0] in names and row[1].isdigit()}
 
 
 def processes(folders: tuple[str, ...]) -> list[int]:

@@ -4,7 +4,8 @@ State objects make no cycles: a collection of them only stops the server, and fi
 tracebacks leave is young. Python collects it by itself, in lots of `YOUNG_COUNT` objects, since a pause grows with what
 has gathered. While the state grows one lot is a sample: when it is clean, the rest of what gathers until the next look
 is frozen out of the collector's sight unseen. So a freeze keeps hardly any garbage, and costs nothing. Without growth
-survivors are collected too, as long as there are few: an allocation's runner is one of them.
+survivors are collected too, as long as there are few: an allocation's runner is one of them. What ends is written: a
+state that nobody writes needs no look, and old objects no collection, which would examine all of them.
 
 Large jobs are scheduled in a thread, which shares the interpreter's lock with the event loop. The loop gets it back
 after `SWITCH_S`, not after Python's 5 ms: an answer takes several turns of the loop.
@@ -12,6 +13,7 @@ after `SWITCH_S`, not after Python's 5 ms: an answer takes several turns of the 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 from collections.abc import Callable
@@ -34,10 +36,12 @@ state's maps, of which a collection would examine hundreds of thousands."""
 NEVER: Final = 1 << 30
 """A threshold that is never reached, so that older objects are not collected by their count."""
 IDLE_S: Final = 5.0
-"""The interval, in seconds, of collections of young objects on an idle server."""
+"""The interval, in seconds, of collections of young objects without growth."""
 MIDDLE_S: Final = 15.0
 """The interval, in seconds, of collections of the middle generation: survivors that accumulate would enlarge Python's
 heap permanently."""
+OLD_S: Final = 300.0
+"""The interval, in seconds, of collections of old objects while nothing is written: connections end, too."""
 OLD_COUNT: Final = 100_000
 """Up to this number of old objects, these are collected as well: ended long-running objects, such as an allocation's
 runner, are cycles among them."""
@@ -51,9 +55,11 @@ class HeapKeeper:
         self._env = env
         self._metrics = metrics
         self._rows = rows
-        self.written = 0
-        """The number of rows written or deleted, counted by those who change the state."""
+        self._written = 0
+        """The number of rows written or deleted."""
         self._seen_written = 0
+        self._has_writes = asyncio.Event()
+        """Set by writes since the last look, or when a collection is due."""
         self._frozen_rows = 0
         self._is_growing = False
         self._began = 0.0
@@ -78,19 +84,35 @@ class HeapKeeper:
         gc.enable()
         sys.setswitchinterval(SWITCH_S)
 
+    def note_writes(self, count: int) -> None:
+        """Note that rows were written or deleted."""
+        self._written += count
+        self._has_writes.set()
+
     async def run(self) -> None:
         """Maintain the heap until cancelled."""
         env = self._env
-        young_at = old_at = env.monotonic()
+        young_at = middle_at = old_at = env.monotonic()
+        collected = 0
         while True:
+            if not self._is_growing:
+                alarm = env.call_later(MIDDLE_S, self._has_writes.set)
+                await self._has_writes.wait()
+                alarm.cancel()
             await env.sleep(LOOK_S)
+            self._has_writes.clear()
             self.look()
             now = env.monotonic()
             if self._is_growing:
                 continue
-            if now - old_at >= MIDDLE_S:
-                gc.collect(2 if len(gc.get_objects(generation=2)) <= OLD_COUNT else 1)
-                old_at = young_at = now
+            if now - middle_at >= MIDDLE_S:
+                has_ended = self._written != collected or now - old_at >= OLD_S
+                if has_ended and len(gc.get_objects(generation=2)) <= OLD_COUNT:
+                    gc.collect(2)
+                    collected, old_at = self._written, now
+                else:
+                    gc.collect(1)
+                middle_at = young_at = now
             elif now - young_at >= IDLE_S:
                 gc.collect(0)
                 young_at = now
@@ -99,8 +121,8 @@ class HeapKeeper:
         """Freeze the growth of the state, and force the next collection of young objects."""
         rows = self._rows()
         self._frozen_rows = min(self._frozen_rows, rows)
-        is_busy = rows >= LARGE_ROWS and self.written - self._seen_written >= GROWN_ROWS
-        self._seen_written = self.written
+        is_busy = rows >= LARGE_ROWS and self._written - self._seen_written >= GROWN_ROWS
+        self._seen_written = self._written
         self._is_growing = is_busy or rows - self._frozen_rows >= GROWN_ROWS
         if self._is_growing or not gc.isenabled():
             gc.freeze()

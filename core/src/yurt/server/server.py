@@ -238,7 +238,7 @@ class Server:
     def _on_applied(self, command: AnyCommand, changes: Changes, size: int) -> None:
         """Notify the parts that follow the state of a command's changes, in this order."""
         index = self.state.index
-        self._heap.written += len(changes)
+        self._heap.note_writes(len(changes))
         self.clients.node_service.observe(changes, index=index)
         self.keys.root_keys.observe(changes)
         if self.roles.term is not None:

@@ -12,7 +12,8 @@ from yurt.lifecycle.heartbeats import Contact
 from yurt.runtime.env import Env
 from yurt.sdk.value import seconds
 
-CHECK_EVERY_S = 1.0
+CHECK_MIN_S, CHECK_MAX_S = 1.0, 5.0
+"""The shortest and the longest time between two checks: an allocation may start with a short limit meanwhile."""
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +27,23 @@ class DisconnectionWatch:
         self._contact = contact
 
     async def run(self) -> None:
-        """Check every second until cancelled."""
+        """Check until cancelled, whenever a limit may have been reached."""
+        pause_s = CHECK_MIN_S
         while True:
-            await self._env.sleep(CHECK_EVERY_S)
-            self._look()
+            await self._env.sleep(pause_s)
+            pause_s = min(max(self._look(), CHECK_MIN_S), CHECK_MAX_S)
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """End the allocations that are cut off; returns the seconds until the first limit of the others."""
         now_s, last_s = self._env.monotonic(), self._contact().last_ok_s
+        left_s = CHECK_MAX_S
         for runner in self._table.live.values():
             job = runner.alloc.job
             after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")
-            if runner.is_live and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
+            if after_s <= 0 or not runner.is_live:
+                continue
+            left_s = min(left_s, last_s + after_s - now_s)
+            if heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
                 log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
                 runner.stop(Stop(reason=events.cut_off(seconds(after_s)), is_failure=True))
+        return left_s

@@ -1,18 +1,18 @@
 """Enforces `ephemeral_disk.size`: compares the size of an allocation's directory with its group's request.
 
 All files below the allocation's directory count, logs included; files in memory (secrets) and mounts from elsewhere do
-not. A walk is bounded, and the pause until the next one grows with the size of the trees.
+not. A walk is bounded, and the pause until the next one grows with the size of the trees. A directory whose size stays
+the same is measured less and less often: most allocations write little, and a machine may have hundreds of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.client.files.alloc_dir import alloc_path
 from yurt.lifecycle import allocation, events
@@ -32,7 +32,19 @@ BLOCK = 512
 INTERVAL_S = 5.0
 PAUSE_PER_WALK = 50
 """The pause after a walk, as a multiple of the walk's duration: it bounds the share of time spent on walks."""
+QUIET_PAUSE_MAX_S = 40.0
+"""The longest time between two walks of a directory; it begins with `INTERVAL_S` and doubles without a change."""
 ENTRIES_MAX = 1_000_000
+LOT = 16
+"""The number of directories measured in one call of a thread: the end of the agent waits for that call."""
+
+
+class Measured(NamedTuple):
+    """The last size of a directory in bytes, the pause until its next walk, and the monotonic time of that walk."""
+
+    size: int
+    pause_s: float
+    due_s: float
 
 
 class DiskWatch:
@@ -46,6 +58,7 @@ class DiskWatch:
         self._mode = mode if mode in (WARN, OFF) else STOP
         self._runners = runners
         self._warned: set[str] = set()
+        self._measured: dict[str, Measured] = {}
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Measure all allocations repeatedly until cancelled."""
@@ -57,13 +70,29 @@ class DiskWatch:
     async def _look(self) -> None:
         runners = dict(self._runners())
         self._warned &= runners.keys()
-        for alloc_id, runner in runners.items():
-            limit_mb = runner.task_group.ephemeral_disk.size_mb
-            if runner.is_over or limit_mb <= 0 or alloc_id in self._warned:
-                continue
-            used = await asyncio.to_thread(bytes_below, str(alloc_path(self._alloc_dir, alloc_id)))
-            if used > limit_mb * MIB:
-                self._act(runner, f"The allocation uses {used / MIB:.0f} of {limit_mb} MiB of ephemeral_disk")
+        self._measured = {alloc_id: self._measured[alloc_id] for alloc_id in self._measured.keys() & runners.keys()}
+        due = [runner for runner in runners.values() if self._is_due(runner)]
+        for start in range(0, len(due), LOT):
+            lot = due[start : start + LOT]
+            folders = [str(alloc_path(self._alloc_dir, runner.alloc.id)) for runner in lot]
+            sizes = await asyncio.to_thread(sizes_below, folders)
+            for runner, size in zip(lot, sizes, strict=True):
+                self._note(runner, size)
+
+    def _is_due(self, runner: AllocRunner) -> bool:
+        alloc_id = runner.alloc.id
+        if runner.is_over or alloc_id in self._warned or runner.task_group.ephemeral_disk.size_mb <= 0:
+            return False
+        return alloc_id not in self._measured or self._measured[alloc_id].due_s <= self._env.monotonic()
+
+    def _note(self, runner: AllocRunner, size: int) -> None:
+        before, pause_s = self._measured.get(runner.alloc.id), INTERVAL_S
+        if before is not None and before.size == size:
+            pause_s = min(2 * before.pause_s, QUIET_PAUSE_MAX_S)
+        self._measured[runner.alloc.id] = Measured(size, pause_s, self._env.monotonic() + pause_s)
+        limit_mb = runner.task_group.ephemeral_disk.size_mb
+        if size > limit_mb * MIB:
+            self._act(runner, f"The allocation uses {size / MIB:.0f} of {limit_mb} MiB of ephemeral_disk")
 
     def _act(self, runner: AllocRunner, text: str) -> None:
         if self._mode == WARN:
@@ -80,6 +109,11 @@ class DiskWatch:
 def was_warned(states: Iterable[TaskState]) -> bool:
     """Whether a task has the warning already, possibly from an earlier agent."""
     return any(event.type == events.DISK_EXCEEDED for state in states for event in state.events)
+
+
+def sizes_below(roots: Iterable[str]) -> list[int]:
+    """The disk usage in bytes of each folder. Blocking."""
+    return [bytes_below(root) for root in roots]
 
 
 def bytes_below(root: str) -> int:
@@ -110,7 +144,9 @@ def _entries(folder: str, device: int) -> Iterator[tuple[str, os.stat_result]]:
     except OSError:
         return
     for entry in entries:
-        with contextlib.suppress(OSError):
+        try:
             found = entry.stat(follow_symlinks=False)
-            if found.st_dev == device:
-                yield entry.path, found
+        except OSError:
+            continue
+        if found.st_dev == device:
+            yield entry.path, found

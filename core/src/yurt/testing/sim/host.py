@@ -22,12 +22,13 @@ from yurt.server.keys import keyring
 class NoHeapKeeper:
     """Leaves CPython's cyclic collector alone, which all servers of the run share."""
 
-    written = 0
-
     def start(self) -> None:
         """Do nothing."""
 
     freeze = pause = restore_defaults = start
+
+    def note_writes(self, count: int) -> None:
+        """Do nothing."""
 
     async def run(self) -> None:
         """Do nothing."""
