@@ -2,6 +2,7 @@
 
     python -m bench queue [-trace FILE] [-skip N] [-jobs N] [-load L ...] [-policy TEXT ...] [-json]
     python -m bench queue -look
+    python -m bench queue -starts [-trace FILE] [-skip N] [-jobs N] [-load L ...]
 
 Without a trace, jobs are drawn from the model of Lublin and Feitelson: large parallel jobs. A trace is a CSV file with
 the columns timestamp, duration, num_gpus and cluster. Run times are cut at 2 days, limits that users declare are 1.05
@@ -17,12 +18,13 @@ from pathlib import Path
 
 from yurt.queue.backfill import BackfillRules
 
-from bench.queue import look, trace
+from bench.queue import look, starts, trace
 from bench.queue.engine import Policy, Simulation
 from bench.queue.figures import Figures, figures, private_ends
 from bench.queue.policies import EASY, Cohorts, DynamicPriority, FairShare, FairTree, Fifo, Multifactor
 
 SEED = 7
+MINUTE_S, HOUR_S = 60, 3600
 YURT = BackfillRules(reservations=1, depth=500)
 
 
@@ -51,6 +53,7 @@ def main() -> None:
     parser.add_argument("-json", action="store_true")
     parser.add_argument("-skip", type=int, default=0, help="jobs of the trace before the first")
     parser.add_argument("-look", action="store_true", help="measure the cost of the gate instead")
+    parser.add_argument("-starts", action="store_true", help="measure the error of start forecasts instead")
     options = parser.parse_args()
     if options.look:
         look.show(look.Size())
@@ -60,6 +63,9 @@ def main() -> None:
             work = trace.from_csv(options.trace, skip=options.skip, count=options.jobs, load=load, seed=SEED)
         else:
             work = trace.drawn(count=options.jobs, load=load, seed=SEED)
+        if options.starts:
+            print(json.dumps({"load": work.name, "gpus": work.gpus} | starts.measured(work, FairShare(YURT))._asdict()))
+            continue
         found = {}
         if not options.json:
             print_head(work)
@@ -93,8 +99,9 @@ def print_row(name: str, one: Figures) -> None:
     """One policy."""
     every, large = one.waits["all"], one.waits["8+"]
     print(
-        f"{name:36}{every.mean_min:7.0f}{every.median_min:6.0f}{every.p95_h:7.1f}{every.longest_h:7.1f}"
-        f"{large.mean_min:9.0f}{large.p95_h:7.1f}{large.longest_h:7.1f}{one.slowdown:7.1f}{one.worse_percent:5.0f}%"
+        f"{name:36}{every.mean_s / MINUTE_S:7.0f}{every.median_s / MINUTE_S:6.0f}{every.p95_s / HOUR_S:7.1f}"
+        f"{every.longest_s / HOUR_S:7.1f}{large.mean_s / MINUTE_S:9.0f}{large.p95_s / HOUR_S:7.1f}"
+        f"{large.longest_s / HOUR_S:7.1f}{one.slowdown:7.1f}{one.worse_percent:5.0f}%"
         f"{one.worst_rho:7.1f}{one.jain['1 h']:7.2f}{one.jain['1 d']:6.2f}{one.utilisation_percent:5.1f}%"
         f"{one.stranded_percent:5.1f}%{one.evictions:6}{one.lost_gpu_h:8.0f}{one.decision_ms[0]:8.2f}",
         flush=True,

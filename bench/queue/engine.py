@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 import time
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from yurt.queue.played_trace import ServiceTally
 from yurt.queue.profile import Profile
 
 from bench.queue.trace import SECOND, Job
@@ -86,37 +87,9 @@ class Outcome:
     """The last start of each job."""
     evictions: Counter[int]
     lost_gpu_s: float
-    busy_gpu_s: float
     span_s: float
-    idle_wanted_gpu_s: float
-    """GPUs that were free though a waiting job fitted them."""
-    service: dict[int, dict[str, list[float]]]
-    """By hour and tenant: seconds with waiting jobs, and GPU-seconds held meanwhile."""
+    tally: ServiceTally
     decisions_s: list[float]
-
-
-class _Clock:
-    """Integrals over time between events."""
-
-    def __init__(self, first: int) -> None:
-        self.now = first
-        self.busy = self.idle_wanted = 0.0
-        self.service: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-
-    def advance(self, to: int, pool: Pool, waiting: Counter[str], smallest: int) -> None:
-        while self.now < to:
-            step = min(to, (self.now // HOUR + 1) * HOUR)
-            seconds = (step - self.now) / SECOND
-            self.busy += seconds * (pool.gpus - pool.free)
-            if smallest and smallest <= pool.free:
-                self.idle_wanted += seconds * pool.free
-            hour = self.service[self.now // HOUR]
-            for tenant, count in waiting.items():
-                if count:
-                    entry = hour[tenant]
-                    entry[0] += seconds
-                    entry[1] += seconds * pool.held[tenant]
-            self.now = step
 
 
 class Simulation:
@@ -129,7 +102,7 @@ class Simulation:
         self._runs: Counter[int] = Counter()
         self._waiting: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
-        self._clock = _Clock(jobs[0].submit)
+        self._tally = ServiceTally(jobs[0].submit)
         self.starts: dict[int, int] = {}
         self._evictions: Counter[int] = Counter()
         self._lost = 0.0
@@ -144,7 +117,14 @@ class Simulation:
             times += [self._ends[0][0]] if self._ends else []
             times += [look] if look is not None else []
             now = min(times)
-            self._clock.advance(now, self.pool, self._waiting, min(+self._sizes, default=0))
+            self._tally.advance(
+                now,
+                used=self.pool.gpus - self.pool.free,
+                free=self.pool.free,
+                held=self.pool.held,
+                waiting=self._waiting,
+                smallest=min(+self._sizes, default=0),
+            )
             is_changed = self._end_until(now)
             while arrived < len(self._arrivals) and self._arrivals[arrived].submit <= now:
                 self._wait(self._arrivals[arrived], now)
@@ -199,9 +179,7 @@ class Simulation:
             starts=self.starts,
             evictions=self._evictions,
             lost_gpu_s=self._lost,
-            busy_gpu_s=self._clock.busy,
-            span_s=(self._clock.now - self._arrivals[0].submit) / SECOND,
-            idle_wanted_gpu_s=self._clock.idle_wanted,
-            service=self._clock.service,
+            span_s=(self._tally.now - self._arrivals[0].submit) / SECOND,
+            tally=self._tally,
             decisions_s=self._decisions,
         )

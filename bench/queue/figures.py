@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import mean, median
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from statistics import mean
+from typing import NamedTuple
 
-from bench.queue.engine import Outcome, Simulation
-from bench.queue.policies import EASY, Fifo
-from bench.queue.trace import SECOND, Job, Load
+from yurt.queue import played_trace
+from yurt.queue.played_trace import WINDOW_HOURS, TraceJob, Waits
 
-CLASSES: Final = (("1 GPU", 1, 1), ("2-7", 2, 7), ("8+", 8, 1 << 30))
-BOUND_S: Final = 600.0
-"""Bounded slowdown takes shorter jobs as if they ran for so long."""
-WORSE: Final = 1.05
-HOURS: Final = {"1 h": 1, "1 d": 24}
-
-
-class Waits(NamedTuple):
-    """Of one size class; minutes, the longest in hours."""
-
-    mean_min: float
-    median_min: float
-    p95_h: float
-    longest_h: float
+from bench.queue.engine import Outcome
+from bench.queue.trace import Load
 
 
 class Figures(NamedTuple):
@@ -52,22 +38,19 @@ class Figures(NamedTuple):
 
 def figures(load: Load, outcome: Outcome, private: Mapping[int, int]) -> Figures:
     """The figures of a run; `private` is the end of each job on its tenant's slice."""
-    jobs = load.jobs
-    rho = {job.id: _rho(job, outcome, private) for job in jobs}
-    by_tenant: dict[str, list[float]] = defaultdict(list)
-    for job in jobs:
-        by_tenant[job.tenant].append(rho[job.id])
+    jobs = _trace_jobs(load)
+    ends = {job.id: outcome.starts[job.id] + job.duration for job in jobs}
+    compared = played_trace.rho(jobs, ends, private)
     total = load.gpus * outcome.span_s
     decisions = sorted(outcome.decisions_s)
     return Figures(
-        waits={"all": _waits(jobs, outcome)}
-        | {name: _waits([job for job in jobs if low <= job.gpus <= high], outcome) for name, low, high in CLASSES},
-        slowdown=mean(_slowdown(job, outcome) for job in jobs),
-        worse_percent=100 * sum(value > WORSE for value in rho.values()) / len(rho),
-        worst_rho=max(map(mean, by_tenant.values())),
-        jain={name: _jain(outcome, hours) for name, hours in HOURS.items()},
-        utilisation_percent=100 * outcome.busy_gpu_s / total,
-        stranded_percent=100 * outcome.idle_wanted_gpu_s / total,
+        waits=played_trace.waits_by_class(jobs, outcome.starts),
+        slowdown=played_trace.mean_slowdown(jobs, ends),
+        worse_percent=compared.worse_percent,
+        worst_rho=max(compared.by_tenant.values()),
+        jain={name: outcome.tally.jain(hours) for name, hours in WINDOW_HOURS.items()},
+        utilisation_percent=100 * outcome.tally.busy_s / total,
+        stranded_percent=100 * outcome.tally.idle_wanted_s / total,
         evictions=sum(outcome.evictions.values()),
         evictions_max=max(outcome.evictions.values(), default=0),
         lost_gpu_h=outcome.lost_gpu_s / 3600,
@@ -77,49 +60,8 @@ def figures(load: Load, outcome: Outcome, private: Mapping[int, int]) -> Figures
 
 def private_ends(load: Load) -> dict[int, int]:
     """When each job would end if its tenant had an equal part of the GPUs to itself: FIFO with backfill."""
-    tenants = load.tenants
-    ends: dict[int, int] = {}
-    for tenant in tenants:
-        jobs = [job for job in load.jobs if job.tenant == tenant]
-        gpus = max(load.gpus // len(tenants), *(job.gpus for job in jobs))
-        starts = Simulation(jobs, gpus, Fifo("private", EASY)).run().starts
-        ends.update((job.id, starts[job.id] + job.duration) for job in jobs)
-    return ends
+    return played_trace.private_ends(_trace_jobs(load), load.gpus)
 
 
-def _waits(jobs: Sequence[Job], outcome: Outcome) -> Waits:
-    waits = sorted((outcome.starts[job.id] - job.submit) / SECOND / 60 for job in jobs)
-    if not waits:
-        return Waits(0, 0, 0, 0)
-    return Waits(mean(waits), median(waits), waits[int(0.95 * (len(waits) - 1))] / 60, waits[-1] / 60)
-
-
-def _slowdown(job: Job, outcome: Outcome) -> float:
-    spent = (outcome.starts[job.id] + job.duration - job.submit) / SECOND
-    return max(1.0, spent / max(BOUND_S, job.duration / SECOND))
-
-
-def _rho(job: Job, outcome: Outcome, private: Mapping[int, int]) -> float:
-    return (outcome.starts[job.id] + job.duration - job.submit) / (private[job.id] - job.submit)
-
-
-def _jain(outcome: Outcome, hours: int) -> float:
-    """Mean over windows of the index of service per backlogged second; windows with one tenant say nothing."""
-    windows: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for hour, tenants in outcome.service.items():
-        for tenant, (seconds, service) in tenants.items():
-            entry = windows[hour // hours][tenant]
-            entry[0] += seconds
-            entry[1] += service
-    found = []
-    for tenants in windows.values():
-        rates = [service / seconds for seconds, service in tenants.values() if seconds >= 360 * hours]
-        if len(rates) > 1:
-            found.append(_index(rates))
-    return mean(found) if found else 1.0
-
-
-def _index(values: Iterable[float]) -> float:
-    values = list(values)
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+def _trace_jobs(load: Load) -> list[TraceJob]:
+    return [TraceJob(*job) for job in load.jobs]

@@ -68,12 +68,14 @@ def test_the_accuracy_of_expected_starts(queue: Any, run: Any) -> None:
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu")
     assert (code, out) == (0, "No job that waited has started since this leader's term began\n")
     queue.answers["/v1/queue/jobs"]["Accuracy"] = {
-        "Starts": 40, "MedianError": 252_500_000_000, "MedianErrorPercent": 18.5, "ByExpectedStartPercent": 52.5,
+        "Starts": 40, "MedianError": 252_500_000_000, "MedianErrorPercent": 18.5, "AnyTimeErrorPercent": 9.5,
+        "ByExpectedStartPercent": 52.5,
         "ByExpectedByPercent": 81, "AfterLatestStart": 0,
     }  # fmt: skip
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu")
     assert code == 0
     assert "4m12s, 18.5 % of the wait" in out
+    assert "9.5 % of the wait" in out
     assert "52.5 % (50 is right)" in out
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu", "-json")
     assert (code, '"Starts": 40' in out) == (0, True)

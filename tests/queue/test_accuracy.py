@@ -8,6 +8,7 @@ from yurt.queue.accuracy import ENOUGH, KEPT, LEAST_WAIT, Accuracy, Forecast
 from yurt.queue.waiting_job import JobKey
 
 MINUTE = 60_000_000_000
+KEY: JobKey = ("default", "other")
 
 
 def said(wait: int, *, made: int = 0, latest: int = 0) -> Forecast:
@@ -38,6 +39,28 @@ def test_the_first_forecast_counts() -> None:
     assert summary is not None
     assert (summary.starts, summary.median_error, summary.median_error_percent) == (1, 10 * MINUTE, 50)
     assert (summary.by_likely_percent, summary.by_percent, summary.after_latest) == (0, 0, 0)
+
+
+def test_a_late_forecast_is_corrected_by_late_ones_alone() -> None:
+    found = Accuracy()
+    for number in range(ENOUGH):
+        found.note({key(number): said(10)}, {})
+        found.note({key(number): said(2, made=18 * MINUTE)}, {})
+        found.started(key(number), 20 * MINUTE)
+    found.note({KEY: said(10)}, {})
+    assert found.corrected(KEY, said(10)).likely == 20 * MINUTE
+    assert found.corrected(KEY, said(2, made=18 * MINUTE)).likely == 20 * MINUTE, "it was right at that stage"
+
+
+def test_the_error_at_any_time_counts_what_was_said_for_how_long() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10)}, {})
+    found.note({key(1): said(14, made=6 * MINUTE)}, {})
+    found.note({key(1): said(1, made=18 * MINUTE)}, {})
+    found.started(key(1), 20 * MINUTE)
+    summary = found.summary()
+    assert summary is not None
+    assert (summary.median_error_percent, summary.any_time_error_percent) == (50, 0)
 
 
 def test_what_left_or_was_never_forecast_does_not_count() -> None:
@@ -71,20 +94,20 @@ def test_short_waits_are_no_large_errors() -> None:
 
 def test_forecasts_are_corrected_by_what_waits_came_to() -> None:
     waits = [(10, 20)] * 10 + [(10, 30)] * 10
-    assert history(waits[: ENOUGH - 1]).corrected(said(60)) == said(60), "too few to learn from"
-    found = history(waits).corrected(said(60))
+    assert history(waits[: ENOUGH - 1]).corrected(KEY, said(60)) == said(60), "too few to learn from"
+    found = history(waits).corrected(KEY, said(60))
     assert (found.likely, found.by) == (180 * MINUTE, 180 * MINUTE)
-    assert history(waits).corrected(said(60, latest=100)).likely == 100 * MINUTE, "limits are never exceeded"
-    assert history(waits).corrected(Forecast(0, 0, 0, 0)) == Forecast(0, 0, 0, 0)
+    assert history(waits).corrected(KEY, said(60, latest=100)).likely == 100 * MINUTE, "limits are never exceeded"
+    assert history(waits).corrected(KEY, Forecast(0, 0, 0, 0)) == Forecast(0, 0, 0, 0)
 
 
 def test_each_start_is_learned_from_although_what_was_learned_is_kept() -> None:
     found = history([(10, 20)] * ENOUGH)
-    assert found.corrected(said(60)).likely == 120 * MINUTE
+    assert found.corrected(KEY, said(60)).likely == 120 * MINUTE
     for number in range(ENOUGH, 3 * ENOUGH):
         found.note({key(number): said(10)}, {})
         found.started(key(number), 30 * MINUTE)
-    assert found.corrected(said(60)).likely == 180 * MINUTE
+    assert found.corrected(KEY, said(60)).likely == 180 * MINUTE
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=ENOUGH, max_size=60), st.integers(1, 999))
@@ -92,7 +115,7 @@ def test_a_corrected_forecast_would_have_held_for_half_and_for_four_of_five(
     waits: list[tuple[int, int]], wait: int
 ) -> None:
     accuracy = history(waits)
-    found = accuracy.corrected(said(wait))
+    found = accuracy.corrected(KEY, said(wait))
     assert 0 < found.likely <= found.by
     ratios = [real / said_ for said_, real in waits]
     assert sum(ratio <= found.likely / (wait * MINUTE) + 1e-6 for ratio in ratios) * 2 >= len(ratios)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.amounts import Amounts
 from yurt.queue.dynamic_priority import Weights, dynamic_order, percentage_used
-from yurt.queue.expected_start import expected_starts
+from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
 from yurt.queue.run_times import ENOUGH, KEPT, RunTimes
 from yurt.queue.waiting_job import Waiting
 from yurt.sdk.value import Duration, UnixNano
@@ -70,6 +70,33 @@ def test_only_the_last_runs_count() -> None:
     for duration in [1] * KEPT + [50] * KEPT:
         times.add(("kind",), duration)
     assert times.expected(("kind",), percent=0, elapsed=0, limit=1000) == 50
+
+
+def test_runs_as_parts_of_their_limits_answer_once_they_were_nearer() -> None:
+    """Each job declares twice its run time, which differs by factors of ten."""
+    times = RunTimes()
+    durations = [10, 1000, 10, 100_000, 100, 10_000] * 4
+    for duration in durations:
+        times.add(("all",), duration, limit=2 * duration)
+    assert times.expected(("all",), percent=50, elapsed=0, limit=4000) == 2000
+    assert times.expected(("all",), percent=50, elapsed=3000, limit=4000) == 4000, "no run took such a part"
+    assert times.expected(("all",), percent=50, elapsed=0, limit=0) in durations, "nothing was declared"
+
+
+def test_limits_that_say_nothing_are_not_believed() -> None:
+    times = RunTimes()
+    for number in range(40):
+        times.add(("all",), 100 + number % 3, limit=1000 * (1 + number % 7 * 50))
+    assert 100 <= times.expected(("all",), percent=50, elapsed=0, limit=350_000) <= 102
+
+
+def test_draws_cover_the_distribution_evenly() -> None:
+    for name in ("train", "sweep-7"):
+        assert sorted(drawn_percent(name, 5)) == [10, 30, 50, 70, 90]
+    assert drawn_percent("train", 15) != drawn_percent("sweep-7", 15)
+    assert [draws_of(count) for count in (0, 400, 1000, 10_000)] == [15, 15, 6, 3]
+    found = start_quantiles([{("a", "b"): start} for start in (5, 1, 4, 2, 3)])
+    assert (found.likely, found.by) == ({("a", "b"): 3}, {("a", "b"): 5})
 
 
 def nomad_job(number: int, tenant: str) -> Waiting:

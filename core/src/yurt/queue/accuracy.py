@@ -3,6 +3,9 @@
 The first forecast of each job counts, since its owner plans by it. The predicted wait is also compared with the real
 one: a forecast cannot include jobs that arrive later and overtake, so real waits are longer. The ratios of recent jobs
 correct later forecasts (`corrected`).
+
+A forecast grows better while its job waits, so its correction must shrink. The *stage* of a wait is the part of it that
+is over, by the forecast; the first forecast of each stage is remembered, and corrects those of the same stage.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ LEAST_WAIT: Final = 60_000_000_000
 """The minimum wait, in nanoseconds, in comparisons: an error of half a minute in a shorter wait is not an error of 100
 %."""
 PERCENT: Final = 100
+STAGES: Final = 8
+"""The number of equal parts of a wait by which forecasts are compared."""
 
 
 class Forecast(NamedTuple):
@@ -33,12 +38,38 @@ class Forecast(NamedTuple):
     latest: int
 
 
-class Start(NamedTuple):
-    """A forecast, the same before its correction, and the time at which the job started."""
+class StageForecast(NamedTuple):
+    """The first forecast in a stage of a wait, and the same before its correction."""
 
+    stage: int
     forecast: Forecast
     plain: Forecast
+
+
+class Start(NamedTuple):
+    """The forecasts of a job in the order of time, and the time at which it started."""
+
+    forecasts: tuple[StageForecast, ...]
     at: int
+
+    @property
+    def forecast(self) -> Forecast:
+        """The first one."""
+        return self.forecasts[0].forecast
+
+    @property
+    def plain(self) -> Forecast:
+        """The first one before its correction."""
+        return self.forecasts[0].plain
+
+    def errors(self) -> list[tuple[float, int]]:
+        """The errors in percent of the wait, each with the nanoseconds until the next forecast or the start."""
+        wait = max(LEAST_WAIT, self.at - self.forecast.made)
+        until = [one.forecast.made for one in self.forecasts[1:]] + [self.at]
+        return [
+            (PERCENT * abs(self.at - one.forecast.likely) / wait, end - one.forecast.made)
+            for one, end in zip(self.forecasts, until, strict=True)
+        ]
 
 
 class Summary(NamedTuple):
@@ -47,6 +78,8 @@ class Summary(NamedTuple):
     starts: int
     median_error: int
     median_error_percent: float
+    any_time_error_percent: float
+    """The median error of what was forecast at any time of a wait, in percent of the whole wait."""
     by_likely_percent: float
     """Percentage of jobs that started by their likely start; 50 is right."""
     by_percent: float
@@ -59,49 +92,72 @@ class Accuracy:
     """The forecasts of waiting jobs, and the most recent starts."""
 
     def __init__(self) -> None:
-        self._waiting: dict[JobKey, tuple[Forecast, Forecast]] = {}
+        self._waiting: dict[JobKey, list[StageForecast]] = {}
         self._starts: deque[Start] = deque(maxlen=KEPT)
-        self._ratios: tuple[float, float] | None = None
-        """The ratios that 50 % and 80 % of recent jobs did not exceed; None until they are needed after a start."""
+        self._ratios: tuple[deque[float], ...] = tuple(deque(maxlen=KEPT) for _ in range(STAGES))
+        """Real waits as multiples of the uncorrected forecasts, by stage."""
+        self._learned: dict[int, tuple[float, float]] = {}
+        """The ratios that 50 % and 80 % of recent jobs did not exceed, by stage; without those not needed since the
+        last start."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def note(self, plain: Mapping[JobKey, Forecast], corrected: Mapping[JobKey, Forecast]) -> None:
-        """Remember the first forecast of each job."""
+        """Remember the first forecast of each job in each stage of its wait."""
         for key, forecast in plain.items():
-            if forecast.likely and key not in self._waiting:
-                self._waiting[key] = (corrected.get(key, forecast), forecast)
+            if not forecast.likely:
+                continue
+            known = self._waiting.get(key)
+            stage = self._stage(key, forecast)
+            if known is None:
+                self._waiting[key] = [StageForecast(stage, corrected.get(key, forecast), forecast)]
+            elif known[-1].stage < stage:
+                known.append(StageForecast(stage, corrected.get(key, forecast), forecast))
 
     def started(self, key: JobKey, at: int) -> None:
         """Record that a job has started."""
         forecasts = self._waiting.pop(key, None)
         if forecasts is not None:
-            self._starts.append(Start(*forecasts, at))
-            self._ratios = None
+            self._starts.append(Start(tuple(forecasts), at))
+            for one in forecasts:
+                self._ratios[one.stage].append(_ratio(one.plain, at))
+            self._learned.clear()
+
+    @property
+    def last(self) -> Start:
+        """The most recent start; there must be one."""
+        return self._starts[-1]
 
     def left(self, key: JobKey) -> None:
         """Remove a job that left the queue without starting."""
         self._waiting.pop(key, None)
 
-    def corrected(self, forecast: Forecast) -> Forecast:
+    def corrected(self, key: JobKey, forecast: Forecast) -> Forecast:
         """A forecast with the waits that 50 % and 80 % of recent jobs really had for such a prediction."""
-        if len(self._starts) < ENOUGH or not forecast.likely:
+        stage = self._stage(key, forecast)
+        if len(self._ratios[stage]) < ENOUGH or not forecast.likely:
             return forecast
-        half, most = self._learned()
+        half, most = self._quantiles(stage)
         wait = forecast.likely - forecast.made
         likely = forecast.made + round(wait * half)
         by = forecast.made + round(wait * most)
         latest = forecast.latest or max(likely, by)
         return forecast._replace(likely=min(likely, latest), by=min(max(by, likely), latest))
 
-    def _learned(self) -> tuple[float, float]:
-        """The ratios (see `_ratios`), computed once for all jobs: sorting the starts for each of 10,000 would take
-        seconds."""
-        if self._ratios is None:
-            ratios = sorted(map(_ratio, self._starts))
-            self._ratios = ratios[len(ratios) // 2], ratios[len(ratios) * 4 // 5]
-        return self._ratios
+    def _stage(self, key: JobKey, forecast: Forecast) -> int:
+        """The stage of a job's wait, by this forecast of the rest of it."""
+        known = self._waiting.get(key)
+        over = forecast.made - known[0].forecast.made if known else 0
+        return min(STAGES - 1, STAGES * over // max(LEAST_WAIT, over + forecast.likely - forecast.made))
+
+    def _quantiles(self, stage: int) -> tuple[float, float]:
+        """The ratios of a stage, computed once for all jobs: sorting them for each of 10,000 would take seconds."""
+        found = self._learned.get(stage)
+        if found is None:
+            ratios = sorted(self._ratios[stage])
+            found = self._learned[stage] = ratios[len(ratios) // 2], ratios[len(ratios) * 4 // 5]
+        return found
 
     def summary(self) -> Summary | None:
         """The outcome of recent forecasts; None before the first start."""
@@ -117,16 +173,26 @@ class Accuracy:
             starts=len(starts),
             median_error=round(median(errors)),
             median_error_percent=median(parts),
+            any_time_error_percent=weighted_median([error for start in starts for error in start.errors()]),
             by_likely_percent=_percent(sum(start.at <= start.forecast.likely for start in starts), len(starts)),
             by_percent=_percent(sum(start.at <= start.forecast.by for start in starts), len(starts)),
             after_latest=sum(start.at > start.forecast.latest > 0 for start in starts),
         )
 
 
-def _ratio(start: Start) -> float:
+def weighted_median(values: list[tuple[float, int]]) -> float:
+    """The value below which half of the weight lies; values come with their weights."""
+    half, passed = sum(weight for _, weight in values) / 2, 0
+    for value, weight in sorted(values):
+        passed += weight
+        if passed >= half:
+            return value
+    return 0.0
+
+
+def _ratio(plain: Forecast, at: int) -> float:
     """The real wait as a multiple of the uncorrected forecast."""
-    said = max(LEAST_WAIT, start.plain.likely - start.plain.made)
-    return max(LEAST_WAIT, start.at - start.plain.made) / said
+    return max(LEAST_WAIT, at - plain.made) / max(LEAST_WAIT, plain.likely - plain.made)
 
 
 def _percent(part: int, whole: int) -> float:

@@ -3,6 +3,10 @@
 The times of the last runs are kept by *kind*, from the narrowest to the widest: of the same job id, of the same tenant
 and size, of the tenant, of all. A question takes the narrowest kind with enough runs. A job that has run for a while
 already is compared with those runs only that took longer. No answer exceeds the limit that the job declares.
+
+Runs that declared a limit are also kept as parts of that limit: where users declare what they need, and a margin, the
+limit says more about a run time than those of other jobs do. Before a run is recorded, both estimates of it are
+compared with its real time, and the kind of estimate that was nearer in recent runs answers.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable, Sequence
+from math import log
 from typing import Final
 
 KEPT: Final = 200
@@ -18,17 +23,23 @@ ENOUGH: Final = 5
 """The number of recorded runs of a kind from which they are used for a prediction."""
 KINDS_MAX: Final = 20_000
 """The maximum number of recorded kinds; beyond, the kind that was added first is dropped."""
+UNLIMITED: Final = 365 * 24 * 3600 * 1_000_000_000
+"""The run time of jobs without a limit or a history, in nanoseconds."""
+WHOLE: Final = 1_000_000
+"""Parts of a limit are counted in millionths."""
+NEWEST_PART: Final = 0.05
+"""The weight of the newest run in the mean error of an estimate."""
+MEDIAN: Final = 50
 
 
-class RunTimes:
-    """The run times of each kind."""
+class _Kinds:
+    """The last values of each kind, in the order of their arrival and sorted."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, deque[int]] = {}
         self._sorted: dict[Hashable, list[int]] = {}
 
-    def add(self, kinds: Sequence[Hashable], duration: int) -> None:
-        """Record a run."""
+    def add(self, kinds: Sequence[Hashable], value: int) -> None:
         for kind in kinds:
             last = self._last.get(kind)
             if last is None:
@@ -38,21 +49,69 @@ class RunTimes:
             ordered = self._sorted[kind]
             if len(last) == KEPT:
                 del ordered[bisect_right(ordered, last.popleft()) - 1]
-            last.append(duration)
-            insort(ordered, duration)
+            last.append(value)
+            insort(ordered, value)
 
-    def expected(self, kinds: Sequence[Hashable], *, percent: int, elapsed: int, limit: int) -> int:
-        """The run time that this percentage of comparable runs did not exceed; the limit when none is comparable."""
+    def quantile(self, kinds: Sequence[Hashable], *, percent: int, above: int) -> int | None:
+        """The value that this percentage of those greater than `above` did not exceed, of the narrowest kind."""
         for kind in kinds:
             ordered = self._sorted.get(kind, ())
-            first = bisect_right(ordered, elapsed) if elapsed else 0
+            first = bisect_right(ordered, above) if above else 0
             comparable = len(ordered) - first
             if comparable >= ENOUGH:
-                at = first + min(comparable - 1, comparable * percent // 100)
-                return max(elapsed, min(ordered[at], limit))
-        return max(elapsed, limit)
+                return ordered[first + min(comparable - 1, comparable * percent // 100)]
+        return None
 
     def _make_room(self) -> None:
         if len(self._last) >= KINDS_MAX:
             oldest = next(iter(self._last))
             del self._last[oldest], self._sorted[oldest]
+
+
+class RunTimes:
+    """The run times of each kind."""
+
+    def __init__(self) -> None:
+        self._times = _Kinds()
+        self._parts = _Kinds()
+        self._error_of_times = self._error_of_parts = 0.0
+        self._compared = 0
+
+    def add(self, kinds: Sequence[Hashable], duration: int, *, limit: int = 0) -> None:
+        """Record a run, and the limit that it declared (0: none)."""
+        if limit:
+            self._compare(kinds, duration, limit)
+            self._parts.add(kinds, min(WHOLE, duration * WHOLE // limit))
+        self._times.add(kinds, duration)
+
+    def expected(self, kinds: Sequence[Hashable], *, percent: int, elapsed: int, limit: int) -> int:
+        """The run time that this percentage of comparable runs did not exceed; the limit when none is comparable.
+
+        `limit` is what the job declares; 0: none.
+        """
+        found = None
+        if limit and self._compared >= ENOUGH and self._error_of_parts < self._error_of_times:
+            found = self._by_part(kinds, percent=percent, elapsed=elapsed, limit=limit)
+        if found is None:
+            found = self._times.quantile(kinds, percent=percent, above=elapsed)
+        most = limit or UNLIMITED
+        return max(elapsed, most if found is None else min(found, most))
+
+    def _by_part(self, kinds: Sequence[Hashable], *, percent: int, elapsed: int, limit: int) -> int | None:
+        part = self._parts.quantile(kinds, percent=percent, above=min(WHOLE, elapsed * WHOLE // limit))
+        return None if part is None else part * limit // WHOLE
+
+    def _compare(self, kinds: Sequence[Hashable], duration: int, limit: int) -> None:
+        """Compare both estimates of a run with its real time, as the logarithms of the ratios."""
+        by_time = self._times.quantile(kinds, percent=MEDIAN, above=0)
+        by_part = self._by_part(kinds, percent=MEDIAN, elapsed=0, limit=limit)
+        if by_time is None or by_part is None:
+            return
+        self._compared += 1
+        part = max(NEWEST_PART, 1 / self._compared)
+        self._error_of_times += part * (_log_error(by_time, duration) - self._error_of_times)
+        self._error_of_parts += part * (_log_error(by_part, duration) - self._error_of_parts)
+
+
+def _log_error(estimate: int, duration: int) -> float:
+    return abs(log(max(1, estimate)) - log(max(1, duration)))

@@ -27,6 +27,7 @@ BLOCKED_JOBS_MAX: Final = 100
 
 if TYPE_CHECKING:
     from yurt.queue.accuracy import Forecast, Summary
+    from yurt.queue.waiting_job import JobKey
 
 
 class ServerFacts:
@@ -99,10 +100,10 @@ class ServerFacts:
         forecasts = None if self._roles.term is None else self._roles.term.queue.pools.forecasts
         return None if forecasts is None else forecasts.summary(pool)
 
-    def corrected(self, pool: str, forecast: Forecast) -> Forecast:
+    def corrected(self, pool: str, key: JobKey, forecast: Forecast) -> Forecast:
         """A forecast, corrected by what became of earlier ones; as it is for a follower."""
         forecasts = None if self._roles.term is None else self._roles.term.queue.pools.forecasts
-        return forecast if forecasts is None else forecasts.corrected(pool, forecast)
+        return forecast if forecasts is None else forecasts.corrected(pool, key, forecast)
 
     def gauges(self) -> list[Gauge]:
         """Present gauges of this server."""

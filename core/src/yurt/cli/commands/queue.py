@@ -126,13 +126,18 @@ def show_accuracy(call: Invocation) -> int:
     call.screen.pairs(
         [
             ("Starts Measured", str(found["Starts"])),
-            ("Median Error", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
+            ("Median Error On Arrival", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
+            ("Median Error While Waiting", _percent_of_wait(found.get("AnyTimeErrorPercent"))),
             ("Started By Expected Start", f"{found['ByExpectedStartPercent']:g} % (50 is right)"),
             ("Started In 4 Of 5 Cases By", f"{found['ByExpectedByPercent']:g} % (80 is right)"),
             ("Started After The Latest", str(found["AfterLatestStart"])),
         ]
     )
     return 0
+
+
+def _percent_of_wait(value: float | None) -> str:
+    return "" if value is None else f"{value:g} % of the wait"
 
 
 def _pool(call: Invocation) -> str:

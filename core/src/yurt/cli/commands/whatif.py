@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from yurt.api.uuids import uuid_prefix
 from yurt.cli.declaration import JSON_FLAGS, CliCommand, Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import CliError, UsageError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source
-from yurt.cli.flags import text, texts
+from yurt.cli.flags import number, switch, text, texts
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import now_ns
@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from yurt.cli.api.client import ApiClient
+    from yurt.cli.files.tracefile import TraceFile
+    from yurt.server.queueing.trace_play import TracePlan
     from yurt.server.queueing.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
+    from yurt.structs.cluster import NodePool
     from yurt.structs.quota import QuotaSpec
 
-
+RATE_LEAST, RATE_MOST = 0.01, 100.0
+MHZ_OF_CORE = 1000
+"""The `cpu` of a trace without cores that counts as one."""
+TRACE_TEXTS, TRACE_LISTS = ("rate", "node-pool"), ("check", "ignore")
 SAME, WORSE = 0, 2
 SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
 
@@ -35,6 +42,12 @@ def run(call: Invocation) -> int:
     from yurt.server.queueing.what_if import what_if
 
     is_data = wants_data(call)
+    if call.flags.text("trace"):
+        return _play(call)
+    given = [name for name in TRACE_TEXTS if call.flags.text(name)]
+    given += [name for name in TRACE_LISTS if call.flags.texts(name)]
+    if given:
+        raise UsageError(f"-{given[0]} has a meaning only with -trace")
     state = state_from(call)
     try:
         scenario = _scenario(call, state)
@@ -51,13 +64,109 @@ def run(call: Invocation) -> int:
     return WORSE if any(one.is_worse for one in found) else SAME
 
 
+def _play(call: Invocation) -> int:
+    """Play a trace over the changed cluster, and show its figures."""
+    from yurt.cli.files.tracefile import read_trace
+    from yurt.cli.views.trace_report import checked, parse_check, report_of, show_report
+    from yurt.sdk.value import UnixNano
+    from yurt.server.queueing.trace_play import play_trace
+    from yurt.server.queueing.what_if import changed_cluster
+
+    is_data = wants_data(call)
+    checks = [parse_check(each) for each in call.flags.texts("check")]
+    rate = _rate(call)
+    part = (call.flags.number("skip"), call.flags.number("submissions"))
+    if min(part) < 0:
+        raise UsageError("-skip and -submissions take no negative numbers")
+    trace = read_trace(call.flags.text("trace"), ignored=call.flags.texts("ignore"), part=part)
+    state = state_from(call)
+    scenario = _scenario(call, state)
+    if scenario.jobs:
+        raise UsageError("-job and -trace exclude each other: add the job to the trace")
+    try:
+        state = changed_cluster(state, scenario)
+        plan = plan_of(trace, state, call.flags.text("node-pool"), rate=rate)
+        region = region_of(call, state.quotas.values())
+        plan = plan._replace(region=region, has_forecasts=call.flags.is_on("forecasts"))
+        outcome = play_trace(state, plan, now=UnixNano(now_ns()))
+    except Invalid as error:
+        raise CliError(str(error)) from None
+    report = report_of([one.job for one in plan.submissions], outcome, plan.unit) | {
+        "Skipped": trace.skipped,
+        "HasForecasts": plan.has_forecasts,
+    }
+    report["Checks"] = checked(report, checks)
+    if is_data:
+        show_data(call, report)
+    else:
+        show_report(call.screen, report)
+    return SAME if all(one["Holds"] for one in report["Checks"]) else WORSE
+
+
+def _rate(call: Invocation) -> float:
+    """By how much faster than in the trace jobs are submitted."""
+    word = call.flags.text("rate") or "1"
+    try:
+        rate = float(word)
+    except ValueError:
+        rate = 0.0
+    if not RATE_LEAST <= rate <= RATE_MOST:
+        raise UsageError(f"-rate {word}: write a number from {RATE_LEAST:g} to {RATE_MOST:g}, for example 1.5")
+    return rate
+
+
+def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> TracePlan:
+    """The submissions of a trace for a pool; by default the only one with a queue, else `default`."""
+    from yurt.queue.played_trace import TraceJob
+    from yurt.server.queueing.trace_play import Submission, TracePlan
+
+    queued = sorted(name for name, row in state.node_pools.items() if row.batch_queue is not None)
+    chosen = pool or (queued[0] if len(queued) == 1 else "default")
+    if chosen not in state.node_pools:
+        raise CliError(f'there is no node pool "{chosen}"')
+    unit = "gpu" if any(row.gpus for row in trace.rows) else "core"
+    cores_of = {} if unit == "gpu" else {row: row.cores or max(1, round(row.cpu / MHZ_OF_CORE)) for row in trace.rows}
+    first = trace.rows[0].submit
+    return TracePlan(
+        submissions=tuple(
+            Submission(
+                job=TraceJob(
+                    id=number,
+                    submit=first + round((row.submit - first) / rate),
+                    duration=row.duration,
+                    limit=row.limit,
+                    size=row.gpus if unit == "gpu" else cores_of[row],
+                    tenant=row.tenant,
+                ),
+                gpus=row.gpus,
+                cores=row.cores if unit == "gpu" else cores_of[row],
+                cpu=row.cpu,
+                memory_mb=row.memory_mb,
+                priority=row.priority,
+                user=row.user,
+                device=row.device,
+            )
+            for number, row in enumerate(trace.rows)
+        ),
+        unit=unit,
+        pool=chosen,
+        region="",
+    )
+
+
 def state_from(call: Invocation) -> Snapshot:
-    """The state of a snapshot file, or of the cluster."""
+    """The state of a snapshot file, of the objects of another cluster, or of the cluster."""
     import tempfile
     from pathlib import Path
 
     from yurt.cli.api.client import error_of
 
+    if call.flags.text("from"):
+        if call.flags.text("snapshot"):
+            raise UsageError("-from and -snapshot exclude each other")
+        from yurt.cli.api.cluster_state import read_cluster
+
+        return read_cluster(client_of(call))
     if call.flags.text("snapshot"):
         return _read(Path(call.flags.text("snapshot")))
     answer = call.api.raw("GET", "/v1/operator/snapshot")
@@ -70,6 +179,19 @@ def state_from(call: Invocation) -> Snapshot:
         return _read(path)
 
 
+def client_of(call: Invocation) -> ApiClient:
+    """The client of the cluster that is asked: that of -from, else the one of -address."""
+    from yurt.cli.api.client import ApiClient
+
+    address = call.flags.text("from")
+    if not address:
+        return call.api
+    try:
+        return ApiClient(call.api.connection._replace(address=address))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
 def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
     """The region whose limits hold: the one asked for, else that of the cluster or of the quotas of a snapshot."""
     named = call.flags.text("region") or call.api.connection.region
@@ -79,7 +201,7 @@ def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
         regions = {limit.region for spec in quotas for limit in spec.limits}
         source = "the quotas of the snapshot have limits for"
     else:
-        regions, source = set(call.api.get("/v1/regions")), "the cluster has"
+        regions, source = set(client_of(call).get("/v1/regions")), "the cluster has"
     if len(regions) > 1:
         raise CliError(f"{source} the regions {', '.join(sorted(regions))}: choose one with -region")
     return next(iter(regions), "global")
@@ -110,12 +232,29 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
         if not (count.isascii() and count.isdigit()) or not name:
             raise CliError(f'-add {word}: write COUNT:NODE, for example "4:7f3a", for 4 nodes like that one')
         added.append((_node(state, name, "add"), int(count)))
+    lost = [_node(state, name, "lose") for name in call.flags.texts("lose")]
+    lost += [node_id for word in call.flags.texts("fail") for node_id in _nodes_where(state, word)]
     return Scenario(
-        lost=tuple(_node(state, name, "lose") for name in call.flags.texts("lose")),
+        lost=tuple(dict.fromkeys(lost)),
         added=tuple(added),
         jobs=tuple(_job(call, path) for path in call.flags.texts("job")),
         quotas=tuple(quota_of_file(path) for path in call.flags.texts("quota")),
+        pools=tuple(_pool_of_file(path) for path in call.flags.texts("pool")),
     )
+
+
+def _nodes_where(state: Snapshot, word: str) -> list[str]:
+    """The nodes of which an attribute has a value, for example those of a rack."""
+    from yurt.scheduler.constraints.targets import resolve
+
+    name, separator, value = (part.strip() for part in word.partition("="))
+    if not (name and separator and value):
+        raise CliError(f'-fail {word}: write ATTRIBUTE=VALUE, for example "meta.rack=r7" or "node.datacenter=dc2"')
+    target = "${" + name.removeprefix("${").removesuffix("}") + "}"
+    found = [node.id for node in state.nodes.values() if resolve(target, node) == value]
+    if not found:
+        raise CliError(f'-fail {word}: no node has the value "{value}" of {target}')
+    return found
 
 
 def _node(state: Snapshot, word: str, flag: str) -> str:
@@ -155,6 +294,20 @@ def quota_of_file(path: str) -> Any:
         return with_hashes(decode_value(spec, QuotaSpec, name="Quota")[0])
     except (ValueError, Invalid) as error:
         raise CliError(f"{path}: {error}") from None
+
+
+def _pool_of_file(path: str) -> NodePool:
+    """The node pool of a file, HCL or JSON by its name."""
+    from yurt.api.node_pools import decode_node_pool
+    from yurt.cli.commands.node.pool import read_pool
+
+    try:
+        pool, problems = decode_node_pool(read_pool(path, is_json=False))
+    except Invalid as error:
+        raise CliError(f"{path}: {error}") from None
+    if problems:
+        raise CliError(f"{path}: {'; '.join(problems)}")
+    return pool
 
 
 def row_of(one: JobOutlook) -> Json:
@@ -203,6 +356,20 @@ COMMANDS = (
             texts("add", "COUNT:NODE: add this number of nodes like that one; may be repeated."),
             texts("job", "A job file that would be submitted; may be repeated."),
             texts("quota", "A file with a quota specification that would be applied; may be repeated."),
+            texts(
+                "pool",
+                "A file with a node pool that would be applied, as with another queue; may be repeated.",
+            ),
+            texts("fail", "ATTRIBUTE=VALUE: the nodes that have it would be down, as meta.rack=r7; may be repeated."),
+            text("from", "Another cluster's address, also Nomad's: read its objects instead of a snapshot."),
+            text("trace", "A file of submissions to play over the cluster in virtual time."),
+            text("node-pool", "The pool to which the trace is submitted; the only one with a queue, else default."),
+            number("skip", "Leave out this number of the trace's first submissions."),
+            number("submissions", "Play at most this number of submissions."),
+            text("rate", "Submit so many times as fast as the trace; 1 unless given."),
+            texts("ignore", "A column of the trace to leave out; may be repeated."),
+            switch("forecasts", "Forecast the starts of waiting jobs, and report the error of the forecasts."),
+            texts("check", "A limit on a figure of the trace, as 'p95_wait <= 4h'; may be repeated."),
             *(flag for flag in JOBFILE_FLAGS if flag.name != "json"),
             *JSON_FLAGS,
         ),
@@ -213,6 +380,12 @@ forecast. Without -snapshot the state is read from the cluster, which needs the 
 
 The exit code is 0 when nothing gets worse, and 2 when a submitted job would wait, or a job would be preempted or run
 less than before.
+
+With -from the nodes, jobs, allocations, namespaces, quotas and node pools of another cluster are read, also of Nomad;
+-token and the TLS flags apply to it. Only GET requests are sent.
+
+With -trace the trace replaces the cluster's batch work, and is played over it in virtual time; the answer are its
+waits, slowdown, utilization and fairness. The exit code is 2 when a -check does not hold.
 """,
     ),
 )

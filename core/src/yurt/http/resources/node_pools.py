@@ -8,11 +8,9 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability
-from yurt.api.decode import decode_value
 from yurt.api.page import by_name
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub, pool_wire
-from yurt.api.times import parse_duration
 from yurt.http import routes
 from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
@@ -65,18 +63,13 @@ async def upsert(call: Call) -> web.Response:
 
 async def _pool_of_body(call: Call) -> NodePool:
     """The pool of a body; its queue in any of the published spellings."""
+    from yurt.api.node_pools import decode_node_pool
     from yurt.http.resources.idle import space_problems, with_idle_block
-    from yurt.rules.batch_queue import batch_queue_problems, normalised
 
     document = await call.document()
     if not isinstance(document, Mapping):
         raise Refused(400, "NodePool: expected object")
-    key = next((key for key in document if key.replace("_", "").lower() == "batchqueue"), "")
-    if key and document[key] is not None:
-        rest = {name: value for name, value in document.items() if name != key}
-        document = rest | {"BatchQueue": normalised(document[key], parse_duration)}
-    pool, _ = decode_value(with_idle_block(document), NodePool, name="NodePool")
-    problems = [] if pool.batch_queue is None else batch_queue_problems(pool.batch_queue)
+    pool, problems = decode_node_pool(with_idle_block(document))
     problems += space_problems(pool.idle)
     if problems:
         raise Refused(400, multi_error(problems))

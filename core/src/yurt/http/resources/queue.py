@@ -67,7 +67,7 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
     from yurt.queue.accuracy import Forecast
 
     plain = Forecast(now, place.expected_start, place.expected_by, place.latest_start)
-    found = call.server_facts.corrected(place.entry.job.node_pool, plain)
+    found = call.server_facts.corrected(place.entry.job.node_pool, place.entry.job.key, plain)
     return place._replace(expected_start=found.likely, expected_by=found.by)
 
 
@@ -79,6 +79,7 @@ def _accuracy(found: Summary | None) -> Json | None:
         "Starts": found.starts,
         "MedianError": found.median_error,
         "MedianErrorPercent": round(found.median_error_percent, 1),
+        "AnyTimeErrorPercent": round(found.any_time_error_percent, 1),
         "ByExpectedStartPercent": round(found.by_likely_percent, 1),
         "ByExpectedByPercent": round(found.by_percent, 1),
         "AfterLatestStart": found.after_latest,

@@ -22,7 +22,7 @@ class Forecasts:
     def note(self, pool: str, found: Mapping[JobKey, Forecast]) -> None:
         """Record the first forecasts of jobs, and those shown to callers."""
         accuracy = self.of(pool)
-        accuracy.note(found, {key: accuracy.corrected(forecast) for key, forecast in found.items()})
+        accuracy.note(found, {key: accuracy.corrected(key, forecast) for key, forecast in found.items()})
 
     def follow(self, changes: Changes) -> None:
         """Record the jobs that started, and those that left the queue."""
@@ -38,10 +38,10 @@ class Forecasts:
                 if accuracy is not None:
                     accuracy.left((change.before.namespace, change.before.id))
 
-    def corrected(self, pool: str, forecast: Forecast) -> Forecast:
-        """A forecast, corrected by the outcome of earlier ones."""
+    def corrected(self, pool: str, key: JobKey, forecast: Forecast) -> Forecast:
+        """The forecast of a job, corrected by the outcome of earlier ones."""
         accuracy = self._pools.get(pool)
-        return forecast if accuracy is None else accuracy.corrected(forecast)
+        return forecast if accuracy is None else accuracy.corrected(key, forecast)
 
     def summary(self, pool: str) -> Summary | None:
         """The accuracy of forecasts; None before the first start."""

@@ -27,15 +27,13 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_server_terminal
-from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
+from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue
 from yurt.structs.queueing.usage import QueueUsage
 
 TICKS: Final = 256
 """The number of times per half-life at which usage is recomputed without changes; it ages by 0.3 % per tick."""
 LIKELY: Final = 80
 """The percentage of comparable runs whose run time a run without a limit is assumed not to exceed."""
-UNLIMITED: Final = 365 * 24 * HOUR
-"""The run time of jobs without a limit or a history."""
 REMEMBERED_MAX: Final = 16
 
 
@@ -208,7 +206,7 @@ class PoolView:
             alloc = self._runs.by_id[alloc_id].alloc
             assert alloc.job is not None
             kinds, elapsed = kinds_of(alloc.job), max(0, now - alloc.create_time)
-            whole = self._history.expected(kinds, percent=LIKELY, elapsed=elapsed, limit=UNLIMITED)
+            whole = self._history.expected(kinds, percent=LIKELY, elapsed=elapsed, limit=0)
             found.append((alloc.create_time + whole, alloc_id))
         return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
 

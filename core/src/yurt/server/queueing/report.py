@@ -10,9 +10,9 @@ from yurt.queue import decay
 from yurt.queue.accuracy import Forecast
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.dynamic_priority import Adjusted, percentage_used
-from yurt.queue.expected_start import expected_starts
+from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
 from yurt.queue.job_queue import JobQueue
-from yurt.queue.run_times import RunTimes
+from yurt.queue.run_times import UNLIMITED, RunTimes
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
 from yurt.server.queueing.entries import QueueEntry, capacity_of, end_by_limit, entries, kinds_of, usage_by_tenant
@@ -23,15 +23,10 @@ from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
-from yurt.structs.job import Job
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue
 
-LIKELY, BY = 50, 80
-"""Percent of comparable runs that took no longer than what the two forecasts count with."""
 HISTORY_MAX: Final = 5_000
 """Ended allocations from which run times are learned, the newest."""
-UNLIMITED: Final = 365 * 24 * 3600 * 1_000_000_000
-"""The run time of jobs without a limit or a history, for forecasts."""
 FORECASTS_MAX: Final = 2_000
 """Jobs at the head of a queue for which a start is forecast."""
 
@@ -204,43 +199,61 @@ def _forecast(
     state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], running: Sequence[Allocation], now: int
 ) -> _Forecast:
     """Expected starts by run times of the past, and by declared limits."""
-    history = _history(state, pool)
-    jobs = {key: job for job in order if (key := job.key)}
-    names = {key: state.jobs.get(key) for key in jobs}
-    capacity = capacity_of(state, pool, queue)
-    usage = NOTHING
-    amounts: list[tuple[Allocation, Amounts]] = []
-    from yurt.queue.charge import allocated_amounts
+    simulated = _Simulated(state, pool, queue, order, running, now)
+    draws = draws_of(len(simulated.first))
+    drawn = start_quantiles([simulated.starts(draw, draws) for draw in range(draws)])
+    latest = {key: start for key, start in simulated.starts(0, 0).items() if start < now + UNLIMITED // 2}
+    return _Forecast(drawn.likely, drawn.by, latest)
 
-    prices = queue.fair_share.prices if queue.fair_share is not None else {}
-    for alloc in running:
-        own = allocated_amounts(alloc, prices)
-        amounts.append((alloc, own))
-        usage = usage.plus(own)
-    free = capacity.plus(usage, -1)
-    first = [job for job in order[:FORECASTS_MAX] if job.asked.fits_in(capacity)]
 
-    def starts(percent: int) -> dict[JobKey, int]:
-        def run_time(job: Job | None, limit: int, elapsed: int) -> int:
-            if percent > 100 or job is None:
-                return max(elapsed, limit or UNLIMITED)
-            return history.expected(kinds_of(job), percent=percent, elapsed=elapsed, limit=limit or UNLIMITED)
+class _Simulated:
+    """The inputs of the simulations of a forecast."""
 
-        ends = [
-            (alloc.create_time + run_time(alloc.job, _limit(alloc, queue), max(0, now - alloc.create_time)), tuple(own))
-            for alloc, own in amounts
-        ]
+    def __init__(
+        self, state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], running: Sequence[Allocation],
+        now: int,
+    ) -> None:  # fmt: skip
+        from yurt.queue.charge import allocated_amounts
+
+        self._now, self._queue = now, queue
+        self._history = _history(state, pool, queue)
+        prices = queue.fair_share.prices if queue.fair_share is not None else {}
+        self._running = [(alloc, tuple(allocated_amounts(alloc, prices))) for alloc in running]
+        capacity = capacity_of(state, pool, queue)
+        used = NOTHING
+        for _, amounts in self._running:
+            used = used.plus(Amounts(*amounts))
+        self._free = tuple(capacity.plus(used, -1))
+        self.first = [job for job in order[:FORECASTS_MAX] if job.asked.fits_in(capacity)]
+        """The jobs whose starts are forecast."""
+        self._kinds = {job.key: kinds_of(found) for job in self.first if (found := state.jobs.get(job.key)) is not None}
+
+    def starts(self, draw: int, draws: int) -> dict[JobKey, int]:
+        """The starts in one draw; with `draws` 0, those by declared limits alone."""
         found = expected_starts(
-            first,
-            now=now,
-            free=tuple(free),
-            ends=ends,
+            self.first,
+            now=self._now,
+            free=self._free,
+            ends=[(self._end(alloc, draw, draws), amounts) for alloc, amounts in self._running],
             vector=lambda job: tuple(job.asked),
-            run_time=lambda job: run_time(names[job.key], job.limit, 0),
+            run_time=lambda job: self._run_time(job, draw, draws),
         )
-        return {key: start for key, start in found.items() if start < now + UNLIMITED // 2}
+        return {key: start for key, start in found.items() if start < self._now + UNLIMITED // 2}
 
-    return _Forecast(starts(LIKELY), starts(BY), starts(101))
+    def _end(self, alloc: Allocation, draw: int, draws: int) -> int:
+        elapsed, limit = max(0, self._now - alloc.create_time), _limit(alloc, self._queue)
+        if not draws or alloc.job is None:
+            return alloc.create_time + max(elapsed, limit or UNLIMITED)
+        percent = drawn_percent(alloc.job_id, draws)[draw]
+        kinds = kinds_of(alloc.job)
+        return alloc.create_time + self._history.expected(kinds, percent=percent, elapsed=elapsed, limit=limit)
+
+    def _run_time(self, job: Waiting, draw: int, draws: int) -> int:
+        kinds = self._kinds.get(job.key)
+        if not draws or kinds is None:
+            return job.limit or UNLIMITED
+        percent = drawn_percent(job.key[1], draws)[draw]
+        return self._history.expected(kinds, percent=percent, elapsed=0, limit=job.limit)
 
 
 def _limit(alloc: Allocation, queue: BatchQueue) -> int:
@@ -248,7 +261,7 @@ def _limit(alloc: Allocation, queue: BatchQueue) -> int:
     return end - alloc.create_time if end else 0
 
 
-def _history(state: Snapshot, pool: str) -> RunTimes:
+def _history(state: Snapshot, pool: str, queue: BatchQueue) -> RunTimes:
     """Run times of the pool's ended batch allocations."""
     times = RunTimes()
     ended = (
@@ -262,5 +275,5 @@ def _history(state: Snapshot, pool: str) -> RunTimes:
     for _, _, alloc in sorted(ended)[-HISTORY_MAX:]:
         assert alloc.job is not None
         duration = max(0, alloc.modify_time - alloc.create_time)
-        times.add(kinds_of(alloc.job), duration)
+        times.add(kinds_of(alloc.job), duration, limit=_limit(alloc, queue))
     return times

@@ -1,0 +1,146 @@
+"""The error of start forecasts on a trace: the shipped estimator, asked while the simulator plays the trace.
+
+Forecasts are made as the server makes them, at most every 30 s while jobs wait that have none. *First* is the error of
+the forecast that a job got when it came; *any time* is the error of what is shown at any time of its wait, weighted by
+how long it is shown. Both are relative to the whole wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from yurt.queue.accuracy import LEAST_WAIT, Accuracy, Forecast, Start, weighted_median
+from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
+from yurt.queue.run_times import RunTimes
+from yurt.queue.waiting_job import JobKey, Waiting
+
+from bench.queue.engine import Pool, Simulation
+from bench.queue.policies import CARD, FairShare
+from bench.queue.trace import SECOND, Job, Load
+
+EVERY: Final = 30 * SECOND
+
+
+class StartErrors(NamedTuple):
+    """Percent of the wait, and of jobs."""
+
+    jobs: int
+    first_percent: float
+    uncorrected_percent: float
+    any_time_percent: float
+    by_likely_percent: float
+    by_percent: float
+    forecast_ms: float
+    """CPU time of one forecast of all waiting jobs."""
+
+
+class ForecastFairShare(FairShare):
+    """Yurt's order, with a forecast of what waits."""
+
+    def __init__(self, base: FairShare) -> None:
+        super().__init__(base.rules)
+        self.accuracy = Accuracy()
+        self.all_starts: deque[Start] = deque()
+        self.shown: list[tuple[float, int]] = []
+        """(error in percent of the wait, nanoseconds for which it was shown)."""
+        self.cpu_s = 0.0
+        self.forecasts = 0
+        self._history = RunTimes()
+        self._next = 0
+        self._unforecast: set[JobKey] = set()
+        self._said: dict[JobKey, list[tuple[int, int]]] = {}
+
+    def submit(self, job: Job, now: int) -> None:
+        """Its start is to be forecast."""
+        super().submit(job, now)
+        self._unforecast.add((job.tenant, str(job.id)))
+
+    def ended(self, job: Job, now: int) -> None:
+        """Its run time is known."""
+        super().ended(job, now)
+        self._history.add(_kinds(job), job.duration, limit=job.limit)
+
+    def choose(self, pool: Pool, now: int) -> Sequence[Job]:
+        """What starts; the others get a forecast."""
+        started = super().choose(pool, now)
+        for job in started:
+            self._started((job.tenant, str(job.id)), now)
+        if self._unforecast and now >= self._next and len(self.line):
+            self._next = now + EVERY
+            before = time.process_time()
+            self._forecast(pool, started, now)
+            self.cpu_s += time.process_time() - before
+            self.forecasts += 1
+        return started
+
+    def _started(self, key: JobKey, now: int) -> None:
+        self._unforecast.discard(key)
+        self.accuracy.started(key, now)
+        said = self._said.pop(key, [])
+        if not said:
+            return
+        self.all_starts.append(self.accuracy.last)
+        wait = max(LEAST_WAIT, now - said[0][0])
+        for (at, likely), (until, _) in zip(said, [*said[1:], (now, 0)], strict=True):
+            self.shown.append((100 * abs(likely - now) / wait, until - at))
+
+    def _forecast(self, pool: Pool, started: Sequence[Job], now: int) -> None:
+        running = [*pool.running.values(), *((job, now) for job in started)]
+        order = list(self.order(pool, now))
+        draws = draws_of(len(order))
+
+        def run_time(job: Job, elapsed: int, draw: int) -> int:
+            percent = drawn_percent(str(job.id), draws)[draw]
+            return self._history.expected(_kinds(job), percent=percent, elapsed=elapsed, limit=job.limit)
+
+        found = start_quantiles(
+            [
+                expected_starts(
+                    order,
+                    now=now,
+                    free=(pool.free - sum(job.gpus for job in started),),
+                    ends=[(start + run_time(job, now - start, draw), (job.gpus,)) for job, start in running],
+                    vector=_gpus,
+                    run_time=lambda job, draw=draw: run_time(self._jobs[job.create_index], 0, draw),  # type: ignore[misc]
+                )
+                for draw in range(draws)
+            ]
+        )
+        plain = {key: Forecast(now, likely, found.by[key], 0) for key, likely in found.likely.items()}
+        corrected = {key: self.accuracy.corrected(key, forecast) for key, forecast in plain.items()}
+        self.accuracy.note(plain, corrected)
+        for key, forecast in corrected.items():
+            self._said.setdefault(key, []).append((now, forecast.likely))
+        self._unforecast.clear()
+
+
+def measured(work: Load, base: FairShare) -> StartErrors:
+    """The errors over a whole trace."""
+    policy = ForecastFairShare(base)
+    Simulation(work.jobs, work.gpus, policy).run()
+    starts = policy.all_starts
+    return StartErrors(
+        jobs=len(starts),
+        first_percent=median(_error(start, start.forecast) for start in starts),
+        uncorrected_percent=median(_error(start, start.plain) for start in starts),
+        any_time_percent=weighted_median(policy.shown),
+        by_likely_percent=100 * sum(start.at <= start.forecast.likely for start in starts) / len(starts),
+        by_percent=100 * sum(start.at <= start.forecast.by for start in starts) / len(starts),
+        forecast_ms=1000 * policy.cpu_s / policy.forecasts,
+    )
+
+
+def _kinds(job: Job) -> tuple[tuple[object, ...], ...]:
+    return (("size", job.tenant, job.gpus), ("tenant", job.tenant), ("all",))
+
+
+def _gpus(job: Waiting) -> tuple[int, ...]:
+    return (job.asked.gpu // CARD,)
+
+
+def _error(start: Start, forecast: Forecast) -> float:
+    return 100 * abs(start.at - forecast.likely) / max(LEAST_WAIT, start.at - forecast.made)

@@ -1,0 +1,357 @@
+"""Plays a trace of submissions over a cluster in virtual time: the real scheduler, the real queue, no clients.
+
+The trace replaces the batch work of the state: its batch jobs, their allocations and the usage of its queues are left
+out; services and system jobs keep their allocations. Time jumps from one event to the next: a submission, or the end of
+a job after its run time or at its limit. At each the cluster settles as it would on a leader. A preempted job starts
+again from the beginning, as without checkpoints.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from yurt.queue.accuracy import Summary
+from yurt.queue.played_trace import ServiceTally, TraceJob
+from yurt.queue.waiting_job import JobKey
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.server.queueing.cluster_simulation import ClusterSimulation
+from yurt.server.queueing.forecasts import Forecasts
+from yurt.server.queueing.report import forecasts
+from yurt.state import Changes, Snapshot, Tables
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands import AllocUpdate, RegisterJob, UpdateAllocsFromClient
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.policies import Gang
+from yurt.structs.predicates import is_ready
+from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
+from yurt.structs.task import Task
+
+FORECAST_INTERVAL: Final = 30 * NANOSECONDS
+"""The least time between forecasts, as on a leader."""
+USER_KEY: Final = "user"
+_BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
+
+
+class Submission(NamedTuple):
+    """A job of a trace; `job.size` counts its GPUs, or its cores in a trace without GPUs; amounts are the job's sum."""
+
+    job: TraceJob
+    gpus: int = 0
+    cores: int = 0
+    cpu: int = 0
+    """MHz."""
+    memory_mb: int = 0
+    priority: int = 50
+    user: str = ""
+    device: str = "gpu"
+
+
+class TracePlan(NamedTuple):
+    """What is played, and where."""
+
+    submissions: tuple[Submission, ...]
+    """In the order of their submission."""
+    unit: str
+    """gpu or core: what sizes count."""
+    pool: str
+    region: str
+    has_forecasts: bool = False
+    """Whether the starts of waiting jobs are forecast, to measure the error."""
+
+
+class TraceOutcome(NamedTuple):
+    """What became of the submissions, by their id; times in unix nanoseconds of the virtual time."""
+
+    starts: Mapping[int, int]
+    """The first start of each job that started."""
+    ends: Mapping[int, int]
+    cut: int
+    """Jobs that were ended at their limit."""
+    unplaced: Mapping[int, str]
+    """Why jobs that never started wait."""
+    preemptions: int
+    lost_s: float
+    """Unit-seconds of preempted runs."""
+    capacity: int
+    """The pool's units."""
+    first: int
+    last: int
+    tally: ServiceTally
+    attempts: int
+    """Evaluations that the scheduler processed."""
+    accuracy: Summary | None
+
+
+class _Run:
+    """A submission while it is played."""
+
+    __slots__ = ("allocs", "number", "since", "submission")
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission = submission
+        self.allocs: dict[str, str] = {}
+        """The allocations that run, with their nodes."""
+        self.number = 0
+        """Of its runs; those before the last one were preempted."""
+        self.since = 0
+
+
+def play_trace(state: Snapshot, plan: TracePlan, *, now: UnixNano) -> TraceOutcome:
+    """Play a trace; its first submission is at `now`. Raises Invalid for a pool without nodes or without the unit."""
+    return _TracePlay(state, plan, now=now).play()
+
+
+class _TracePlay:
+    def __init__(self, state: Snapshot, plan: TracePlan, *, now: UnixNano) -> None:
+        self._plan = plan
+        nodes = [node for node in state.nodes.values() if node.node_pool == plan.pool and is_ready(node)]
+        if not nodes:
+            raise Invalid(f'the node pool "{plan.pool}" has no ready node')
+        self._capacity = sum(_units(node, plan.unit) for node in nodes)
+        self._largest_node = max(_units(node, plan.unit) for node in nodes)
+        if not self._capacity:
+            raise Invalid(f'the nodes of the pool "{plan.pool}" have no {plan.unit}s, which the trace asks for')
+        self._driver = _driver(nodes)
+        self._shift = now - plan.submissions[0].job.submit if plan.submissions else 0
+        self._first = now
+        self._runs: dict[JobKey, _Run] = {}
+        self._ends: list[tuple[int, int, JobKey, int]] = []
+        self._evicted: list[Allocation] = []
+        self._held: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._sizes: Counter[int] = Counter()
+        self._tally = ServiceTally(now)
+        self.starts: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        self._cut = self._preemptions = 0
+        self._lost_s = 0.0
+        self._forecasts = Forecasts() if plan.has_forecasts else None
+        self._forecast_at = 0
+        self._has_new = False
+        prepared = _without_batch_work(state, {one.job.tenant for one in plan.submissions})
+        self._cluster = ClusterSimulation(prepared, now=now, region=plan.region, follow=self._follow)
+
+    def play(self) -> TraceOutcome:
+        """Play the whole trace."""
+        coming = iter(self._plan.submissions)
+        following = next(coming, None)
+        while following is not None or self._ends:
+            times = [self._ends[0][0]] if self._ends else []
+            times += [following.job.submit + self._shift] if following is not None else []
+            self._advance(min(times))
+            self._end_due()
+            while following is not None and following.job.submit + self._shift <= self._cluster.now:
+                self._submit(following)
+                following = next(coming, None)
+            self._settle()
+            self._forecast()
+        return self._outcome()
+
+    def _advance(self, now: int) -> None:
+        used = sum(self._held.values())
+        self._tally.advance(
+            now,
+            used=used,
+            free=self._capacity - used,
+            held=self._held,
+            waiting=self._waiting,
+            smallest=min(+self._sizes, default=0),
+        )
+        self._cluster.now = UnixNano(now)
+
+    def _settle(self) -> None:
+        """Schedule, end what was preempted, and schedule again with the capacity that this frees."""
+        self._cluster.settle()
+        while self._evicted:
+            ended, self._evicted = self._evicted, []
+            self._complete((alloc.id, alloc.node_id) for alloc in ended)
+            self._cluster.settle()
+
+    def _submit(self, submission: Submission) -> None:
+        job = _job_of(submission, self._plan, self._largest_node, self._driver, self._cluster.now)
+        self._runs[job.key] = _Run(submission)
+        self._wait(submission.job, 1)
+        self._has_new = True
+        self._cluster.apply(RegisterJob(job=job))
+        self._cluster.evaluate(job.key, status.TRIGGER_JOB_REGISTER)
+
+    def _end_due(self) -> None:
+        """End the jobs whose time has come, in one report."""
+        ended: list[tuple[str, str]] = []
+        while self._ends and self._ends[0][0] <= self._cluster.now:
+            _, _, key, number = heapq.heappop(self._ends)
+            run = self._runs[key]
+            if run.number != number or not run.allocs:
+                continue
+            ended.extend(run.allocs.items())
+            job = run.submission.job
+            self._held[job.tenant] -= job.size
+            self.ends[job.id] = self._cluster.now - self._shift
+            self._cut += 0 < job.limit < job.duration
+            run.allocs = {}
+        if ended:
+            self._complete(ended)
+
+    def _complete(self, allocs: Iterable[tuple[str, str]]) -> None:
+        updates = tuple(
+            AllocUpdate(id=alloc_id, node_id=node_id, client_status=status.CLIENT_COMPLETE)
+            for alloc_id, node_id in allocs
+        )
+        self._cluster.apply(UpdateAllocsFromClient(updates=updates, now=self._cluster.now))
+
+    def _follow(self, changes: Changes) -> None:
+        if self._forecasts is not None:
+            self._forecasts.follow(changes)
+        for change in changes:
+            if change.table != "allocs" or change.after is None:
+                continue
+            run = self._runs.get((change.after.namespace, change.after.job_id))
+            if run is None:
+                continue
+            if change.before is None:
+                self._placed(run, change.after)
+            elif change.after.id in run.allocs and change.after.desired_status != status.DESIRED_RUN:
+                self._preempted(run, change.after)
+
+    def _placed(self, run: _Run, alloc: Allocation) -> None:
+        job = run.submission.job
+        if not run.allocs:
+            run.number += 1
+            run.since = self._cluster.now
+            self._wait(job, -1)
+            self._held[job.tenant] += job.size
+            self.starts.setdefault(job.id, self._cluster.now - self._shift)
+            lasts = min(job.duration, job.limit) if job.limit else job.duration
+            heapq.heappush(self._ends, (self._cluster.now + lasts, job.id, (alloc.namespace, alloc.job_id), run.number))
+        run.allocs[alloc.id] = alloc.node_id
+
+    def _preempted(self, run: _Run, alloc: Allocation) -> None:
+        job = run.submission.job
+        del run.allocs[alloc.id]
+        self._evicted.append(alloc)
+        if not run.allocs:
+            run.number += 1
+            self._preemptions += 1
+            self._lost_s += (self._cluster.now - run.since) / NANOSECONDS * job.size
+            self._held[job.tenant] -= job.size
+            self._wait(job, 1)
+
+    def _wait(self, job: TraceJob, number: int) -> None:
+        self._waiting[job.tenant] += number
+        self._sizes[job.size] += number
+
+    def _forecast(self) -> None:
+        now = self._cluster.now
+        if self._forecasts is None or not self._has_new or now < self._forecast_at:
+            return
+        self._has_new = False
+        if sum(self._waiting.values()):
+            self._forecast_at = now + FORECAST_INTERVAL
+            found = forecasts(self._cluster.state, self._plan.pool, now)
+            self._forecasts.note(self._plan.pool, found)
+
+    def _outcome(self) -> TraceOutcome:
+        unplaced = {
+            run.submission.job.id: self._cluster.reasons.get(key, "") or "it waits in the queue"
+            for key, run in self._runs.items()
+            if run.submission.job.id not in self.starts
+        }
+        return TraceOutcome(
+            starts=self.starts,
+            ends=self.ends,
+            cut=self._cut,
+            unplaced=unplaced,
+            preemptions=self._preemptions,
+            lost_s=self._lost_s,
+            capacity=self._capacity,
+            first=self._first,
+            last=self._cluster.now,
+            tally=self._tally,
+            attempts=self._cluster.attempts,
+            accuracy=None if self._forecasts is None else self._forecasts.summary(self._plan.pool),
+        )
+
+
+def _units(node: Node, unit: str) -> int:
+    """The healthy GPUs, or the cores, of a node."""
+    if unit == "core":
+        return len(node.node_resources.cpu.reservable_cpu_cores)
+    return sum(
+        sum(1 for instance in device.instances if instance.healthy)
+        for device in node.node_resources.devices
+        if device.type == "gpu"
+    )
+
+
+def _driver(nodes: Sequence[Node]) -> str:
+    """The driver that most nodes have, so that drivers exclude as few nodes as possible."""
+    counts = Counter(name for node in nodes for name, driver in sorted(node.drivers.items()) if driver.healthy)
+    if not counts:
+        raise Invalid("no ready node has a healthy driver")
+    return min(counts, key=lambda name: (-counts[name], name))
+
+
+def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
+    """The state without its batch jobs, and with these namespaces."""
+    edit = state.edit(state.index + 1)
+    gone = {key for key, job in state.jobs.items() if job.type in _BATCH}
+    for alloc in state.allocs.values():
+        if (alloc.namespace, alloc.job_id) in gone or (alloc.job is not None and alloc.job.type in _BATCH):
+            edit.delete(Tables.allocs, alloc.id)
+    for evaluation in state.evals.values():
+        if (evaluation.namespace, evaluation.job_id) in gone:
+            edit.delete(Tables.evals, evaluation.id)
+    for usage_key in list(state.queue_usages.keys()):
+        edit.delete(Tables.queue_usages, usage_key)
+    for key in gone:
+        edit.delete(Tables.jobs, key)
+    for name in sorted(namespaces):
+        if name not in state.namespaces:
+            edit.put(Tables.namespaces, name, Namespace(name=name))
+    return edit.commit()
+
+
+def parts_of(units: int, largest_node: int) -> int:
+    """The number of equal allocations of a job: the fewest of which each fits on the largest node."""
+    least = -(-units // largest_node)
+    return next((count for count in range(least, units + 1) if units % count == 0), 1) if units else 1
+
+
+def _job_of(submission: Submission, plan: TracePlan, largest_node: int, driver: str, now: UnixNano) -> Job:
+    """A batch job, a gang if no node could hold all of it."""
+    traced = submission.job
+    count = parts_of(submission.gpus if plan.unit == "gpu" else submission.cores, largest_node)
+    cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
+    resources = Resources(
+        cpu=0 if cores else -(-submission.cpu // count),
+        cores=cores,
+        memory_mb=-(-submission.memory_mb // count),
+        devices=(RequestedDevice(name=submission.device, count=cards),) if cards else (),
+    )
+    group = TaskGroup(
+        name="trace",
+        count=count,
+        tasks=(Task(name="trace", driver=driver, resources=resources),),
+        max_run_duration=Duration(traced.limit),
+        ephemeral_disk=EphemeralDisk(size_mb=0),
+        gang=Gang(min=count) if count > 1 else None,
+    )
+    return Job(
+        region=plan.region,
+        namespace=traced.tenant,
+        id=f"trace-{traced.id}",
+        name=f"trace-{traced.id}",
+        type=status.JOB_BATCH,
+        priority=submission.priority,
+        node_pool=plan.pool,
+        task_groups=(group,),
+        meta={USER_KEY: submission.user} if submission.user else {},
+        submit_time=now,
+    )

@@ -1,0 +1,122 @@
+"""A trace is played by the real scheduler and the real queue: who starts when, who waits, and what is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.fsm.node_class import computed_class
+from yurt.fsm.snapshot import digest
+from yurt.queue.played_trace import TraceJob, waits_by_class
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
+from yurt.server.queueing.trace_play import Submission, TraceOutcome, TracePlan, parts_of, play_trace
+from yurt.state import Snapshot, Tables
+from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
+from yurt.structs.node import NodeDevice, NodeDeviceResource
+from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue, FifoQueue
+from yurt.testing import factories
+
+NOW = UnixNano(factories.NOW)
+MINUTE = 60 * NANOSECONDS
+FIFO = BatchQueue(fifo=FifoQueue())
+FAIR = BatchQueue(fair_share=FairShareQueue(half_life=Duration(24 * HOUR)))
+
+
+def cluster(nodes: int, *, cards: int = 4, queue: BatchQueue | None = FIFO, preempts: bool = False) -> Snapshot:
+    edit = Snapshot.empty().edit(5)
+    edit.put(Tables.node_pools, "gpu", NodePool(name="gpu", batch_queue=queue))
+    config = SchedulerConfiguration(preemption_config=PreemptionConfig(batch_scheduler_enabled=preempts))
+    edit.put(Tables.scheduler_configurations, "", config)
+    for number in range(nodes):
+        instances = tuple(NodeDevice(id=f"card-{number}-{card}", healthy=True) for card in range(cards))
+        device = NodeDeviceResource(vendor="nvidia", type="gpu", name="h100", instances=instances)
+        made = factories.node(factories.number_id(number + 1), node_pool="gpu")
+        made = replace(made, node_resources=replace(made.node_resources, devices=(device,)))
+        made = replace(made, computed_class=computed_class(made))
+        edit.put(Tables.nodes, made.id, made)
+    return edit.commit()
+
+
+def submitted(number: int, at: int, lasts: int, gpus: int, *, limit: int = 0, **more: Any) -> Submission:
+    """At and for so many minutes."""
+    tenant = more.pop("tenant", "team")
+    job = TraceJob(number, at * MINUTE, lasts * MINUTE, limit * MINUTE, gpus, tenant)
+    return Submission(job, gpus=gpus, cpu=100, memory_mb=16, **more)
+
+
+def played(state: Snapshot, *submissions: Submission, **more: Any) -> TraceOutcome:
+    return play_trace(state, TracePlan(submissions, "gpu", "gpu", "global", **more), now=NOW)
+
+
+def starts(outcome: TraceOutcome) -> dict[int, int]:
+    return {number: start // MINUTE for number, start in outcome.starts.items()}
+
+
+def test_jobs_start_when_others_end_and_the_state_is_as_it_was() -> None:
+    state = cluster(1)
+    before = digest(state)
+    found = played(state, submitted(1, 0, 10, 4), submitted(2, 1, 5, 2), submitted(3, 2, 5, 2), submitted(4, 3, 1, 4))
+    assert starts(found) == {1: 0, 2: 10, 3: 10, 4: 15}
+    assert {number: end // MINUTE for number, end in found.ends.items()} == {1: 10, 2: 15, 3: 15, 4: 16}
+    assert (found.capacity, found.unplaced, found.cut, found.preemptions) == (4, {}, 0, 0)
+    assert found.tally.busy_s == 4 * 16 * 60
+    assert digest(state) == before
+    waits = waits_by_class([one.job for one in (submitted(2, 1, 5, 2), submitted(3, 2, 5, 2))], found.starts)
+    assert (waits["2-7"].mean_s, waits["2-7"].longest_s) == (8.5 * 60, 9 * 60)
+
+
+def test_a_job_without_a_queue_starts_once_it_fits() -> None:
+    found = played(cluster(1, queue=None), submitted(1, 0, 10, 3), submitted(2, 1, 5, 2), submitted(3, 2, 5, 1))
+    assert starts(found) == {1: 0, 3: 2, 2: 10}
+
+
+def test_a_short_job_runs_before_one_that_cannot_start_yet() -> None:
+    jobs = [submitted(1, 0, 60, 3, limit=60), submitted(2, 1, 10, 4, limit=20), submitted(3, 2, 5, 1, limit=10)]
+    assert starts(played(cluster(1, queue=FAIR), *jobs)) == {1: 0, 3: 2, 2: 60}
+
+
+def test_a_job_larger_than_a_node_is_a_gang() -> None:
+    found = played(cluster(2), submitted(1, 0, 10, 1), submitted(2, 1, 10, 8), submitted(3, 30, 1, 12))
+    assert starts(found) == {1: 0, 2: 10}
+    assert list(found.unplaced) == [3]
+    assert [parts_of(units, 8) for units in (1, 8, 12, 9, 17)] == [1, 1, 2, 3, 17]
+
+
+def test_a_job_ends_at_its_limit() -> None:
+    found = played(cluster(1), submitted(1, 0, 100, 4, limit=30), submitted(2, 1, 5, 4))
+    assert starts(found) == {1: 0, 2: 30}
+    assert found.cut == 1
+
+
+def test_a_preempted_job_starts_again_from_the_beginning() -> None:
+    low, high = submitted(1, 0, 20, 4, priority=10), submitted(2, 10, 5, 4, priority=90)
+    found = played(cluster(1, queue=None, preempts=True), low, high)
+    assert starts(found) == {1: 0, 2: 10}
+    assert (found.preemptions, found.lost_s) == (1, 4 * 10 * 60)
+    assert found.ends[1] // MINUTE == 15 + 20
+
+
+def test_the_error_of_forecasts_is_measured() -> None:
+    jobs = [submitted(number, number, 10, 4, limit=10) for number in range(30)]
+    found = played(cluster(1), *jobs, has_forecasts=True)
+    assert found.accuracy is not None
+    assert (found.accuracy.starts, found.accuracy.median_error) == (29, 0), "each lasts as long as it declares"
+
+
+def test_equal_traces_give_equal_outcomes() -> None:
+    jobs = [submitted(n, n * 3, 7 * n % 40 + 1, n % 6 + 1, limit=50, tenant=f"team-{n % 3}") for n in range(40)]
+    first, second = (played(cluster(2, queue=FAIR), *jobs) for _ in range(2))
+    assert (first.starts, first.ends, first.attempts) == (second.starts, second.ends, second.attempts)
+
+
+@pytest.mark.parametrize(
+    ("state", "unit", "problem"),
+    [
+        (cluster(0), "gpu", 'the node pool "gpu" has no ready node'),
+        (cluster(1, cards=0), "gpu", 'the nodes of the pool "gpu" have no gpus'),
+    ],
+)
+def test_what_cannot_be_played_is_said(state: Snapshot, unit: str, problem: str) -> None:
+    with pytest.raises(Invalid, match=problem):
+        play_trace(state, TracePlan((submitted(1, 0, 1, 1),), unit, "gpu", "global"), now=NOW)
