@@ -10,7 +10,7 @@ from yurt.fsm.snapshot import digest
 from yurt.queue.played_trace import TraceJob, waits_by_class
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
-from yurt.server.queueing.trace_play import Submission, TraceOutcome, TracePlan, parts_of, play_trace
+from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, parts_of, play_trace
 from yurt.state import Snapshot, Tables
 from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import NodeDevice, NodeDeviceResource

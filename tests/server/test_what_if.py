@@ -7,7 +7,7 @@ from yurt.fsm.snapshot import digest
 from yurt.scheduler.attempts import attempt
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration, replace
-from yurt.server.queueing.what_if import JobOutlook, Scenario, what_if
+from yurt.server.simulation.what_if import JobOutlook, Scenario, what_if
 from yurt.state import Snapshot, Tables
 from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.commands import (

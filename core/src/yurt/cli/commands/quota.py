@@ -119,7 +119,7 @@ def plan_quota(call: Invocation) -> int:
     from yurt.rules.validation.quota_tree import tree_problems
     from yurt.sdk.errors import Invalid
     from yurt.sdk.value import UnixNano
-    from yurt.server.queueing.what_if import Scenario, what_if
+    from yurt.server.simulation.what_if import Scenario, what_if
     from yurt.state.quota_totals import members_of
 
     is_data, path = wants_data(call), call.args[0]

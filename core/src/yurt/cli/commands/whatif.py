@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from yurt.cli.api.client import ApiClient
     from yurt.cli.files.tracefile import TraceFile
-    from yurt.server.queueing.trace_play import TracePlan
-    from yurt.server.queueing.what_if import JobOutlook, Scenario
+    from yurt.server.simulation.trace_play import TracePlan
+    from yurt.server.simulation.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
     from yurt.structs.cluster import NodePool
     from yurt.structs.quota import QuotaSpec
@@ -39,7 +39,7 @@ SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
 def run(call: Invocation) -> int:
     """Apply the changes to a copy of the state, run the scheduler on it, and show the result."""
     from yurt.sdk.value import UnixNano
-    from yurt.server.queueing.what_if import what_if
+    from yurt.server.simulation.what_if import what_if
 
     is_data = wants_data(call)
     if call.flags.text("trace"):
@@ -69,8 +69,8 @@ def _play(call: Invocation) -> int:
     from yurt.cli.files.tracefile import read_trace
     from yurt.cli.views.trace_report import checked, parse_check, report_of, show_report
     from yurt.sdk.value import UnixNano
-    from yurt.server.queueing.trace_play import play_trace
-    from yurt.server.queueing.what_if import changed_cluster
+    from yurt.server.simulation.trace_play import play_trace
+    from yurt.server.simulation.what_if import changed_cluster
 
     is_data = wants_data(call)
     checks = [parse_check(each) for each in call.flags.texts("check")]
@@ -118,7 +118,7 @@ def _rate(call: Invocation) -> float:
 def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> TracePlan:
     """The submissions of a trace for a pool; by default the only one with a queue, else `default`."""
     from yurt.queue.played_trace import TraceJob
-    from yurt.server.queueing.trace_play import Submission, TracePlan
+    from yurt.server.simulation.trace_play import Submission, TracePlan
 
     queued = sorted(name for name, row in state.node_pools.items() if row.batch_queue is not None)
     chosen = pool or (queued[0] if len(queued) == 1 else "default")
@@ -224,7 +224,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _scenario(call: Invocation, state: Snapshot) -> Scenario:
-    from yurt.server.queueing.what_if import Scenario
+    from yurt.server.simulation.what_if import Scenario
 
     added: list[tuple[str, int]] = []
     for word in call.flags.texts("add"):

@@ -14,7 +14,7 @@ from yurt.sdk.value import NANOSECONDS
 if TYPE_CHECKING:
     from yurt.cli.terminal.screen import Screen
     from yurt.queue.played_trace import TraceJob
-    from yurt.server.queueing.trace_play import TraceOutcome
+    from yurt.server.simulation.trace_play import TraceOutcome
 
 HOUR_S: Final = 3600
 REASONS_SHOWN: Final = 5

@@ -16,8 +16,8 @@ from yurt.queue.waiting_job import JobKey
 from yurt.scheduler.attempts import lay_over
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano, replace
-from yurt.server.queueing.cluster_simulation import PER_NODE_JOBS, SEED, ClusterSimulation
 from yurt.server.queueing.report import forecasts
+from yurt.server.simulation.cluster_simulation import PER_NODE_JOBS, SEED, ClusterSimulation
 from yurt.state import Snapshot, Tables
 from yurt.state.usage import is_using
 from yurt.structs import status

@@ -18,9 +18,9 @@ from yurt.queue.played_trace import ServiceTally, TraceJob
 from yurt.queue.waiting_job import JobKey
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
-from yurt.server.queueing.cluster_simulation import ClusterSimulation
 from yurt.server.queueing.forecasts import Forecasts
 from yurt.server.queueing.report import forecasts
+from yurt.server.simulation.cluster_simulation import ClusterSimulation
 from yurt.state import Changes, Snapshot, Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
