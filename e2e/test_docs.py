@@ -1,6 +1,7 @@
 """What the documentation shows is true: its job files parse and its examples run against a real agent.
 
-A block marked `hcl` whose first line is `# file: NAME` is written to the page's folder; a page with an `agent.hcl` has
+A block marked `hcl` or `csv` whose first line is `# file: NAME` is written to the page's folder, without that line in
+`csv`; a page with an `agent.hcl` has
 an agent of its own, with that configuration, and so has a page that starts `yurt agent -dev -acl`, whose commands show
 the management token. In a block marked
 `console`, a line `$ COMMAND` is run; the lines below it must occur in the output in that order, `...` standing
@@ -110,6 +111,8 @@ def follow(page: Path, agent: Agent) -> None:
         name = file_name(block)
         if language == "hcl" and name:
             (agent.folder / name).write_text(block)
+        if language == "csv" and name:
+            (agent.folder / name).write_text(block.split("\n", 1)[1])
         if language == "console":
             for step in steps(block):
                 run(agent, step._replace(command=[filled(word, kept) for word in step.command]), kept)

@@ -7,7 +7,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from yurt.queue import played_trace
-from yurt.queue.played_trace import WINDOW_HOURS, TraceJob, Waits
+from yurt.queue.played_trace import WINDOW_HOURS, TraceJob, WaitTimes
 
 from bench.queue.engine import Outcome
 from bench.queue.trace import Load
@@ -16,7 +16,7 @@ from bench.queue.trace import Load
 class Figures(NamedTuple):
     """The columns of the comparison."""
 
-    waits: Mapping[str, Waits]
+    waits: Mapping[str, WaitTimes]
     """By size class, "all" among them."""
     slowdown: float
     """Mean bounded slowdown."""

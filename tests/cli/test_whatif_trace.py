@@ -85,7 +85,7 @@ def test_the_figures_are_a_table_or_a_template(run: Any, archive: Path, file: An
     assert code == 0
     for text in (
         "3; 3 started, 3 ended",
-        "4 gpus",
+        "4 GPUs",
         "Mean Wait",
         "9m0s",
         "Jain's Index",

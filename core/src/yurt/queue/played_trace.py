@@ -46,7 +46,7 @@ class TraceJob(NamedTuple):
     tenant: str
 
 
-class Waits(NamedTuple):
+class WaitTimes(NamedTuple):
     """The waits of one size class, in seconds."""
 
     jobs: int
@@ -109,7 +109,7 @@ def jain_index(values: Iterable[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def waits_by_class(jobs: Sequence[TraceJob], starts: Mapping[int, int]) -> dict[str, Waits]:
+def waits_by_class(jobs: Sequence[TraceJob], starts: Mapping[int, int]) -> dict[str, WaitTimes]:
     """The waits of all jobs that started, and of each size class."""
     started = [job for job in jobs if job.id in starts]
     by_class = {ALL: started}
@@ -117,11 +117,11 @@ def waits_by_class(jobs: Sequence[TraceJob], starts: Mapping[int, int]) -> dict[
     return {name: _waits([starts[job.id] - job.submit for job in of_class]) for name, of_class in by_class.items()}
 
 
-def _waits(waits: list[int]) -> Waits:
+def _waits(waits: list[int]) -> WaitTimes:
     if not waits:
-        return Waits(0, 0.0, 0.0, 0.0, 0.0)
+        return WaitTimes(0, 0.0, 0.0, 0.0, 0.0)
     ordered = [wait / NANOSECONDS for wait in sorted(waits)]
-    return Waits(len(ordered), mean(ordered), median(ordered), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1])
+    return WaitTimes(len(ordered), mean(ordered), median(ordered), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1])
 
 
 def mean_slowdown(jobs: Sequence[TraceJob], ends: Mapping[int, int]) -> float:

@@ -78,10 +78,11 @@ class _ClusterReader:
         indexes = [[row.modify_index for row in rows] for rows in (nodes, jobs.values(), allocs, waiting)]
         index = max((index for each in indexes for index in each), default=0)
         edit = Snapshot.empty().edit(index + 1)
-        for namespace in self._decoded("/v1/namespaces", Namespace):
+        for document in self._list("/v1/namespaces"):
+            namespace = self._value(document, Namespace, "/v1/namespaces")
             edit.put(Tables.namespaces, namespace.name, namespace)
-        for spec in self._decoded("/v1/quotas", QuotaSpec, is_optional=True):
-            edit.put(Tables.quotas, spec.name, with_hashes(spec))
+        for spec in self._quotas():
+            edit.put(Tables.quotas, spec.name, spec)
         for pool in self._pools():
             edit.put(Tables.node_pools, pool.name, pool)
         edit.put(Tables.scheduler_configurations, "", self._scheduler())
@@ -108,7 +109,7 @@ class _ClusterReader:
                 raise CliError(f"{what}; -from needs a token with {right}") from None
             raise CliError(what) from None
         except Unreachable as error:
-            raise CliError(f"{self._api.connection.address}: {error}") from None
+            raise CliError(str(error).replace("-address or NOMAD_ADDR", "-from")) from None
 
     def _list(
         self, path: str, query: Mapping[str, str] | None = None, *, is_optional: bool = False
@@ -186,8 +187,15 @@ class _ClusterReader:
         found = self._get(path)
         return self._value(found.get("SchedulerConfig") or {}, SchedulerConfiguration, path)
 
-    def _decoded(self, path: str, cls: type[T], *, is_optional: bool = False) -> list[T]:
-        return [self._value(document, cls, path) for document in self._list(path, is_optional=is_optional)]
+    def _quotas(self) -> Iterable[QuotaSpec]:
+        """The quotas; none where the agent has no such route. Hashes of limits are those of Yurt."""
+        path = "/v1/quotas"
+        for document in self._list(path, is_optional=True):
+            limits = [
+                {name: value for name, value in limit.items() if name != "Hash"}
+                for limit in document.get("Limits") or ()
+            ]
+            yield with_hashes(self._value({**document, "Limits": limits}, QuotaSpec, path))
 
     def _value(self, document: Any, cls: type[T], path: str) -> T:
         try:

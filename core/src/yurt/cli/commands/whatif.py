@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from yurt.api.uuids import uuid_prefix
@@ -17,11 +18,11 @@ from yurt.cli.views.queue import when
 from yurt.sdk.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from yurt.cli.api.client import ApiClient
-    from yurt.cli.files.tracefile import TraceFile
+    from yurt.cli.files.tracefile import TraceFile, TraceRow
     from yurt.server.simulation.trace_play import TracePlan
     from yurt.server.simulation.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from yurt.structs.quota import QuotaSpec
 
 RATE_LEAST, RATE_MOST = 0.01, 100.0
-MHZ_OF_CORE = 1000
-"""The `cpu` of a trace without cores that counts as one."""
 TRACE_TEXTS, TRACE_LISTS = ("rate", "node-pool"), ("check", "ignore")
 SAME, WORSE = 0, 2
 SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
@@ -124,8 +123,7 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
     chosen = pool or (queued[0] if len(queued) == 1 else "default")
     if chosen not in state.node_pools:
         raise CliError(f'there is no node pool "{chosen}"')
-    unit = "gpu" if any(row.gpus for row in trace.rows) else "core"
-    cores_of = {} if unit == "gpu" else {row: row.cores or max(1, round(row.cpu / MHZ_OF_CORE)) for row in trace.rows}
+    unit = next((unit for unit in ("gpu", "core") if any(getattr(row, f"{unit}s") for row in trace.rows)), "GHz")
     first = trace.rows[0].submit
     return TracePlan(
         submissions=tuple(
@@ -135,11 +133,11 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
                     submit=first + round((row.submit - first) / rate),
                     duration=row.duration,
                     limit=row.limit,
-                    size=row.gpus if unit == "gpu" else cores_of[row],
+                    size=_size(row, unit),
                     tenant=row.tenant,
                 ),
                 gpus=row.gpus,
-                cores=row.cores if unit == "gpu" else cores_of[row],
+                cores=row.cores,
                 cpu=row.cpu,
                 memory_mb=row.memory_mb,
                 priority=row.priority,
@@ -154,6 +152,11 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
     )
 
 
+def _size(row: TraceRow, unit: str) -> int:
+    """What a job asks for in the unit of the trace; at least 1, so that each job counts."""
+    return max(1, {"gpu": row.gpus, "core": row.cores, "GHz": round(row.cpu / 1000)}[unit])
+
+
 def state_from(call: Invocation) -> Snapshot:
     """The state of a snapshot file, of the objects of another cluster, or of the cluster."""
     import tempfile
@@ -161,12 +164,13 @@ def state_from(call: Invocation) -> Snapshot:
 
     from yurt.cli.api.client import error_of
 
-    if call.flags.text("from"):
+    if call.flags.is_given("from"):
         if call.flags.text("snapshot"):
             raise UsageError("-from and -snapshot exclude each other")
         from yurt.cli.api.cluster_state import read_cluster
 
-        return read_cluster(client_of(call))
+        with _asked_cluster(call) as api:
+            return read_cluster(api)
     if call.flags.text("snapshot"):
         return _read(Path(call.flags.text("snapshot")))
     answer = call.api.raw("GET", "/v1/operator/snapshot")
@@ -179,17 +183,21 @@ def state_from(call: Invocation) -> Snapshot:
         return _read(path)
 
 
-def client_of(call: Invocation) -> ApiClient:
+@contextmanager
+def _asked_cluster(call: Invocation) -> Iterator[ApiClient]:
     """The client of the cluster that is asked: that of -from, else the one of -address."""
     from yurt.cli.api.client import ApiClient
 
-    address = call.flags.text("from")
+    address = call.flags.text("from") if call.flags.is_given("from") else ""
     if not address:
-        return call.api
+        yield call.api
+        return
     try:
-        return ApiClient(call.api.connection._replace(address=address))
+        client = ApiClient(call.api.connection._replace(address=address))
     except ValueError as error:
         raise UsageError(str(error)) from None
+    with closing(client):
+        yield client
 
 
 def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
@@ -201,7 +209,8 @@ def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
         regions = {limit.region for spec in quotas for limit in spec.limits}
         source = "the quotas of the snapshot have limits for"
     else:
-        regions, source = set(client_of(call).get("/v1/regions")), "the cluster has"
+        with _asked_cluster(call) as api:
+            regions, source = set(api.get("/v1/regions")), "the cluster has"
     if len(regions) > 1:
         raise CliError(f"{source} the regions {', '.join(sorted(regions))}: choose one with -region")
     return next(iter(regions), "global")
@@ -366,7 +375,7 @@ COMMANDS = (
             text("node-pool", "The pool to which the trace is submitted; the only one with a queue, else default."),
             number("skip", "Leave out this number of the trace's first submissions."),
             number("submissions", "Play at most this number of submissions."),
-            text("rate", "Submit so many times as fast as the trace; 1 unless given."),
+            text("rate", "The factor by which submissions are faster than in the trace; 1 unless given."),
             texts("ignore", "A column of the trace to leave out; may be repeated."),
             switch("forecasts", "Forecast the starts of waiting jobs, and report the error of the forecasts."),
             texts("check", "A limit on a figure of the trace, as 'p95_wait <= 4h'; may be repeated."),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -87,29 +88,23 @@ def read_trace(path: str, *, ignored: Collection[str] = (), part: tuple[int, int
     `ignored` names columns to leave out; `part`: how many of the earliest rows to leave out, and how many of the others
     to keep (0: all).
     """
-    rows: list[TraceRow] = []
-    skipped = 0
     try:
         with _opened(path) as lines:
-            for row in _reader(path)(path, lines, frozenset(name.lower() for name in ignored)):
-                if row is None:
-                    skipped += 1
-                else:
-                    rows.append(row)
-                if len(rows) + skipped > LINES_MAX:
-                    raise CliError(f"{path}: more than {LINES_MAX} submissions")
+            found = list(islice(_reader(path)(path, lines, frozenset(map(str.lower, ignored))), LINES_MAX + 1))
     except FileNotFoundError:
         raise CliError(f"{path}: there is no such file") from None
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise CliError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
         raise CliError(f"{path}: not a UTF-8 text") from None
-    rows.sort(key=lambda row: row.submit)
+    if len(found) > LINES_MAX:
+        raise CliError(f"{path}: more than {LINES_MAX} submissions")
+    every = sorted((row for row in found if row is not None), key=lambda row: row.submit)
     skip, keep = part
-    rows = rows[skip : skip + keep if keep else None]
+    rows = every[skip : skip + keep if keep else None]
     if not rows:
         raise CliError(f"{path}: no submission is left to play")
-    return TraceFile(tuple(rows), skipped)
+    return TraceFile(tuple(rows), len(found) - len(every))
 
 
 Reader = Callable[[str, IO[str], Collection[str]], Iterator[TraceRow | None]]

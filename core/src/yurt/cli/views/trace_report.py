@@ -30,7 +30,7 @@ _CHECK: Final = re.compile(r"([a-z0-9_]+)(?::([0-9a-z+-]+))?\s*(<=|>=|<|>)\s*(\d
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": HOUR_S, "d": 24 * HOUR_S}
 
 
-class Check(NamedTuple):
+class FigureLimit(NamedTuple):
     """A limit on one figure."""
 
     text: str
@@ -54,7 +54,7 @@ class Check(NamedTuple):
                 return value > self.limit
 
 
-def parse_check(text: str) -> Check:
+def parse_check(text: str) -> FigureLimit:
     """A limit like `p95_wait:8+ <= 4h` or `utilisation >= 60%`; raises UsageError."""
     from yurt.queue.played_trace import ALL, SIZE_CLASSES
 
@@ -72,7 +72,7 @@ def parse_check(text: str) -> Check:
         raise UsageError(f"-check {text}: only waits have a size class; the classes are {', '.join(sizes)}")
     if (unit in _SECONDS) != (figure in WAIT_FIGURES):
         raise UsageError(f"-check {text}: waits have a limit with a unit of time (s, m, h, d), other figures do not")
-    return Check(text, figure, size or ALL, operator, float(number) * _SECONDS.get(unit or "", 1))
+    return FigureLimit(text, figure, size or ALL, operator, float(number) * _SECONDS.get(unit or "", 1))
 
 
 def report_of(jobs: Sequence[TraceJob], outcome: TraceOutcome, unit: str) -> Json:
@@ -135,7 +135,7 @@ def _forecasts(outcome: TraceOutcome) -> Json | None:
     }
 
 
-def checked(report: Json, checks: Iterable[Check]) -> list[Json]:
+def checked(report: Json, checks: Iterable[FigureLimit]) -> list[Json]:
     """Each check with the value of its figure."""
     rows: list[Json] = []
     for check in checks:
@@ -157,10 +157,8 @@ def show_report(screen: Screen, report: Json) -> None:
                 "Submissions",
                 f"{report['Submissions']}; {report['Started']} started, {report['Ended']} ended",
             ),
-            (
-                "Pool",
-                f"{report['Capacity']} {unit}s, {report['UtilisationPercent']} % used over {_time(report['SpanS'])}",
-            ),
+            ("Pool", f"{report['Capacity']} {_plural(unit)}"),
+            ("Utilization", f"{report['UtilisationPercent']} % over {_time(report['SpanS'])}"),
             ("Free Though Wanted", f"{report['StrandedPercent']} %"),
             ("Bounded Slowdown", f"{report['BoundedSlowdown']}"),
             ("Jain's Index", f"{report['Jain1h']} by hour, {report['Jain1d']} by day (1 is equal)"),
@@ -175,7 +173,7 @@ def show_report(screen: Screen, report: Json) -> None:
         [name, one["Jobs"], *(_time(one[key]) for key in ("MeanS", "MedianS", "P95S", "LongestS"))]
         for name, one in report["Waits"].items()
     ]
-    screen.table(f"{unit.upper() if unit == 'gpu' else 'Core'}s|Jobs|Mean Wait|Median|95 %|Longest", rows)
+    screen.table(f"{_plural(unit)}|Jobs|Mean Wait|Median|95 %|Longest", rows)
     screen.line()
     screen.table("Tenant|Rho", [[name, value] for name, value in report["Rho"].items()])
     _show_rest(screen, report)
@@ -207,6 +205,10 @@ def _show_rest(screen: Screen, report: Json) -> None:
         screen.line()
         rows = [[one["Check"], one["Value"], "yes" if one["Holds"] else "NO"] for one in report["Checks"]]
         screen.table("Check|Value|Holds", rows)
+
+
+def _plural(unit: str) -> str:
+    return {"gpu": "GPUs", "core": "Cores"}.get(unit, unit)
 
 
 def _time(seconds: float) -> str:

@@ -36,11 +36,12 @@ from yurt.structs.task import Task
 FORECAST_INTERVAL: Final = 30 * NANOSECONDS
 """The least time between forecasts, as on a leader."""
 USER_KEY: Final = "user"
+MHZ_OF_GHZ: Final = 1000
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
 
 class Submission(NamedTuple):
-    """A job of a trace; `job.size` counts its GPUs, or its cores in a trace without GPUs; amounts are the job's sum."""
+    """A job of a trace; `job.size` counts it in the unit of the whole trace, amounts are the job's sum."""
 
     job: TraceJob
     gpus: int = 0
@@ -59,7 +60,7 @@ class TracePlan(NamedTuple):
     submissions: tuple[Submission, ...]
     """In the order of their submission."""
     unit: str
-    """gpu or core: what sizes count."""
+    """gpu, core or GHz: what sizes count."""
     pool: str
     region: str
     has_forecasts: bool = False
@@ -89,7 +90,7 @@ class TraceOutcome(NamedTuple):
     accuracy: Summary | None
 
 
-class _Run:
+class _TraceRun:
     """A submission while it is played."""
 
     __slots__ = ("allocs", "number", "since", "submission")
@@ -108,33 +109,90 @@ def play_trace(state: Snapshot, plan: TracePlan, *, now: UnixNano) -> TraceOutco
     return _TracePlay(state, plan, now=now).play()
 
 
+class _PoolUse:
+    """What the jobs of a trace use, and what waits, over time."""
+
+    def __init__(self, nodes: Sequence[Node], unit: str, now: int) -> None:
+        self.capacity = sum(_units(node, unit) for node in nodes)
+        self.largest_node = max(_units(node, unit) for node in nodes)
+        self.tally = ServiceTally(now)
+        self._held: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._sizes: Counter[int] = Counter()
+
+    def advance(self, now: int) -> None:
+        """Count what was so until now."""
+        used = sum(self._held.values())
+        self.tally.advance(
+            now,
+            used=used,
+            free=self.capacity - used,
+            held=self._held,
+            waiting=self._waiting,
+            smallest=min(+self._sizes, default=0),
+        )
+
+    def wait(self, job: TraceJob, number: int = 1) -> None:
+        """A job waits; with -1 it does not wait any longer."""
+        self._waiting[job.tenant] += number
+        self._sizes[job.size] += number
+
+    def hold(self, job: TraceJob, number: int = 1) -> None:
+        """A job runs; with -1 it does not run any longer."""
+        self._held[job.tenant] += number * job.size
+
+    @property
+    def waits(self) -> bool:
+        """Whether any job waits."""
+        return any(self._waiting.values())
+
+
+class _TraceForecasts:
+    """The forecasts of waiting jobs and their errors: made as on a leader, while a job waits that has none."""
+
+    def __init__(self, pool: str) -> None:
+        self.has_new = False
+        """Whether a job was submitted since the last forecast."""
+        self._pool = pool
+        self._forecasts = Forecasts()
+        self._next = 0
+
+    def follow(self, changes: Changes) -> None:
+        """Note starts."""
+        self._forecasts.follow(changes)
+
+    def note(self, cluster: ClusterSimulation) -> None:
+        """Forecast all starts, if it is time to."""
+        if self.has_new and cluster.now >= self._next:
+            self.has_new = False
+            self._next = cluster.now + FORECAST_INTERVAL
+            self._forecasts.note(self._pool, forecasts(cluster.state, self._pool, cluster.now))
+
+    def summary(self) -> Summary | None:
+        """The errors; None when no start was forecast."""
+        return self._forecasts.summary(self._pool)
+
+
 class _TracePlay:
     def __init__(self, state: Snapshot, plan: TracePlan, *, now: UnixNano) -> None:
         self._plan = plan
         nodes = [node for node in state.nodes.values() if node.node_pool == plan.pool and is_ready(node)]
         if not nodes:
             raise Invalid(f'the node pool "{plan.pool}" has no ready node')
-        self._capacity = sum(_units(node, plan.unit) for node in nodes)
-        self._largest_node = max(_units(node, plan.unit) for node in nodes)
-        if not self._capacity:
+        self._use = _PoolUse(nodes, plan.unit, now)
+        if not self._use.capacity:
             raise Invalid(f'the nodes of the pool "{plan.pool}" have no {plan.unit}s, which the trace asks for')
         self._driver = _driver(nodes)
         self._shift = now - plan.submissions[0].job.submit if plan.submissions else 0
         self._first = now
-        self._runs: dict[JobKey, _Run] = {}
+        self._runs: dict[JobKey, _TraceRun] = {}
         self._ends: list[tuple[int, int, JobKey, int]] = []
         self._evicted: list[Allocation] = []
-        self._held: Counter[str] = Counter()
-        self._waiting: Counter[str] = Counter()
-        self._sizes: Counter[int] = Counter()
-        self._tally = ServiceTally(now)
         self.starts: dict[int, int] = {}
         self.ends: dict[int, int] = {}
         self._cut = self._preemptions = 0
         self._lost_s = 0.0
-        self._forecasts = Forecasts() if plan.has_forecasts else None
-        self._forecast_at = 0
-        self._has_new = False
+        self._forecasts = _TraceForecasts(plan.pool) if plan.has_forecasts else None
         prepared = _without_batch_work(state, {one.job.tenant for one in plan.submissions})
         self._cluster = ClusterSimulation(prepared, now=now, region=plan.region, follow=self._follow)
 
@@ -151,19 +209,12 @@ class _TracePlay:
                 self._submit(following)
                 following = next(coming, None)
             self._settle()
-            self._forecast()
+            if self._forecasts is not None and self._use.waits:
+                self._forecasts.note(self._cluster)
         return self._outcome()
 
     def _advance(self, now: int) -> None:
-        used = sum(self._held.values())
-        self._tally.advance(
-            now,
-            used=used,
-            free=self._capacity - used,
-            held=self._held,
-            waiting=self._waiting,
-            smallest=min(+self._sizes, default=0),
-        )
+        self._use.advance(now)
         self._cluster.now = UnixNano(now)
 
     def _settle(self) -> None:
@@ -175,10 +226,11 @@ class _TracePlay:
             self._cluster.settle()
 
     def _submit(self, submission: Submission) -> None:
-        job = _job_of(submission, self._plan, self._largest_node, self._driver, self._cluster.now)
-        self._runs[job.key] = _Run(submission)
-        self._wait(submission.job, 1)
-        self._has_new = True
+        job = _job_of(submission, self._plan, self._use.largest_node, self._driver, self._cluster.now)
+        self._runs[job.key] = _TraceRun(submission)
+        self._use.wait(submission.job)
+        if self._forecasts is not None:
+            self._forecasts.has_new = True
         self._cluster.apply(RegisterJob(job=job))
         self._cluster.evaluate(job.key, status.TRIGGER_JOB_REGISTER)
 
@@ -192,7 +244,7 @@ class _TracePlay:
                 continue
             ended.extend(run.allocs.items())
             job = run.submission.job
-            self._held[job.tenant] -= job.size
+            self._use.hold(job, -1)
             self.ends[job.id] = self._cluster.now - self._shift
             self._cut += 0 < job.limit < job.duration
             run.allocs = {}
@@ -220,19 +272,19 @@ class _TracePlay:
             elif change.after.id in run.allocs and change.after.desired_status != status.DESIRED_RUN:
                 self._preempted(run, change.after)
 
-    def _placed(self, run: _Run, alloc: Allocation) -> None:
+    def _placed(self, run: _TraceRun, alloc: Allocation) -> None:
         job = run.submission.job
         if not run.allocs:
             run.number += 1
             run.since = self._cluster.now
-            self._wait(job, -1)
-            self._held[job.tenant] += job.size
+            self._use.wait(job, -1)
+            self._use.hold(job)
             self.starts.setdefault(job.id, self._cluster.now - self._shift)
             lasts = min(job.duration, job.limit) if job.limit else job.duration
             heapq.heappush(self._ends, (self._cluster.now + lasts, job.id, (alloc.namespace, alloc.job_id), run.number))
         run.allocs[alloc.id] = alloc.node_id
 
-    def _preempted(self, run: _Run, alloc: Allocation) -> None:
+    def _preempted(self, run: _TraceRun, alloc: Allocation) -> None:
         job = run.submission.job
         del run.allocs[alloc.id]
         self._evicted.append(alloc)
@@ -240,22 +292,8 @@ class _TracePlay:
             run.number += 1
             self._preemptions += 1
             self._lost_s += (self._cluster.now - run.since) / NANOSECONDS * job.size
-            self._held[job.tenant] -= job.size
-            self._wait(job, 1)
-
-    def _wait(self, job: TraceJob, number: int) -> None:
-        self._waiting[job.tenant] += number
-        self._sizes[job.size] += number
-
-    def _forecast(self) -> None:
-        now = self._cluster.now
-        if self._forecasts is None or not self._has_new or now < self._forecast_at:
-            return
-        self._has_new = False
-        if sum(self._waiting.values()):
-            self._forecast_at = now + FORECAST_INTERVAL
-            found = forecasts(self._cluster.state, self._plan.pool, now)
-            self._forecasts.note(self._plan.pool, found)
+            self._use.hold(job, -1)
+            self._use.wait(job)
 
     def _outcome(self) -> TraceOutcome:
         unplaced = {
@@ -270,19 +308,21 @@ class _TracePlay:
             unplaced=unplaced,
             preemptions=self._preemptions,
             lost_s=self._lost_s,
-            capacity=self._capacity,
+            capacity=self._use.capacity,
             first=self._first,
             last=self._cluster.now,
-            tally=self._tally,
+            tally=self._use.tally,
             attempts=self._cluster.attempts,
-            accuracy=None if self._forecasts is None else self._forecasts.summary(self._plan.pool),
+            accuracy=None if self._forecasts is None else self._forecasts.summary(),
         )
 
 
 def _units(node: Node, unit: str) -> int:
-    """The healthy GPUs, or the cores, of a node."""
+    """The healthy GPUs, the cores, or the GHz of a node."""
     if unit == "core":
         return len(node.node_resources.cpu.reservable_cpu_cores)
+    if unit == "GHz":
+        return node.node_resources.cpu.cpu_shares // MHZ_OF_GHZ
     return sum(
         sum(1 for instance in device.instances if instance.healthy)
         for device in node.node_resources.devices
@@ -327,7 +367,7 @@ def parts_of(units: int, largest_node: int) -> int:
 def _job_of(submission: Submission, plan: TracePlan, largest_node: int, driver: str, now: UnixNano) -> Job:
     """A batch job, a gang if no node could hold all of it."""
     traced = submission.job
-    count = parts_of(submission.gpus if plan.unit == "gpu" else submission.cores, largest_node)
+    count = parts_of(traced.size, largest_node)
     cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
     resources = Resources(
         cpu=0 if cores else -(-submission.cpu // count),

@@ -1,0 +1,159 @@
+"""`yurt whatif -from`: the state of another cluster, as Nomad's API tells it, by GET requests alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NODE = {
+    "ID": "00000000-0000-0000-0000-000000000001", "Name": "nomad-1", "Datacenter": "dc1", "NodePool": "default",
+    "NodeClass": "", "Status": "ready", "SchedulingEligibility": "eligible", "Drain": False, "DrainStrategy": None,
+    "Attributes": {"kernel.name": "linux", "driver.raw_exec": "1"}, "Meta": {"rack": "r1"}, "SecretID": "",
+    "HTTPAddr": "10.0.0.1:4646", "Links": {}, "CSIControllerPlugins": {}, "CSINodePlugins": {}, "HostVolumes": None,
+    "Drivers": {
+        "raw_exec": {
+            "Attributes": {"driver.raw_exec": "true"}, "Detected": True, "Healthy": True,
+            "HealthDescription": "Healthy", "UpdateTime": "2026-11-29T08:00:00.000000001Z",
+        },
+    },
+    "Resources": {"CPU": 4000, "MemoryMB": 8192, "DiskMB": 10_000},
+    "NodeResources": {
+        "Cpu": {"CpuShares": 4000, "TotalCpuCores": 4, "ReservableCpuCores": [0, 1, 2, 3]},
+        "Memory": {"MemoryMB": 8192}, "Disk": {"DiskMB": 10_000}, "Devices": None, "Networks": None,
+        "MinDynamicPort": 20000, "MaxDynamicPort": 32000, "Processors": {"Topology": None},
+    },
+    "ReservedResources": {
+        "Cpu": {"CpuShares": 0}, "Memory": {"MemoryMB": 0}, "Disk": {"DiskMB": 0},
+        "Networks": {"ReservedHostPorts": "22"},
+    },
+    "ComputedClass": "v1:123", "CreateIndex": 7, "ModifyIndex": 20,
+}  # fmt: skip
+JOB = {
+    "ID": "web", "Name": "web", "Namespace": "default", "Type": "service", "Priority": 50, "Region": "global",
+    "Datacenters": ["dc1"], "NodePool": "default", "Status": "running", "Stop": False, "Version": 3,
+    "TaskGroups": [
+        {
+            "Name": "g", "Count": 2,
+            "Tasks": [{"Name": "t", "Driver": "raw_exec", "Config": {"command": "/bin/sleep"},
+                       "Resources": {"CPU": 1000, "MemoryMB": 64}}],
+        },
+    ],
+    "CreateIndex": 10, "ModifyIndex": 12, "JobModifyIndex": 10, "SubmitTime": 1_700_000_000_000_000_000,
+}  # fmt: skip
+
+
+def alloc(number: int) -> dict[str, Any]:
+    return {
+        "ID": f"00000000-0000-0000-0000-0000000000a{number}", "Namespace": "default", "EvalID": "e", "JobVersion": 3,
+        "Name": f"web.g[{number}]", "NodeID": NODE["ID"], "NodeName": "nomad-1", "JobID": "web", "JobType": "service",
+        "TaskGroup": "g", "DesiredStatus": "run", "ClientStatus": "running", "CreateIndex": 11, "ModifyIndex": 13,
+        "CreateTime": 1_700_000_000_000_000_000, "ModifyTime": 1_700_000_001_000_000_000, "TaskStates": None,
+        "AllocatedResources": {
+            "TaskLifecycles": {"t": None},
+            "Tasks": {"t": {"Cpu": {"CpuShares": 1000, "ReservedCores": None}, "Memory": {"MemoryMB": 64},
+                            "Networks": None, "Devices": None}},
+            "Shared": {"DiskMB": 300, "Networks": None, "Ports": None},
+        },
+    }  # fmt: skip
+
+
+def answer_as_nomad(api: Any) -> None:
+    """A community edition of one node with room for four allocations, of which two run."""
+    api.answers |= {
+        "/v1/nodes": [{"ID": NODE["ID"], "Name": "nomad-1"}],
+        f"/v1/node/{NODE['ID']}": NODE,
+        "/v1/jobs": [{"ID": "web", "Namespace": "default"}],
+        "/v1/job/web": JOB,
+        "/v1/allocations": [alloc(0), alloc(1)],
+        "/v1/evaluations": [],
+        "/v1/namespaces": [{"Name": "default", "Description": "Default shared namespace", "Quota": ""}],
+        "/v1/quotas": (501, "Nomad Enterprise only endpoint"),
+        "/v1/node/pools": [{"Name": "all"}, {"Name": "default", "SchedulerConfiguration": None}],
+        "/v1/operator/scheduler/configuration": {
+            "SchedulerConfig": {
+                "SchedulerAlgorithm": "binpack", "PreemptionConfig": {"ServiceSchedulerEnabled": False},
+                "MemoryOversubscriptionEnabled": False, "RejectJobRegistration": False, "PauseEvalBroker": False,
+            },
+        },
+        "/v1/regions": ["global"],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    path = tmp_path / "more.nomad.hcl"
+    path.write_text(
+        'job "more" {\n  group "g" {\n    count = 3\n    task "t" {\n      driver = "raw_exec"\n'
+        '      config { command = "/bin/true" }\n      resources {\n        cpu = 1000\n        memory = 64\n'
+        "      }\n    }\n  }\n}\n"
+    )
+    return str(path)
+
+
+def test_a_nomad_cluster_is_read_and_asked(api: Any, run: Any, job: str) -> None:
+    answer_as_nomad(api)
+    code, out, err = run("whatif", "-from", api.address, "-token", "secret", "-job", job, "-json")
+    assert (code, err) == (2, "")
+    (row,) = json.loads(out)
+    assert (row["JobID"], row["Running"], row["Waiting"]) == ("more", 2, 1)
+    assert "cpu exhausted" in row["Reason"]
+    assert {method for method, _, _, _ in api.asked} == {"GET"}
+    assert {headers["X-Nomad-Token"] for _, _, headers, _ in api.asked} == {"secret"}
+
+
+def test_a_lost_rack_stops_what_runs_there(api: Any, run: Any) -> None:
+    answer_as_nomad(api)
+    code, out, _ = run("whatif", "-from", api.address, "-fail", "meta.rack=r1", "-json")
+    (row,) = json.loads(out)
+    assert (code, row["JobID"], row["RunningBefore"], row["Running"], row["Lost"]) == (2, "web", 2, 0, 2)
+
+
+def test_quotas_hold_where_there_are_some(api: Any, run: Any, job: str) -> None:
+    answer_as_nomad(api)
+    api.answers["/v1/namespaces"] = [{"Name": "default", "Quota": "q"}]
+    limit = {"Region": "global", "RegionLimit": {"CPU": 3000, "MemoryMB": 0}, "Hash": "NLOoV2WBU8ieJIrYXXx8NRb5C2w="}
+    api.answers["/v1/quotas"] = [{"Name": "q", "Limits": [limit], "CreateIndex": 5, "ModifyIndex": 5}]
+    code, out, _ = run("whatif", "-from", api.address, "-job", job, "-json")
+    (row,) = json.loads(out)
+    assert (code, row["Running"], row["Waiting"], row["Reason"]) == (2, 1, 2, 'quota "q" is used up')
+
+
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [
+        ("/v1/nodes", "node:read"),
+        ("/v1/quotas", "quota:read"),
+        ("/v1/operator/scheduler/configuration", "operator:read"),
+    ],
+)
+def test_a_missing_right_is_named(api: Any, run: Any, path: str, right: str) -> None:
+    answer_as_nomad(api)
+    api.answers[path] = (403, "Permission denied")
+    code, out, err = run("whatif", "-from", api.address)
+    assert (code, out) == (1, "")
+    assert f"GET {path}: " in err
+    assert "Permission denied" in err
+    assert f"-from needs a token with {right}" in err
+
+
+def test_what_is_no_cluster_is_said(api: Any, run: Any) -> None:
+    code, _, err = run("whatif", "-from", "http://127.0.0.1:1")
+    assert code == 1
+    assert "No agent answers at http://127.0.0.1:1" in err
+    assert "with -from" in err
+    api.answers["/v1/nodes"] = {"a": "page"}
+    assert "GET /v1/nodes: the answer is not a list" in run("whatif", "-from", api.address)[2]
+    assert "must begin with http" in run("whatif", "-from", "ftp://x")[2]
+    assert "exclude each other" in run("whatif", "-from", api.address, "-snapshot", "x.snap")[2]
+
+
+def test_a_node_of_another_form_is_said(api: Any, run: Any) -> None:
+    answer_as_nomad(api)
+    api.answers[f"/v1/node/{NODE['ID']}"] = NODE | {"NodeResources": {"Memory": {"MemoryMB": "much"}}}
+    code, _, err = run("whatif", "-from", api.address)
+    assert code == 1
+    assert f"GET /v1/node/{NODE['ID']}: " in err
+    assert "MemoryMB" in err
