@@ -22,9 +22,9 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.log import EtcdLog
-from yurt.storage.etcd.member_process import EtcdMember, check_version, has_member_data
+from yurt.storage.etcd.member_process import EtcdMember, check_version
 from yurt.storage.etcd.membership import add_member, list_members, member_status, remove_member
-from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments
+from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments, has_member_data
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, wait_leader
 from yurt.testing.log_server import running as log_running

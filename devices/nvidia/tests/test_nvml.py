@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from yurt_device_nvidia import fake
 from yurt_device_nvidia.facts import ProcessUse
-from yurt_device_nvidia.nvml import LOADS_HELD_S, Nvml, NvmlProblem, Xid, has_card, has_library, numa_of_slot
+from yurt_device_nvidia.library import has_card, has_library
+from yurt_device_nvidia.nvml import LOADS_HELD_S, Nvml, NvmlProblem, Xid, numa_of_slot
 
 MakeNvml = Callable[..., Nvml]
 GPU = "GPU-00000001-{:04x}-4a5b-8c6d-{:012x}"

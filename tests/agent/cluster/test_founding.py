@@ -27,8 +27,7 @@ from yurt.agent.cluster.voters import Admitter, Voter
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.sdk.errors import Unavailable, YurtError
-from yurt.storage.etcd.member_process import has_member_data
-from yurt.storage.etcd.settings import EtcdMemberConfig
+from yurt.storage.etcd.settings import EtcdMemberConfig, has_member_data
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import Member
 from yurt.testing.fake_cluster import member

@@ -8,7 +8,7 @@ from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.storage.etcd.member_process import has_member_data
+from yurt.storage.etcd.settings import has_member_data
 from yurt.storage.log import CommandLog
 
 LOG_FILE, LOG_FOLDER, ENGINES_FOLDER = "log.db", "log", "engines"

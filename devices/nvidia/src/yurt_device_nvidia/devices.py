@@ -32,8 +32,9 @@ from yurt_device_nvidia.health import (
     signs_of_fault,
     verdict_against,
 )
+from yurt_device_nvidia.library import FAKE_PREFIX, has_library
 from yurt_device_nvidia.mps import MpsDaemons, limits
-from yurt_device_nvidia.nvml import FAKE_PREFIX, Nvml, NvmlProblem, Xid, has_library
+from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
 from yurt_device_nvidia.options import Settings
 from yurt_device_nvidia.reservation import parts_of, read_cdi_names, read_mig_minors, reservation
 from yurt_device_nvidia.usage_statistics import device_use

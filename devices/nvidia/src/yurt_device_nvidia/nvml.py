@@ -32,9 +32,8 @@ from yurt_device_nvidia.facts import (
     ProcessUse,
     SystemFacts,
 )
+from yurt_device_nvidia.library import FAKE_PREFIX, LIBRARY, PCI_FOLDER
 
-LIBRARY = "libnvidia-ml.so.1"
-FAKE_PREFIX = "fake:"
 FABRIC = "fabric"
 """Where a link leads that is up but does not tell: to the switches of the machine, as in newer generations."""
 MEGABYTES_PER_LANE = {1: 250, 2: 500, 3: 985, 4: 1969, 5: 3938, 6: 7563}
@@ -49,9 +48,6 @@ LOADS_HELD_S = 3.0
 """How long the utilization by process holds without a new sample; the driver takes one each second or more often."""
 Loads = dict[int, tuple[float, float]]
 """Percent of time computing and percent of time using memory, by process id."""
-PCI_FOLDER = Path("/sys/bus/pci/devices")
-NVIDIA_VENDOR = "0x10de"
-DISPLAY_CLASS = "0x03"
 
 log = logging.getLogger(__name__)
 
@@ -71,29 +67,6 @@ class Xid(NamedTuple):
     uuid: str
     number: int
     gpu_instance: int | None = None
-
-
-def has_library(library: str) -> bool:
-    """Whether the driver's library can be loaded."""
-    if library.startswith(FAKE_PREFIX):
-        return True
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
-
-
-def has_card(folder: Path = PCI_FOLDER) -> bool:
-    """Whether an NVIDIA card is on the PCI bus, driver or not."""
-    for entry in folder.glob("*/vendor"):
-        try:
-            kind = (entry.parent / "class").read_text()
-            if entry.read_text().strip() == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASS):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 class Nvml:

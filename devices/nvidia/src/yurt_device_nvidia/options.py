@@ -11,7 +11,7 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value
 
-from yurt_device_nvidia.nvml import FAKE_PREFIX, LIBRARY
+from yurt_device_nvidia.library import FAKE_PREFIX, LIBRARY
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

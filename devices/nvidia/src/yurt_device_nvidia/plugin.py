@@ -6,7 +6,7 @@ from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import PluginContext
 from yurt.sdk.plugin import PluginSkipped, plugin_function
 
-from yurt_device_nvidia.nvml import has_card, has_library
+from yurt_device_nvidia.library import has_card, has_library
 from yurt_device_nvidia.options import settings_of
 
 

@@ -12,7 +12,7 @@ from yurt.agent.blocks.cluster import ETCD_FOLDER, ETCD_PORT, ClusterSettings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 from yurt.storage.checksummed_file import read_checked, write_checked
-from yurt.storage.etcd.member_process import has_member_data
+from yurt.storage.etcd.settings import has_member_data
 
 CLUSTER_FILE, SERVERS_FILE = "cluster.json", "servers.json"
 

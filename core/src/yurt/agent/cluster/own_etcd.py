@@ -30,9 +30,16 @@ from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.storage.etcd.member_files.check import check_has_no_database
-from yurt.storage.etcd.member_process import EtcdMember, has_member_data
+from yurt.storage.etcd.member_process import EtcdMember
 from yurt.storage.etcd.membership import recorded_peer_url
-from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity, peer_url
+from yurt.storage.etcd.settings import (
+    ELECTION_MS,
+    HEARTBEAT_MS,
+    EtcdMemberConfig,
+    EtcdSecurity,
+    has_member_data,
+    peer_url,
+)
 from yurt.structs.member import Member
 
 log = logging.getLogger(__name__)

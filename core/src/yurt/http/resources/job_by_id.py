@@ -26,7 +26,6 @@ from yurt.http.resources import job_actions, job_exec, job_tags, services
 from yurt.http.resources.jobs import register_job
 from yurt.http.routes import BODY, QUERY
 from yurt.rules.bounds import is_costly
-from yurt.rules.diff import job_diff
 from yurt.server.views import Rows, Stored, View
 from yurt.server.views.jobs import JobRows, JobSummaryRows, JobVersionRows, ScalingEventRows
 from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
@@ -92,6 +91,8 @@ def _tagged(found: list[Job], name: str) -> Job:
 
 
 def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
+    from yurt.rules.diff import job_diff
+
     if base_version is not None:
         base = next((job for job in found if job.version == base_version), None)
         if base is None:

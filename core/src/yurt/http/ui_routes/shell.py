@@ -8,7 +8,6 @@ them at once.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from functools import partial
 from pathlib import Path
@@ -90,6 +89,8 @@ class PageFiles:
             return None
         known = self._known.get(name)
         if known is None:
+            import gzip  # Only once a browser asks.
+
             zipped = gzip.compress(path.read_bytes(), 9, mtime=0)
             known = self._known[name] = File(TYPES[path.suffix], zipped)
         return known
@@ -155,6 +156,8 @@ async def file(call: Call) -> web.Response:
         body = found.zipped
         headers[hdrs.CONTENT_ENCODING] = "gzip"
     else:
+        import gzip
+
         body = await call.context.env.in_thread(partial(gzip.decompress, found.zipped))
     headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
     return web.Response(body=body, content_type=found.kind, charset="utf-8", headers=headers)

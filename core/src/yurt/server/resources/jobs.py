@@ -14,7 +14,6 @@ from yurt.fsm.eval_triggers import Mint, requested_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
 from yurt.rules.bounds import is_costly
 from yurt.rules.child_jobs import dispatch_id, instance_of, periodic_child_id
-from yurt.rules.diff import job_diff
 from yurt.rules.periodic import next_launch
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
 from yurt.sdk.value import UnixNano, replace
@@ -352,6 +351,8 @@ class Jobs:
 
 async def _compared(stored: Job | None, job: Job) -> JobDiff:
     """The difference between two versions of a job."""
+    from yurt.rules.diff import job_diff
+
     if is_costly(job) or (stored is not None and is_costly(stored)):
         return await asyncio.to_thread(job_diff, stored, job)
     return job_diff(stored, job)

@@ -23,7 +23,7 @@ import msgspec
 
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.storage.etcd.settings import EtcdMemberConfig, etcd_arguments
+from yurt.storage.etcd.settings import EtcdMemberConfig, etcd_arguments, has_member_data
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +67,6 @@ GRPC_LINE: Final = re.compile(r"(INFO|WARNING): \d{4}/")
 LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR, "panic": logging.ERROR, "fatal": logging.ERROR}
 
 Version = tuple[int, int, int]
-
-
-def has_member_data(data_dir: str) -> bool:
-    """Whether a member has run in this folder: then it must never take part in forming another cluster."""
-    return any((Path(data_dir) / "data" / "member" / "wal").glob("*.wal"))
 
 
 def check_version(version: Version) -> None:

@@ -1,4 +1,4 @@
-"""Settings of an etcd member and its clients: addresses, certificates, and the resulting command line."""
+"""Settings of an etcd member and its clients: addresses, certificates, its data, and the resulting command line."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ SOCKET_NAME: Final = "etcd:0"
 """The name of etcd's socket, `<host>:<port>` in its working directory."""
 SOCKET_PATH_MAX: Final = 107
 """The longest path of a Unix socket that the system permits, in bytes."""
+
+
+def has_member_data(data_dir: str) -> bool:
+    """Whether a member has run in this folder: then it must never take part in forming another cluster."""
+    return any((Path(data_dir) / "data" / "member" / "wal").glob("*.wal"))
 
 
 def peer_url(address: str, *, is_tls: bool) -> str:
