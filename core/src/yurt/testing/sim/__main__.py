@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-import yurt
-from yurt.testing.sim import ledger, seeded_bugs
+from yurt.testing.sim import seeded_bugs
 
 if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, which the bug changes
     seeded_bugs.install(sys.argv[sys.argv.index("--planted") + 1])
 
+from yurt.testing.sim.campaign.search import search
 from yurt.testing.sim.plan import Plan, draw
 from yurt.testing.sim.run import Report, report_text, run_plan
 from yurt.testing.sim.shrink import shrink
@@ -45,7 +45,7 @@ def main() -> int:
     if given.planted is not None:
         return look_for(given.planted, limit_s=given.limit)
     if given.hours is not None:
-        return search(given.hours, given.ledger)
+        return search(given.hours, given.ledger, tell=partial(print, flush=True))
     if given.seed is None and given.plan is None:
         parser.error("give --seed, --plan or --hours")
     plan = draw(given.seed) if given.plan is None else msgspec.json.decode(given.plan, type=Plan)
@@ -93,36 +93,6 @@ def picture(report: Report) -> str:
         if len(parts) == 3
     ]
     return "\n".join([head, *rows])
-
-
-def search(hours: float, path: Path) -> int:
-    """Run the seeds after those of the ledger, on two processes, until the CPU time is used up."""
-    text = path.read_text("utf-8")
-    rows = ledger.read_rows(text)
-    machines = ledger.fingerprint(Path(yurt.__file__).parent)
-    if not rows or rows[-1].machines != machines:
-        first = rows[-1].last + 1 if rows else 1
-        rows.append(ledger.Row(machines=machines, first=first, last=first - 1))
-    row, spent_s, has_failed = rows[-1], 0.0, False
-    with get_context("spawn").Pool(2, maxtasksperchild=20) as pool:
-        for report in pool.imap(_run_seed, range(row.last + 1, sys.maxsize)):
-            row = rows[-1] = ledger.with_run(
-                row, report.plan.seed, virtual_s=report.virtual_s, cpu_s=report.cpu_s, is_clean=report.is_clean
-            )
-            path.write_text(ledger.with_rows(path.read_text("utf-8"), rows), "utf-8")
-            print(report_text(report), flush=True)
-            has_failed |= not report.is_clean
-            spent_s += report.cpu_s
-            if spent_s >= hours * 3600:
-                pool.terminate()
-                break
-    return 1 if has_failed else 0
-
-
-def _run_seed(seed: int) -> Report:
-    report = run_plan(draw(seed))
-    report.transcript.clear()
-    return report
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -259,7 +260,12 @@ class ServerAgent:
     @property
     def snapshots(self) -> list[Path]:
         """The snapshots on its disk, oldest first."""
-        return sorted((self._world.folder / self.name).rglob(f"*{snapshot_files.SUFFIX}"))
+        folder = self._world.folder / self.name / "log" / "snapshots"
+        try:
+            names = os.listdir(folder)  # looked at four times a second: pathlib's search costs ten times as much
+        except FileNotFoundError:
+            return []
+        return [folder / name for name in sorted(names) if name.endswith(snapshot_files.SUFFIX)]
 
     async def call(self, method: str, path: str, body: bytes | None, *, token: str = "") -> Answer:
         """Send one request to its HTTP API; raises ConnectionRefusedError or ConnectionResetError."""

@@ -25,6 +25,7 @@ from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import SimServer
+from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.change_checks import problem_of
 from yurt.testing.sim.driver import SimHost, SimTaskRun
 from yurt.testing.sim.transcript import Transcript
@@ -66,6 +67,7 @@ class Checks:
         """Since when a pending evaluation is in no queue of a term's leader."""
         self._tokens: dict[tuple[str, str, str], str] = {}
         """Jobs by the idempotency token that made them."""
+        self.coverage = Coverage()
         self._transcript = transcript
 
     # Commits.
@@ -101,6 +103,7 @@ class Checks:
             not self._leaders or not self._is_of_old_term(server),
             f"A3 {server.config.name} of an old term stores {index}",
         )
+        self.coverage.applied(command, changes)
         self._check_changes(state, changes)
         if before_it is not None:
             problem = problem_of(before_it, state, command, changes)

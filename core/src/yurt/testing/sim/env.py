@@ -18,6 +18,11 @@ T = TypeVar("T")
 START_NS = 1_700_000_000 * NANOSECONDS
 
 
+def _set_result_unless_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class SimEnv:
     """Time, randomness, ids and threads of one process."""
 
@@ -44,7 +49,16 @@ class SimEnv:
 
     async def sleep(self, seconds: float) -> None:
         """Wait in virtual time."""
-        await asyncio.sleep(seconds)
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        loop = self._loop
+        future = loop.create_future()
+        timer = loop.call_at(loop._now_s + seconds, _set_result_unless_done, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """As `asyncio.timeout`, in virtual time."""

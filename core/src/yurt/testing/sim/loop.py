@@ -65,6 +65,46 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
 
+class SimHandle(events.Handle):
+    """A callback; unlike asyncio's it has no debug mode, which costs a call for each of millions of handles."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: SimLoop, context: contextvars.Context | None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        """Never run the callback."""
+        self._cancelled, self._callback, self._args = True, None, ()
+
+
+class SimTimer(events.TimerHandle):
+    """A timer, as `SimHandle`."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: SimLoop, context: Any) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        """Never run the callback; the loop drops the timer when it is due."""
+        self._cancelled, self._callback, self._args = True, None, ()
+
+
 class Threads:
     """The virtual durations of work in threads."""
 
@@ -108,9 +148,25 @@ class SimLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> events.TimerHandle:
         """Call a function at a virtual time."""
-        timer = events.TimerHandle(when, callback, args, self, context)
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        timer = SimTimer(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> events.TimerHandle:
+        """Call a function after virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:  # type: ignore[override]
+        """Call a function in the next turn."""
+        if self._closed:  # type: ignore[attr-defined]
+            self._check_closed()  # type: ignore[attr-defined]
+        handle = SimHandle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
 
     def _run_once(self) -> None:
         """One turn: the ready callbacks, or else the next timer."""
@@ -133,11 +189,14 @@ class SimLoop(asyncio.BaseEventLoop):
                 ready.append(timer)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled and not (self.paused and self._hold(handle)):
-                handle._run()
-
-    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """Do nothing: cancelled timers are dropped when they are due."""
+            if handle._cancelled or (self.paused and self._hold(handle)):
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
 
     def _write_to_self(self) -> None:
         """Do nothing: no other thread has to wake the loop."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from yurt.sdk.errors import YurtError
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
+from yurt.testing.sim.campaign.coverage import Coverage
 from yurt.testing.sim.driver import DriverFaults
 from yurt.testing.sim.hardware import GONE, IDS, DeviceFaults
 from yurt.testing.sim.plan import Plan
@@ -32,8 +33,10 @@ class Nemesis:
         *,
         servers: list[ServerAgent],
         clients: list[ClientAgent],
+        coverage: Coverage,
     ) -> None:
         self._world = world
+        self._coverage = coverage
         self._plan = plan
         self._transcript = transcript
         self._servers = servers
@@ -54,6 +57,7 @@ class Nemesis:
                 if not key:
                     continue
                 self._transcript.note("nemesis", kind, key.partition(" ")[2])
+                self._coverage.struck(kind, (each.partition(" ")[0] for each in self._open))
                 if heal is not None:
                     self._open[key] = heal
                     group.create_task(self._heal_later(key, self._chance.choice((0.5, 3.0, 12.0, 45.0))))

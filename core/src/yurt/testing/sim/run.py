@@ -65,6 +65,7 @@ class Report:
     cpu_s: float
     index: int
     counts: Counter[str]
+    coverage: Counter[str] = field(repr=False, default_factory=Counter)
     transcript: list[str] = field(repr=False, default_factory=list)
 
     @property
@@ -104,7 +105,9 @@ class Cluster:
         ]
         servers, clients = self.servers, self.clients
         self.trimmed = TrimmedLog(self.world.etcd, servers)
-        self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
+        self.nemesis = Nemesis(
+            self.world, plan, self.transcript, servers=servers, clients=clients, coverage=self.checks.coverage
+        )
         self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients, foreign=foreign)
 
     def _got_event(self, server: SimServer, event: Event, is_first: bool) -> None:
@@ -275,6 +278,7 @@ def run_plan(plan: Plan, foreign: Foreign = NOTHING_FOREIGN) -> Report:
         cpu_s=time.process_time() - begin,
         index=cluster.checks.last_index,
         counts=transcript.counts,
+        coverage=cluster.checks.coverage.counts,
         transcript=transcript.lines,
     )
 

@@ -1,0 +1,63 @@
+"""Coverage of simulated runs: what is counted, what is missing, and plans that are steered to it."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import replace
+from yurt.state import Change
+from yurt.structs import commands as c
+from yurt.testing import factories
+from yurt.testing.sim.campaign.coverage import (
+    BEGIN,
+    COMMANDS,
+    END,
+    FEATURE_OF,
+    PAIRS,
+    Coverage,
+    Gaps,
+    read_gaps,
+    steered,
+    with_gaps,
+)
+from yurt.testing.sim.plan import FAULTS, FEATURES, OF_DEVICES, draw
+
+LEDGER = f"before\n{BEGIN}{END}\nafter\n"
+
+
+def test_commands_changes_of_status_and_pairs_of_faults_are_counted() -> None:
+    coverage, node = Coverage(), factories.node()
+    down = replace(node, status="down")
+    coverage.applied(c.RegisterNode(node=node), (Change("nodes", node.id, None, node),))
+    coverage.applied(c.RegisterNode(node=node), (Change("nodes", node.id, node, down),))
+    coverage.applied(c.RegisterNode(node=node), (Change("nodes", node.id, down, down),))
+    coverage.struck("kill-server", ["slow-disk", "slow-disk", "kill-server", "cut-client"])
+    assert coverage.counts == {
+        "command RegisterNode": 3,
+        f"change nodes none {node.status}": 1,
+        f"change nodes {node.status} down": 1,
+        "faults kill-server slow-disk": 1,
+        "faults cut-client kill-server": 1,
+    }
+
+
+def test_gaps_survive_the_ledger() -> None:
+    gaps = Gaps().without({"command RegisterNode", "faults kill-server slow-disk", "faults cut-client kill-server"})
+    text = with_gaps(LEDGER, gaps)
+    assert read_gaps(LEDGER) == Gaps(COMMANDS, PAIRS)
+    assert read_gaps(text) == gaps and with_gaps(text, read_gaps(text)) == text
+    assert f"2 of {len(PAIRS)} pairs" in text and "RegisterNode," not in text
+    nothing = with_gaps(text, Gaps(frozenset(), frozenset()))
+    assert read_gaps(nothing) == Gaps(frozenset(), frozenset())
+
+
+def test_a_steered_plan_can_fill_gaps_and_is_the_same_each_time() -> None:
+    gaps = Gaps(frozenset({"PutVariable"}), frozenset({("cut-client", "device-breaks")}))
+    plan = steered(draw(5, features=("service",)), gaps)
+    assert plan.faults == ("cut-client", "device-breaks") and plan.has_devices
+    assert plan.features == ("service", "variables") and plan.fault_pause_s <= 3.0
+    assert plan == steered(draw(5, features=("service",)), gaps)
+    assert steered(draw(5), Gaps(frozenset(), frozenset())) == draw(5)
+
+
+def test_the_names_are_those_of_plans_and_commands() -> None:
+    assert set(FEATURE_OF) <= COMMANDS and set(FEATURE_OF.values()) <= {*FEATURES}
+    assert {each for pair in PAIRS for each in pair} == {*FAULTS, *OF_DEVICES}
