@@ -144,6 +144,7 @@ def _healthy_canaries(edit: Edit, state: DeploymentState) -> int:
 
 
 def _promoted(edit: Edit, state: DeploymentState, command: PromoteDeployment) -> DeploymentState:
+    assert not state.promoted, (command.deployment_id, "a group of a deployment is promoted once")
     for alloc_id in state.placed_canaries:
         alloc = edit.alloc(alloc_id)
         if alloc is None or alloc.deployment_status is None or not alloc.deployment_status.canary:

@@ -77,6 +77,7 @@ def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
         create_time=evaluation.create_time if existing is None else existing.create_time,
         modify_index=edit.index,
     )
+    assert stamped.create_index <= stamped.modify_index, (stamped.id, stamped.create_index, edit.index)
     edit.put_evaluation(stamped)
     if stamped.status == status.EVAL_COMPLETE and not stamped.failed_tg_allocs:
         _cancel_blocked(edit, stamped)

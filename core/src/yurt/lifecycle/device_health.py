@@ -278,6 +278,7 @@ def _changed(record: DeviceRecord, state: DeviceState, reason: str, now: UnixNan
     shown = "" if state == "healthy" else reason
     if (health.state, health.reason) == (state, shown):
         return record
+    assert not record.is_testing or state == "probation", (state, "a self-test ends before its device leaves probation")
     change = DeviceChange(at=now, state=state, reason=reason)
     since = health.since if health.state == state else now
     history = (*health.history, change)[-HISTORY_MAX:]

@@ -98,6 +98,7 @@ def _plugin(plugin_id: str, holders: list[Node], jobs: list[Job], expected: Coun
     infos = (*controllers.values(), *nodes.values())
     info_of_provider = next((info for info in infos if info.provider), None)
     shown = [*holders, *jobs]
+    assert shown, (plugin_id, "a plugin has a node or a job, which gives it its indexes")
     return CSIPlugin(
         id=plugin_id,
         provider=info_of_provider.provider if info_of_provider is not None else "",

@@ -54,11 +54,12 @@ def _is_counted(
     extra: immutables.MapMutation[tuple[str, Hashable], int], key: tuple[str, Hashable], *, sign: int, is_in_use: bool
 ) -> bool:
     """Whether the first holder was added or the last one removed; others are counted in `extra`."""
+    more = extra.get(key, 0)
+    assert is_in_use or not more, (key, more, "a resource has further holders only while it is in use")
     if sign > 0:
         if is_in_use:
-            extra[key] = extra.get(key, 0) + 1
+            extra[key] = more + 1
         return not is_in_use
-    more = extra.get(key, 0)
     if more > 1:
         extra[key] = more - 1
     elif more == 1:

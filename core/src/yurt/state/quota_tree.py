@@ -190,7 +190,9 @@ def _amount(used: NamespaceUsage, dimension: str, is_counted: Callable[[str, str
 def _share(name: str, quotas: Mapping[str, QuotaSpec], region: str) -> QuotaShare:
     spec = quotas[name]
     protection = PROTECTION if spec.protection is None else spec.protection
-    return QuotaShare(name, chain_of(name, quotas), guaranteed_parts(spec, region), protection)
+    chain = chain_of(name, quotas)
+    assert chain[:1] == (name,), (name, chain, "a namespace counts first under the quota that it names")
+    return QuotaShare(name, chain, guaranteed_parts(spec, region), protection)
 
 
 def _amounts(resources: QuotaResources | NodePoolLimit) -> tuple[tuple[str, int], ...]:

@@ -25,6 +25,7 @@ class RowHistory:
 
     def after(self, place: int, changed: Collection[int]) -> tuple[RowHistory, int]:
         """The history and position of columns that follow a position and differ in these rows."""
+        assert 0 <= place <= STEPS_MAX, (place, "a position in a history of bounded length")
         step = tuple(changed)
         if place >= STEPS_MAX or self._steps.setdefault(place, step) is not step:
             return RowHistory(), 0

@@ -130,6 +130,7 @@ def _reduce(edit: Edit, command: EndIdleAllocs, found: list[tuple[Allocation, Id
     latest = edit.tx.base.latest_deployment(*key)
     if latest is not None and is_deployment_active(latest):
         return conflict(f"job {first.job_id} has an active deployment")
+    assert count < group.count, (key, count, "the count falls by the ended allocations, so that none is replaced")
     for alloc, idle in found:
         ended = replace(idle, action=command.action, waiting_eval=command.waiting_eval)
         _put(edit, alloc, ended, now=command.now, desired=(status.DESIRED_STOP, command.reason))

@@ -128,6 +128,7 @@ def _allocs_of(tx: Transaction, pool: str) -> Iterable[Allocation]:
 
 def _put(tx: Transaction, key: Key, usage: DecayedUsage, half_life: Duration, *, index: int) -> None:
     row = tx.get(Tables.queue_usages, key)
+    assert min(*usage.totals, *usage.rates) >= 0, (key, usage, "no tenant uses less than nothing")
     stored = QueueUsage(
         pool=key[0],
         tenant=key[1],

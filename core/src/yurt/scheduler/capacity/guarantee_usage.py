@@ -74,6 +74,7 @@ class QuotaHoldings:
     def _count(self, key: NamespaceKey, amounts: NamespaceUsage, times: int) -> None:
         sums = self._sums.setdefault(key[0], {})
         sums[key[1]] = sums.get(key[1], NOTHING_USED).plus(amounts, times)
+        assert sums[key[1]].allocs >= 0, (key, sums[key[1]], "an allocation leaves the sum to which it was added")
         for name in self.tree.guaranteed(key[0]):
             for part in self.tree.shares[name].guaranteed:
                 used = self._by_quota.get((name, part.pool))

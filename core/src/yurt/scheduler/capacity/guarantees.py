@@ -82,6 +82,7 @@ class Guarantees:
         """Count the end of an allocation, or undo that with `sign` -1."""
         if not is_staying(alloc):
             return
+        assert sign > 0 or alloc.id in self._ended, (alloc.id, "only a counted end is undone")
         self._count(namespace_key(alloc), counted(usage_of(alloc)), -sign)
         if sign > 0:
             self._ended.add(alloc.id)

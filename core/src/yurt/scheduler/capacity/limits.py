@@ -207,7 +207,9 @@ class LimitCheck:
     def fitting(self, amounts: NamespaceUsage, most: int) -> int:
         """The number of further equal allocations that fit, up to `most`."""
         change = LimitChange(self._key, amounts)
-        return min((limit.fitting(change, most) for limit in self.current), default=most)
+        fits = min((limit.fitting(change, most) for limit in self.current), default=most)
+        assert 0 <= fits <= most, (fits, most, "a limit lowers the number of placements, and not below 0")
+        return fits
 
     def take(self, amounts: NamespaceUsage, times: int = 1) -> None:
         """Count placements."""

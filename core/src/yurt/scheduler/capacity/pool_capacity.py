@@ -67,7 +67,7 @@ class _PlacesByRow(NamedTuple):
 class PoolCapacity:
     """Free amounts and devices of the ready nodes of a pool; `take` and `release` change them.
 
-    A room may be kept: `follow` looks again only at rows that changed, and `copy` makes one to plan with.
+    An object may be kept: `follow` recounts only the rows that changed, and `copy` makes one to plan with.
     """
 
     def __init__(self, snapshot: Snapshot, pool: str) -> None:
@@ -91,9 +91,9 @@ class PoolCapacity:
         """Advance to a later state in which only the allocations of these nodes changed; False if a rebuild is
         necessary.
 
-        Only for a room from which nothing was taken or released.
+        Only for an object from which nothing was taken or released.
         """
-        assert not (self._in_use or self._taken), "a room that was planned with shows no state"
+        assert not (self._in_use or self._taken), "planned capacity belongs to no state"
         if snapshot.columns.nodes is not self._snapshot.columns.nodes:
             return False
         self._snapshot = snapshot
@@ -153,7 +153,7 @@ class PoolCapacity:
         """The number of these allocations that must end, in order, until some group fits; -1 if ending all does not
         suffice.
 
-        Only the row of each is looked at again. The room is left with these allocations released.
+        Only the row of each is recounted. Afterwards these allocations count as released.
         """
         found = self._first_release(demands, ended)
         self._tables.clear()
@@ -242,6 +242,7 @@ class PoolCapacity:
             grown = int(now.sum()) - int(table.places[rows].sum())
             table.places[rows] = now
             if grown:
+                assert table.total + grown >= 0, (table.total, grown, "the total is the sum of the rows' places")
                 self._tables[key] = table._replace(total=table.total + grown)
 
     def _recount(self, changed: list[int], columns: Columns) -> None:

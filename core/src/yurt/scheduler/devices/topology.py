@@ -50,6 +50,7 @@ class Layout:
         self.links = links
         self.distances = distances
         self.size = len(numa)
+        assert len(links) == len(distances) == self.size, (numa, links, distances, "each device has a row and a column")
         self.has_links = any(any(row) for row in links)
         self.has_places = self.has_links or len(set(numa)) > 1 or any(any(row) for row in distances)
         self.islands = _islands(links)
@@ -105,7 +106,9 @@ def choose(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> in
     if key not in layout.cache:
         if len(layout.cache) >= KEPT_MAX:
             layout.cache.clear()
-        layout.cache[key] = _search(layout, allowed, free, wish)
+        found = layout.cache[key] = _search(layout, allowed, free, wish)
+        if found is not None:
+            assert not found & ~allowed and found.bit_count() == wish.number, (found, allowed, wish)
     return layout.cache[key]
 
 
