@@ -74,9 +74,9 @@ class EvaluationBudget:
             if entries is None:
                 return 1
             items = tuple(entries.values())
-        known = self._weights.get(id(value))
-        if known is not None:
-            return known[0]
+        cached = self._weights.get(id(value))
+        if cached is not None:
+            return cached[0]
         weight = 1
         for item in items:
             weight += self.weigh(item, node)

@@ -69,10 +69,10 @@ class _BodyReader:
             except EvaluationError as error:
                 self.findings.add_all(self.source, error.problems)
         for block in body.blocks:
-            known = result.setdefault(block.type, [])
-            if not isinstance(known, list):
-                known = result[block.type] = [known]
-            here: Path_ = (*path, block.type, len(known))
+            siblings = result.setdefault(block.type, [])
+            if not isinstance(siblings, list):
+                siblings = result[block.type] = [siblings]
+            here: Path_ = (*path, block.type, len(siblings))
             self.places[here] = (block.start, block.labels[-1].end if block.labels else block.name_end)
             inner = here
             for label in block.labels:
@@ -81,5 +81,5 @@ class _BodyReader:
             content: dict[str, Any] = self.body(block.body, inner)
             for label in reversed(block.labels):
                 content = {label.text: [content]}
-            known.append(content)
+            siblings.append(content)
         return result

@@ -325,12 +325,12 @@ class Access:
 
     def allows(self, scope: Scope) -> bool:
         """Whether the request's need is satisfied in that scope."""
-        known = self._kept.get(scope)
-        if known is None:
-            known = self._noted(scope, self._sees_all or self._authority.allows(self.actor, self.need, scope))
+        cached = self._kept.get(scope)
+        if cached is None:
+            cached = self._noted(scope, self._sees_all or self._authority.allows(self.actor, self.need, scope))
             if scope.variable is None:
-                self._kept[scope] = known
-        return known
+                self._kept[scope] = cached
+        return cached
 
     def keep(self, scope: Scope) -> None:
         """Record that the request's need is satisfied in that scope, as the authority knows from another request."""
@@ -352,18 +352,18 @@ class Access:
 
     def allows_namespace(self, namespace: str) -> bool:
         """`allows` for a scope with only a namespace: for rows, which a list checks one by one."""
-        known = self._namespaces.get(namespace)
-        if known is None:
-            known = self._namespaces[namespace] = self.allows(Scope(namespace=namespace))
-        return known
+        cached = self._namespaces.get(namespace)
+        if cached is None:
+            cached = self._namespaces[namespace] = self.allows(Scope(namespace=namespace))
+        return cached
 
     @property
     def sees_all(self) -> bool:
         """Whether no row has to be checked; computed at most once until the rights are renewed."""
-        known = self._sees_all
-        if known is None:
-            known = self._sees_all = self._authority.allows_everywhere(self.actor, self.need)
-        return known
+        cached = self._sees_all
+        if cached is None:
+            cached = self._sees_all = self._authority.allows_everywhere(self.actor, self.need)
+        return cached
 
     @property
     def sees_some(self) -> bool:
@@ -379,8 +379,8 @@ class Access:
         the caller.
         None where it is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
         """
-        known = self._sees_all
-        if self.sees_all if known is None else known:
+        cached = self._sees_all
+        if self.sees_all if cached is None else cached:
             return True
         if self._trace is not None:
             return None

@@ -154,8 +154,8 @@ class AclAuthority:
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
-        known = self._recall(actor.caller, need)
-        if known is not None and scope in known.scopes:
+        cached = self._recall(actor.caller, need)
+        if cached is not None and scope in cached.scopes:
             return True
         self._need_fresh_state(need)
         state = self._source.state
@@ -170,8 +170,8 @@ class AclAuthority:
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
         """The cached answers, if `allows` was true for the same input with the same tokens, roles and policies."""
-        known = self._recall(actor.caller, need)
-        return known if known is not None and scope in known.scopes else None
+        cached = self._recall(actor.caller, need)
+        return cached if cached is not None and scope in cached.scopes else None
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
         """The cached answers, if they are valid in the newest state and at this time."""
@@ -241,9 +241,9 @@ class AclAuthority:
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` is true in every scope."""
-        known = self._recall(actor.caller, need)
-        if known is not None and known.everywhere is not None:
-            return known.everywhere
+        cached = self._recall(actor.caller, need)
+        if cached is not None and cached.everywhere is not None:
+            return cached.everywhere
         self._need_fresh_state(need)
         state = self._source.state
         resolved = self._resolved(state, actor)
@@ -255,10 +255,10 @@ class AclAuthority:
 
     def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
         """The namespaces among `names` in which `allows` is true."""
-        known = self._recall(actor.caller, need)
+        cached = self._recall(actor.caller, need)
         # The names are those of a table, most often the same object as before: to compare sets costs more.
-        if known is not None and (known.names is names or known.names == names):
-            return known.allowed
+        if cached is not None and (cached.names is names or cached.names == names):
+            return cached.allowed
         self._need_fresh_state(need)
         state = self._source.state
         resolved = self._resolved(state, actor)

@@ -67,9 +67,9 @@ class Labels(Generic[T]):
 
     def find(self, name: str) -> T | None:
         """The entry that applies to a name: its own label, else the nearest glob; None when there is none."""
-        known = self._exact.get(name)
-        if known is not None:
-            return known
+        exact = self._exact.get(name)
+        if exact is not None:
+            return exact
         if name in self._remembered:
             return self._remembered[name]
         if len(self._remembered) >= REMEMBERED_MAX:

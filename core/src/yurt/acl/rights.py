@@ -122,24 +122,24 @@ class Rights:
         """Whether `allows` is true in every scope."""
         if self.kind is AuthenticationLevel.MANAGEMENT:
             return True
-        known = self._everywhere.get(id(need))
-        if known is None:
+        cached = self._everywhere.get(id(need))
+        if cached is None:
             if len(self._everywhere) >= NEEDS_MAX:
                 self._everywhere.clear()
-            known = self._everywhere[id(need)] = (self._found_everywhere(need), need)
-        return known[0]
+            cached = self._everywhere[id(need)] = (self._found_everywhere(need), need)
+        return cached[0]
 
     def namespaces_allowed(self, need: Need, names: frozenset[str]) -> frozenset[str]:
         """The namespaces among `names` in which `allows` is true."""
         if self.kind is AuthenticationLevel.MANAGEMENT:
             return names
-        known = self._in_namespaces.get(id(need))
-        if known is None or known[0] != names:
+        cached = self._in_namespaces.get(id(need))
+        if cached is None or cached[0] != names:
             if len(self._in_namespaces) >= NEEDS_MAX:
                 self._in_namespaces.clear()
             allowed = frozenset(name for name in names if self.allows(need, Scope(namespace=name)))
-            known = self._in_namespaces[id(need)] = (names, allowed, need)
-        return known[1]
+            cached = self._in_namespaces[id(need)] = (names, allowed, need)
+        return cached[1]
 
     def _found_everywhere(self, need: Need) -> bool:
         match need:
@@ -200,12 +200,12 @@ class Rights:
         return bool(self.node_id) and scope.node in (None, self.node_id)
 
     def _at_level(self, need: AtLevel, scope: Scope) -> bool:
-        known = self.policies.areas.get(need.area)
-        if known is None:
+        granted = self.policies.areas.get(need.area)
+        if granted is None:
             return False
         if need.area is Area.PLUGIN and need.level is Level.READ:
-            return known.level in _PLUGIN_READ
-        return known.level in _LEVELS_FOR[need.level]
+            return granted.level in _PLUGIN_READ
+        return granted.level in _LEVELS_FOR[need.level]
 
     def _as_operator(self, need: AsOperator, scope: Scope) -> bool:
         level = self.policies.areas.get(Area.OPERATOR)

@@ -33,9 +33,9 @@ class DevToken(NamedTuple):
 async def bootstrap_dev(tokens: AclTokens, data: AgentDataDir, env: Env) -> DevToken:
     """Make the management token of a dev agent; raises Invalid when the file of its secret cannot be used."""
     path = None if data.is_temporary else data.server / SECRET_FILE
-    known = "" if path is None else await env.in_thread(_read, path)
-    made = await tokens.bootstrap(known)
-    if path is not None and not known:
+    stored = "" if path is None else await env.in_thread(_read, path)
+    made = await tokens.bootstrap(stored)
+    if path is not None and not stored:
         await env.in_thread(_write, path, made.secret)
     return DevToken(made.token.accessor_id, made.secret, "" if path is None else str(path))
 

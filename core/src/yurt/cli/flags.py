@@ -103,7 +103,7 @@ def without_effect(name: str, *, kind: str = BOOL) -> Flag:
 
 def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool = False) -> tuple[Flags, list[str]]:
     """Split a command line into flags and arguments; raises UsageError with one sentence."""
-    known = {flag.name: flag for flag in flags}
+    by_name = {flag.name: flag for flag in flags}
     values: dict[str, Any] = {flag.name: list(flag.default) if flag.kind == LIST else flag.default for flag in flags}
     present: set[str] = set()
     arguments: list[str] = []
@@ -120,7 +120,7 @@ def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool 
                 break
             continue
         name, value = _split(word)
-        flag = known.get(name)
+        flag = by_name.get(name)
         if flag is None:
             shown = [flag.name for flag in flags if flag.has_effect]
             if name.isdigit():

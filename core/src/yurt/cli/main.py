@@ -1,6 +1,6 @@
 """The entry point: find the command, read its flags, run it, turn failures into a sentence and an exit code.
 
-Nothing but the standard library is imported before the noun is known, and then only the module of that noun; what a
+Nothing but the standard library is imported before the noun is read, and then only the module of that noun; what a
 command needs beyond it is imported when the command runs.
 """
 
@@ -71,14 +71,14 @@ def _dispatch(words: list[str]) -> int:
     if not rest or rest[0] in HELP:
         print(text)
         return 0 if rest else EXIT_NOT_A_COMMAND
-    known = _next_words(name)
+    nouns = _next_words(name)
     asked = f"{name} {rest[0]}".strip()
     absent = absent_command([*name.split(), *rest])
     if absent:
         print(f"`{absent}` is not in this version of Yurt. {ABSENT[absent]}", file=sys.stderr)
         return EXIT_NOT_A_COMMAND
     kind = "flag" if rest[0].startswith("-") else "command"
-    print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], known, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
+    print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], nouns, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
     if kind == "flag" and len(rest) > 1:
         print("Flags stand behind the command: yurt COMMAND -FLAG", file=sys.stderr)
     print(f"See: yurt {name} -help".replace("  ", " "), file=sys.stderr)

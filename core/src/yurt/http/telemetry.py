@@ -46,11 +46,11 @@ class TelemetrySettings(Value):
 
     def published(self, rows: Iterable[M]) -> Iterator[M]:
         """The rows that are published, with the label of the host."""
-        known: dict[str, bool] = {}
+        cached: dict[str, bool] = {}
         for row in rows:
-            passes = known.get(row.name)
+            passes = cached.get(row.name)
             if passes is None:
-                passes = known[row.name] = self.lets_through(row.name)
+                passes = cached[row.name] = self.lets_through(row.name)
             if passes:
                 yield row._replace(labels={**row.labels, "host": self.host}) if self.host else row
 

@@ -180,10 +180,10 @@ def _builder(
 
 def _issued_by(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
-        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        known = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+        key_id = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
 
 
 def _name(wish: Wish) -> x509.Name:

@@ -91,8 +91,8 @@ async def _connect(wire: SocketWire, address: str, security: Security | None) ->
             raise NoTls(f"it ended the connection at the greeting of TLS; {PLAIN_HINT}") from None
         raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
     except OSError as error:
-        known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise Unavailable(f"it cannot be reached: {known or error}") from None
+        text = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise Unavailable(f"it cannot be reached: {text or error}") from None
     except ValueError as error:
         raise Unavailable(f"this is not a server address: {error}") from None
     connection = transport.get_extra_info("socket")

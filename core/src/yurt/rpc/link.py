@@ -34,7 +34,7 @@ PATIENCE_S = 10.0
 IDLE_S, ANSWER_S = 3.0, 4.0
 """Silence after which a server is probed, and how long it may take to answer."""
 LONE_ANSWER_S = 12.0
-"""The same where no other server is known: leaving it helps only when its process hangs for good."""
+"""The same without another server: leaving it helps only when its process hangs for good."""
 
 
 class Link:
@@ -94,7 +94,7 @@ class Link:
             self._moves = True
 
     def doubt(self, reason: str) -> None:
-        """Leave the connected server if another one is known."""
+        """Leave the connected server if there is another one."""
         if self._peer is not None and len(self._order.addresses) > 1:
             log.warning("going from server %s to the next one: %s", self.server, reason)
             self._peer.close()

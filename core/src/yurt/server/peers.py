@@ -107,7 +107,7 @@ class PeerPort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def drop_root_key(self, key_id: str) -> None:
-        """Delete a distributed but unused root key; one known to the cluster stays."""
+        """Delete a distributed but unused root key; one in the state stays."""
         ...
 
     @allowed(CallerKind.SERVER)

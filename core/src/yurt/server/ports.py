@@ -187,7 +187,7 @@ FindNode = Callable[[str], NodePort]
 
 
 class Directory(Protocol):
-    """The known servers of all regions, including this one."""
+    """The servers of all regions, including this one."""
 
     def members(self) -> tuple[Member, ...]:
         """Sorted by name."""

@@ -140,7 +140,7 @@ class Server:
 
     @property
     def leader_name(self) -> str:
-        """The leader's name as far as known; "" for none."""
+        """The name of the leader that this server follows; "" for none."""
         return self.leader.name
 
     @property

@@ -1,4 +1,4 @@
-"""Status of a server: the leader as far as known, the state's index, and metrics.
+"""Status of a server: the leader that this server follows, the state's index, and metrics.
 
 It holds no row of the state: rows are seen through a view that is bound to the caller (`yurt.server.views`).
 """
@@ -61,7 +61,7 @@ class ServerFacts:
 
     @property
     def leader_name(self) -> str:
-        """The leader's name as far as known; "" for none."""
+        """The name of the leader that this server follows; "" for none."""
         return self._leader.name
 
     @property
@@ -71,7 +71,7 @@ class ServerFacts:
 
     @property
     def term_number(self) -> int:
-        """The number of the leader's term as far as known; 0: none yet."""
+        """The number of the newest term that this server has seen; 0: none yet."""
         return self._leader.known.epoch
 
     @property

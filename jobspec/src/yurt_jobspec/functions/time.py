@@ -68,7 +68,7 @@ def _zone(stamp: datetime, utc: str, separator: str) -> str:
 
 def formatdate(args: Arguments) -> str:
     stamp, _ = _parse(args[1], 1)
-    known = _verbs(stamp)
+    verbs = _verbs(stamp)
 
     def fill(found: re.Match[str]) -> str:
         if found[1] is not None:
@@ -77,9 +77,9 @@ def formatdate(args: Arguments) -> str:
             raise FunctionError("a quoted part of the format is not closed", 0)
         if found[2] is None:
             return found[0]
-        if found[0] not in known:
+        if found[0] not in verbs:
             raise FunctionError(f'invalid date format verb "{found[0]}"; put literal letters between single quotes', 0)
-        return known[found[0]]
+        return verbs[found[0]]
 
     return _TOKEN.sub(fill, args[0])
 

@@ -27,8 +27,8 @@ def removable_servers(
     voters: Sequence[Voter], members: Sequence[Member], config: AutopilotConfiguration, *, long_gone: Collection[str]
 ) -> Voter | None:
     """The next server to remove, or None; failed servers count only if they are in `long_gone`."""
-    known = {each.name: each for each in members}
-    status = {voter.id: known[voter.name].status if voter.name in known else "" for voter in voters}
+    by_name = {each.name: each for each in members}
+    status = {voter.id: by_name[voter.name].status if voter.name in by_name else "" for voter in voters}
     alive = sum(status[voter.id] == ALIVE for voter in voters)
     if alive <= (len(voters) - 1) // 2:
         return None

@@ -46,11 +46,11 @@ class FoundingRecord:
         self.change(awaited=awaited, founding=founding, met=self._met())
 
     def _met(self) -> tuple[str, ...]:
-        own, known = self._membership.own, {each.name: each for each in self._membership.members()}
+        own, by_name = self._membership.own, {each.name: each for each in self._membership.members()}
         if own.has_data:
             return ()
-        pruned = self._seen - known.keys()
-        self._seen = set(known)
-        near = {each.name for each in known.values() if each.region == own.region and each.expect > 1}
-        gone = {name for name, each in known.items() if each.status == LEFT or each.expect <= 1}
+        pruned = self._seen - by_name.keys()
+        self._seen = set(by_name)
+        near = {each.name for each in by_name.values() if each.region == own.region and each.expect > 1}
+        gone = {name for name, each in by_name.items() if each.status == LEFT or each.expect <= 1}
         return tuple(sorted((near | set(self.now.met)) - gone - pruned - {own.name}))

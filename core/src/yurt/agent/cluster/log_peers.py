@@ -39,9 +39,9 @@ class LogPeers:
         )
 
     def _log_peer(self, peer_id: str, name: str, member: Member | None) -> LogPeer:
-        known = name or (member.name if member is not None else "")
+        shown_name = name or (member.name if member is not None else "")
         address = member.rpc_addr if member is not None else ""
-        return LogPeer(id=peer_id, name=known, address=address)
+        return LogPeer(id=peer_id, name=shown_name, address=address)
 
     async def remove(self, requested: str) -> None:
         """Remove a server from those that store the log."""

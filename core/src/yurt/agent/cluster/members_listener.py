@@ -65,9 +65,9 @@ class MembersListener:
             self._sessions += Counter()
 
         kind = CallerKind.SERVER if hello.region == self._membership.own.region else CallerKind.REGION
-        known = ProvenCaller(kind=kind, name=hello.name)
+        proven = ProvenCaller(kind=kind, name=hello.name)
         return PeerSession(
-            {PORT: Served(MEMBERS, _MembersCalls(self._membership, self._admit, hello), known)}, opened, closed
+            {PORT: Served(MEMBERS, _MembersCalls(self._membership, self._admit, hello), proven)}, opened, closed
         )
 
 

@@ -90,10 +90,12 @@ class Records(Value):
 
     def merged(self, update: Iterable[Member], forgotten: Mapping[str, int], now: float) -> Records:
         """A copy with received records merged."""
-        known = self._with_forgotten(forgotten, now)
+        result = self._with_forgotten(forgotten, now)
         for member in update:
-            known = known._with_own_record(member) if member.name == self.own.name else known._with_member(member, now)
-        return known
+            result = (
+                result._with_own_record(member) if member.name == self.own.name else result._with_member(member, now)
+            )
+        return result
 
     def heard(self, name: str, now: float) -> Records:
         """A copy in which the server was heard just now."""

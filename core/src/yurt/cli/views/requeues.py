@@ -17,12 +17,12 @@ SHOWN_MAX = 20
 def show_requeues(call: Invocation, job: Json, evaluations: Iterable[Json], allocs: Iterable[Json]) -> None:
     """Print attempts, next time and reason of each preempted allocation that has no successor yet."""
     policies = {group["Name"]: group.get("Requeue") for group in job.get("TaskGroups") or ()}
-    known = {evaluation["ID"]: evaluation for evaluation in evaluations}
+    by_id = {evaluation["ID"]: evaluation for evaluation in evaluations}
     waiting = [alloc for alloc in allocs if is_waiting(alloc) and policies.get(alloc["TaskGroup"]) is not None]
     if not waiting:
         return
     waiting.sort(key=lambda alloc: -(alloc.get("ModifyIndex") or 0))
-    rows = [requeue_row(call, alloc, policies[alloc["TaskGroup"]] or {}, known) for alloc in waiting[:SHOWN_MAX]]
+    rows = [requeue_row(call, alloc, policies[alloc["TaskGroup"]] or {}, by_id) for alloc in waiting[:SHOWN_MAX]]
     call.screen.title("Requeued Allocations")
     call.screen.table("Alloc ID|Task Group|Attempts|Next Attempt|Lost Run Time|Reason", rows)
     if len(waiting) > SHOWN_MAX:

@@ -131,8 +131,8 @@ def _tasks(alloc: Allocation) -> tuple[str, ...]:
 
 def _shown(allocs: Iterable[Allocation]) -> list[Allocation]:
     """Running and failed allocations; if there are none, all."""
-    known = list(allocs)
-    return [alloc for alloc in known if alloc.client_status not in ENDED] or known
+    candidates = list(allocs)
+    return [alloc for alloc in candidates if alloc.client_status not in ENDED] or candidates
 
 
 async def _read(

@@ -54,11 +54,11 @@ class ModuleGraph:
         return tuple(sorted(found))
 
     def _imported(self, name: str) -> tuple[str, ...]:
-        known = self._imports.get(name)
-        if known is None:
+        cached = self._imports.get(name)
+        if cached is None:
             matches = _STATIC.findall(self._texts[name])
-            known = self._imports[name] = tuple(_resolved(name, first or second) for first, second in matches)
-        return known
+            cached = self._imports[name] = tuple(_resolved(name, first or second) for first, second in matches)
+        return cached
 
 
 def _resolved(name: str, target: str) -> str:

@@ -63,12 +63,12 @@ def sealed_method_again(keyring: Keyring, method: ACLAuthMethod, key_id: str) ->
     return replace(method, key_id=key_id, sealed_secrets=keyring.encrypt(key_id, text, context=context))
 
 
-def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
+def with_stored_secrets(keyring: Keyring, method: ACLAuthMethod, existing: ACLAuthMethod | None) -> ACLAuthMethod:
     """A new version with the stored secrets in place of masked ones; raises Invalid if none is stored."""
     own = secrets_of(method)
     if REDACTED not in own:
         return method
-    stored = MethodSecrets() if known is None else opened_secrets(keyring, known)
+    stored = MethodSecrets() if existing is None else opened_secrets(keyring, existing)
     merged = MethodSecrets(*(old if new == REDACTED else new for new, old in zip(own, stored, strict=True)))
     for name, new, found in zip(("OIDCClientSecret", "PemKey"), own, merged, strict=True):
         if new and not found:

@@ -77,10 +77,10 @@ class Explanations:
         """
         if self._access.sees_all:
             return alloc_ids
-        known = ((alloc_id, self._state.allocs.get(alloc_id)) for alloc_id in alloc_ids)
+        rows = ((alloc_id, self._state.allocs.get(alloc_id)) for alloc_id in alloc_ids)
         return tuple(
             alloc_id
-            for alloc_id, alloc in known
+            for alloc_id, alloc in rows
             if alloc is not None and self._access.allows(Scope(namespace=alloc.namespace))
         )
 

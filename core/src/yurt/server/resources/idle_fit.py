@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     waiting: int = 0
     """With the how manieth evaluation."""
     allocs: str = ""
-    """After the allocations that are known by this id."""
+    """After the allocations with this id."""
 
 
 class DeviceNeeds(NamedTuple):

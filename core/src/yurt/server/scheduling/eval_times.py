@@ -79,8 +79,8 @@ def count_requeue(metrics: Metrics, state: Snapshot, change: Change) -> None:
     if previous is None or requeues_of(previous) >= tracker.requeues:
         return
     labels = IDLE if previous.idle is not None and previous.idle.action else PREEMPTED
-    known = previous.reschedule_tracker
-    lost_s = (tracker.lost - (known.lost if known is not None else 0)) / NANOSECONDS
+    before = previous.reschedule_tracker
+    lost_s = (tracker.lost - (before.lost if before is not None else 0)) / NANOSECONDS
     metrics.count("queue.requeued", labels=labels)
     metrics.count("queue.lost_seconds", round(lost_s), labels=labels)
     metrics.count("queue.lost_device_seconds", round(lost_s * len(usage_of(previous).devices)), labels=labels)

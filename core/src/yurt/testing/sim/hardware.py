@@ -93,14 +93,14 @@ class Hardware:
         """
         live = tuple(live)
         instances = [each for group in node.node_resources.devices for each in group.instances]
-        known = {each.id: each.healthy for each in instances}
+        healths = {each.id: each.healthy for each in instances}
         in_use = {device for key in live for device in self.claims.get(key, ())}
         untested = {each.id for each in instances if each.health is not None and each.health.state == "probation"}
         found = [
             f"P3 {self.host}: {device} {'works' if state == WORKS else 'does not work'}, and the servers know it as "
-            f"{_health_text(known.get(device))}"
+            f"{_health_text(healths.get(device))}"
             for device, state in self.states.items()
-            if known.get(device, False) != (state == WORKS) and not (state == WORKS and device in in_use & untested)
+            if healths.get(device, False) != (state == WORKS) and not (state == WORKS and device in in_use & untested)
         ]
         holding = {key for key in live if self.claims.get(key)}
         reported = {(each.alloc_id, each.task_name) for each in self.plugin_claims}

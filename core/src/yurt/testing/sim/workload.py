@@ -111,9 +111,9 @@ class Users:
         answer = await self.ask(user, "GET", path)
         if answer is None or answer.status != 200:
             return
-        index, known = int(answer.headers["X-Nomad-Index"]), self._indexes.get((user, path), 0)
-        if index < known:
-            raise Violation(f"A5 {path} is at index {index} for {user}, who got {known} before")
+        index, seen = int(answer.headers["X-Nomad-Index"]), self._indexes.get((user, path), 0)
+        if index < seen:
+            raise Violation(f"A5 {path} is at index {index} for {user}, who got {seen} before")
         self._indexes[(user, path)] = index
 
     # Jobs.
