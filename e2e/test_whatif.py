@@ -46,7 +46,7 @@ def job_file(folder: Path, name: str, count: int, cpu: int) -> str:
 def test_another_cluster_is_read_and_not_changed(dev_agent: Agent, other: Agent, tmp_path: Path) -> None:
     register(other, raw_exec_job("web", "/bin/sleep", "1000", count=2))
     other.running("web", 2)
-    index = other.get("/v1/jobs")[0]["ModifyIndex"]
+    index = other.get("/v1/jobs")[0]["JobModifyIndex"]
     (node,) = other.get("/v1/nodes")
     token = other.token
     seen = ("-from", other.address, "-token", token)
@@ -59,7 +59,7 @@ def test_another_cluster_is_read_and_not_changed(dev_agent: Agent, other: Agent,
     assert (code, row["JobID"], row["Running"]) == (0, "small", 1)
     code, (row,) = asked(dev_agent, *seen, "-job", job_file(tmp_path, "large", 1, 10_000_000))
     assert (code, row["Waiting"], "cpu" in row["Reason"]) == (2, 1, True)
-    assert [(job["ID"], job["ModifyIndex"]) for job in other.get("/v1/jobs")] == [("web", index)]
+    assert [(job["ID"], job["JobModifyIndex"]) for job in other.get("/v1/jobs")] == [("web", index)]
 
 
 def test_a_cluster_that_refuses_says_which_right_is_missing(dev_agent: Agent, other: Agent) -> None:
@@ -73,7 +73,7 @@ def test_a_trace_is_played_over_the_agent_and_over_another_one(dev_agent: Agent,
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE)
     code, found = asked(dev_agent, "-trace", str(trace), "-check", "mean_wait < 1d", "-check", "unplaced <= 0")
-    assert (code, found["Unit"], found["Submissions"], found["Ended"]) == (0, "core", 20, 20)
+    assert (code, found["Unit"], found["Submissions"], found["Ended"]) == (0, "GHz", 20, 20)
     assert set(found["Rho"]) == {"team-0", "team-1"}
     assert found["Waits"]["all"]["Jobs"] == 20
     assert dev_agent.get("/v1/jobs?namespace=*") == [], "nothing was submitted"
