@@ -73,7 +73,7 @@ def test_a_trace_is_played_over_the_agent_and_over_another_one(dev_agent: Agent,
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE)
     code, found = asked(dev_agent, "-trace", str(trace), "-check", "mean_wait < 1d", "-check", "unplaced <= 0")
-    assert (code, found["Unit"], found["Submissions"], found["Ended"]) == (0, "GHz", 20, 20)
+    assert (code, found["Unit"], found["Submissions"], found["Ended"]) == (0, "MHz", 20, 20)
     assert set(found["Rho"]) == {"team-0", "team-1"}
     assert found["Waits"]["all"]["Jobs"] == 20
     assert dev_agent.get("/v1/jobs?namespace=*") == [], "nothing was submitted"

@@ -123,7 +123,7 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
     chosen = pool or (queued[0] if len(queued) == 1 else "default")
     if chosen not in state.node_pools:
         raise CliError(f'there is no node pool "{chosen}"')
-    unit = next((unit for unit in ("gpu", "core") if any(getattr(row, f"{unit}s") for row in trace.rows)), "GHz")
+    unit = next((unit for unit in ("gpu", "core") if any(getattr(row, f"{unit}s") for row in trace.rows)), "MHz")
     first = trace.rows[0].submit
     return TracePlan(
         submissions=tuple(
@@ -154,7 +154,7 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
 
 def _size(row: TraceRow, unit: str) -> int:
     """What a job asks for in the unit of the trace; at least 1, so that each job counts."""
-    return max(1, {"gpu": row.gpus, "core": row.cores, "GHz": round(row.cpu / 1000)}[unit])
+    return max(1, {"gpu": row.gpus, "core": row.cores, "MHz": row.cpu}[unit])
 
 
 def state_from(call: Invocation) -> Snapshot:

@@ -36,7 +36,6 @@ from yurt.structs.task import Task
 FORECAST_INTERVAL: Final = 30 * NANOSECONDS
 """The least time between forecasts, as on a leader."""
 USER_KEY: Final = "user"
-MHZ_OF_GHZ: Final = 1000
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
 
@@ -60,7 +59,7 @@ class TracePlan(NamedTuple):
     submissions: tuple[Submission, ...]
     """In the order of their submission."""
     unit: str
-    """gpu, core or GHz: what sizes count."""
+    """gpu, core or MHz: what sizes count."""
     pool: str
     region: str
     has_forecasts: bool = False
@@ -318,11 +317,11 @@ class _TracePlay:
 
 
 def _units(node: Node, unit: str) -> int:
-    """The healthy GPUs, the cores, or the GHz of a node."""
+    """The healthy GPUs, the cores, or the MHz of a node."""
     if unit == "core":
         return len(node.node_resources.cpu.reservable_cpu_cores)
-    if unit == "GHz":
-        return node.node_resources.cpu.cpu_shares // MHZ_OF_GHZ
+    if unit == "MHz":
+        return node.node_resources.cpu.cpu_shares
     return sum(
         sum(1 for instance in device.instances if instance.healthy)
         for device in node.node_resources.devices
