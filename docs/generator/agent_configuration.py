@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 from yurt.agent.blocks.audit import audit_settings
+from yurt.agent.blocks.without_effect import NoEffect, no_effect_of
 from yurt.agent.component_configs import agent_info, client_config, server_config
 from yurt.agent.config import make_config
 from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Key
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import http_limits, rpc_limits
 from yurt.agent.plugin_context import plugin_context
-from yurt.agent.remote_agents import server_addresses
+from yurt.agent.remote_agents import dial_limit_s, link_retry, server_addresses
+from yurt.agent.run import ready_limit_s
 from yurt.agent.telemetry.settings import sink_settings
 from yurt.agent.tls import tls_block
 from yurt.storage.data_dir import DataDir as OwnedFolder
 
-from docs.generator.agent_notes import COMPUTED, NOTES, WHY_ACCEPTED
+from docs.generator.agent_notes import COMPUTED, NOTES
 from docs.generator.markdown import code, duration, page, require, table
 
 SECOND = 1_000_000_000
@@ -108,6 +110,10 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "audit": audit_settings(config.raw.get("audit", {}), root),
         "audit_enabled": config.raw.get("audit", {}).get("enabled", False),
         "servers": server_addresses(config),
+        "retry": link_retry(config),
+        "dial_limit_s": dial_limit_s(config),
+        "ready_limit_s": ready_limit_s(config),
+        "ui": config.raw.get("ui", {}),
         "intro_token": config.client.get("intro_token"),
         "limits": {"http": http_limits(config), "rpc": rpc_limits(config)},
         "plugins": {"chroot_env": plugin_context(config, directory, "zz", {}).chroot_env},
@@ -146,7 +152,7 @@ def trials(found: Found) -> tuple[Any, ...]:
         "bridge_network_subnet": ("10.9.0.0/16",), "bridge_network_subnet_ipv6": ("fd00:9::/64",),
         "preferred_address_family": ("ipv6",), "max_dynamic_port": (31_777,),
         "replication_token": ("77777777-7777-7777-7777-777777777777",),
-        "job_default_priority": (77,), "job_max_source_size": ("77KB",),
+        "job_default_priority": (77,), "limit_query": (7,), "job_max_source_size": ("77KB",),
     }  # fmt: skip
     by_type: dict[str, tuple[Any, ...]] = {
         "bool": (True, False), "int": (7777,), "float": (77.5,), "duration": ("77m",), "list": (["zz"],),
@@ -235,18 +241,31 @@ def used_table(rows: list[Found], told: Mapping[tuple[str, ...], tuple[str, Any]
 
 
 def lists(rows: list[Found]) -> str:
-    """Keys without effect, and those that stop the start."""
+    """Keys without effect by their reason, and those that stop the start."""
     lines = []
-    for support, word in ((ACCEPTED, "Accepted"), (ABSENT, "Not available")):
-        names = [found for found in rows if found.key.support == support]
-        if names:
-            lines.append(f"{word}: " + ", ".join(code(each.path[-1]) + remark(each) for each in names) + ".")
+    reasons: dict[NoEffect, list[Found]] = {}
+    for found in rows:
+        if found.key.support == ACCEPTED:
+            reasons.setdefault(no_effect_of(tuple(found.path)), []).append(found)
+    if reasons:
+        lines.append("Accepted without effect; the agent warns at its start:")
+        lines.append("\n".join(no_effect_line(why, keys) for why, keys in reasons.items()))
+    absent = [found for found in rows if found.key.support == ABSENT]
+    if absent:
+        lines.append("Not available: " + ", ".join(code(each.path[-1]) + remark(each) for each in absent) + ".")
     return "\n\n".join(lines)
 
 
+def no_effect_line(why: NoEffect, found: list[Found]) -> str:
+    """The keys, the reason, and the values that are no reason for a warning."""
+    names = ", ".join(code(each.path[-1]) for each in found)
+    quiet = ", ".join(code(str(value).lower()) for value in why.quiet)
+    return f"- {names}: {why.reason}" + (f" ({quiet} without a warning)" if quiet else "") + "."
+
+
 def remark(found: Found) -> str:
-    """The values that may be given all the same, or why there is no effect."""
-    told = ", ".join(code(value) for value in found.key.allowed) or WHY_ACCEPTED.get(".".join(found.path), "")
+    """The values that may be given all the same."""
+    told = ", ".join(code(value) for value in found.key.allowed)
     return f" ({told})" if told else ""
 
 

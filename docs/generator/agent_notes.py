@@ -93,6 +93,23 @@ client.reserved.cores     Cores that no task may reserve, such as `0,2-3`; their
 client.reserved.memory    MiB of memory that no task gets.
 client.reserved.disk      MiB of disk that no task gets.
 client.reserved.reserved_ports  Ports that no task gets, such as `22,8500-8600`.
+client.server_join.retry_max  Failed rounds through all servers, before the first connection, after which the agent
+                          ends; 0 means never.
+client.server_join.retry_interval  The longest pause between two rounds; the first ones are shorter.
+client.no_host_uuid       With `false` a new node's ID is made of the machine's UUID, the firmware's or else that of
+                          `/etc/machine-id`, as a hash that does not reveal it: the node keeps its ID when its state is
+                          lost. Machines cloned with the same UUID must not set it.
+client.cgroup_parent      The parent of the cgroups of tasks that are processes of this machine (`raw_exec`, `exec`,
+                          `java`, `qemu`), below the mount point, such as `nomad.slice`; otherwise `yurt.slice`. Tasks
+                          see it as `NOMAD_PARENT_CGROUP`.
+client.nomad_service_discovery  With `false` the node takes no allocations with services of `provider = "nomad"`.
+client.template.nomad_retry.attempts  Failed questions to the servers after which a template fails, and its task with
+                          it when it is the first rendering; 0: it waits until a server answers.
+client.fingerprint.name.retry_interval  The pause before a fingerprint that failed is asked again. The name is that of
+                          a cloud (`env_aws`, ...) or of a package's fingerprint.
+client.fingerprint.name.retry_attempts  How often it is asked again; 0: until it answers.
+client.fingerprint.name.exit_on_failure  The agent ends when the last attempt failed; without `retry_attempts` that is
+                          the first.
 client.gc_interval        How often the client looks for something to remove.
 client.gc_parallel_destroys  How many allocation folders are removed at once.
 client.gc_disk_usage_threshold  Ended allocations are removed when the disk is fuller than this, percent.
@@ -167,6 +184,18 @@ server.server_join.retry_join  The same as `server.retry_join`.
 server.server_join.retry_max  The same as `server.retry_max`.
 server.server_join.retry_interval  The same as `server.retry_interval`.
 server.rejoin_after_leave  A server that left goes back to the servers that it knew.
+server.start_timeout      How long the start waits for a leader, and for the node of an agent that has one, before it
+                          goes on in the background with a warning that names what is missing.
+server.search.limit_query  Matches of a context, as `limit_results`: the lesser of the two counts.
+rpc.dial_timeout          How long a client waits for a server to accept its connection, TLS included; it then tries
+                          the next one.
+ui.show_cli_hints         Commands on a terminal name the page that shows the same; `NOMAD_CLI_SHOW_HINTS=0` switches
+                          that off for one user.
+ui.label.text             A text beside the name in the pages, such as that of the cluster.
+ui.label.background_color  Its background, a CSS colour.
+ui.label.text_color       Its colour.
+ui.consul.ui_url          An address for a link `Consul` in the pages.
+ui.vault.ui_url           An address for a link `Vault` in the pages.
 autopilot.cleanup_dead_servers  Failed servers are put out once others have taken their place. This block holds until
                           the API stores another configuration.
 autopilot.server_stabilization_time  How long a server must have failed before it is put out.
@@ -350,6 +379,13 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("addresses", "rpc"): "`bind_addr`",
     ("advertise", "http"): "`bind_addr`, or the address of the default route",
     ("advertise", "rpc"): "`bind_addr`, or the address of the default route",
+    ("client", "no_host_uuid"): "`true`",
+    ("client", "fingerprint", "name", "retry_interval"): "`30s`",
+    ("client", "server_join", "retry_interval"): "`5s`",
+    ("server", "start_timeout"): "`30s`, `4s` where other agents are needed",
+    ("server", "search", "limit_query"): "`limit_results`",
+    ("ui", "enabled"): "`true`",
+    ("ui", "show_cli_hints"): "`true`",
     ("client", "enabled"): "`false`",
     ("client", "state_dir"): "`data_dir`/client",
     ("client", "alloc_dir"): "`data_dir`/alloc",
@@ -377,7 +413,3 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("audit", "filter", "name", "type"): '`"HTTPEvent"`',
 }
 """Defaults that are worked out at the start; `-dev` changes some of them."""
-WHY_ACCEPTED = notes("""
-server.default_scheduler_config.node_limit_for_feasibility_checks  shown by the API; every node is looked at
-""")
-"""Why keys have no effect, where their names do not say it."""

@@ -437,7 +437,7 @@ def test_the_template_block_reaches_the_client(tmp_path: Path) -> None:
         "function_denylist": ["env"],
         "disable_file_sandbox": True,
         "wait": {"min": "1s", "max": "2s"},
-        "nomad_retry": {"backoff": "1s", "max_backoff": "3s"},
+        "nomad_retry": {"attempts": 4, "backoff": "1s", "max_backoff": "3s"},
     }
     config = config_of({**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "template": block}})
     data = open_data_dir(config.data_dir)
@@ -445,6 +445,7 @@ def test_the_template_block_reaches_the_client(tmp_path: Path) -> None:
     data.close()
     assert (settings.denied_functions, settings.is_sandboxed) == (("env",), False)
     assert (settings.wait_min_s, settings.wait_max_s, settings.retry_max_s) == (1.0, 2.0, 3.0)
+    assert settings.retry_attempts == 4
 
 
 def test_a_wait_of_templates_that_contradicts_itself_is_refused() -> None:

@@ -90,7 +90,6 @@ MEANINGLESS = {
     "reporting.disable_product_usage_reporting": "nothing is sent",
     "server.deploy_query_rate_limit": "bounds nothing that others can ask for",
     "server.raft_logstore.disable_log_cache": "storage",
-    "server.search.limit_query": "searches have bounds of their own",
     "server.default_scheduler_config.node_limit_for_feasibility_checks": "placement",
     "telemetry.disable_rpc_rate_metrics_labels": "figures",
     "tls.tls_prefer_server_cipher_suites": "the library chooses",
@@ -100,6 +99,7 @@ MEANINGLESS = {
 }
 """Named like a protection, and accepted without effect; with the reason."""
 NO_PROTECTION = {
+    "server.search.limit_query": "figures",
     "server.authoritative_region": "says which region decides",
     "telemetry.allowed_metadata_keys_in_metrics": "figures",
     "telemetry.disable_allocation_hook_metrics": "figures",

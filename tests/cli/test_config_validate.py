@@ -30,3 +30,10 @@ def test_a_folder_without_configuration_is_an_error(tmp_path: Path, run: Any) ->
     code, _, errors = run("config", "validate", str(tmp_path))
     assert code == 1
     assert "no configuration file there" in errors
+
+
+def test_a_setting_without_effect_is_told(tmp_path: Path, run: Any) -> None:
+    file = tmp_path / "a.hcl"
+    file.write_text(f'data_dir = "{tmp_path}"\nserver {{\n  enabled = true\n  plan_apply_pipeline = 2\n}}\n')
+    code, out, _ = run("config", "validate", str(file))
+    assert code == 0 and out.startswith("Warning: server.plan_apply_pipeline has no effect: ")

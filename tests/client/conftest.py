@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from yurt.client.client import Client, Surroundings
-from yurt.client.config import AddedHooks, ClientConfig
+from yurt.client.config import AddedHooks, ClientConfig, FingerprintRetry
 from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.servers.node_token import identified
+from yurt.client.templates.settings import TemplateSettings
 from yurt.lifecycle.device_health import DeviceHealthSettings
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.device import DevicePlugin
@@ -68,6 +69,8 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         options: Mapping[str, str] | None = None,
         shutdown_drain: DrainSpec | None = None,
         device_health: DeviceHealthSettings | None = None,
+        fingerprint_retries: Mapping[str, FingerprintRetry] | None = None,
+        template: TemplateSettings | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -79,6 +82,8 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 added=added or AddedHooks(),
                 options=options or {},
                 shutdown_drain=shutdown_drain,
+                fingerprint_retries=fingerprint_retries or {},
+                template=template or TemplateSettings(),
                 device_health=device_health or DeviceHealthSettings(),
             ),
             env,

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from yurt.client.config import AddedHooks
-from yurt.sdk.errors import Invalid, Unavailable
+from yurt.client.config import AddedHooks, FingerprintRetry
+from yurt.sdk.errors import DriverError, Invalid, Unavailable
 from yurt.sdk.fingerprints import ATTRIBUTES_MAX, node_attributes
 from yurt.testing.fakes import FakeServerPort, eventually
 
 from .conftest import MakeClient
-
-PAUSE = "yurt.client.fingerprint.package_fingerprints.RETRY_S"
 
 
 class Rack:
@@ -72,17 +70,34 @@ async def test_a_failure_is_told_and_the_node_is_ready_all_the_same(
 
 
 async def test_a_failed_one_keeps_its_attributes_and_is_asked_again(
-    run_client: MakeClient, server: FakeServerPort, monkeypatch: pytest.MonkeyPatch
+    run_client: MakeClient, server: FakeServerPort
 ) -> None:
-    monkeypatch.setattr(PAUSE, 0.01)
     rack = Rack({"row": "7"})
-    async with run_client(added=added(rack)):
+    async with run_client(added=added(rack), fingerprint_retries={"rack": FingerprintRetry(interval_s=0.01)}):
         rack.answers.put_nowait(Unavailable("no file"))
         await eventually(lambda: len(of_rack(server)) == 2)
         assert of_rack(server) == {"rack.row": "7", "fingerprint.rack.reason": "Unavailable: no file"}
         rack.answers.put_nowait({"row": "8"})
         await eventually(lambda: of_rack(server) == {"rack.row": "8"})
         await eventually(lambda: "Fingerprint rack: works again" in messages(server))
+
+
+async def test_a_failed_one_is_not_asked_again_after_its_attempts(
+    run_client: MakeClient, server: FakeServerPort
+) -> None:
+    rack = Rack(Unavailable("first"), Unavailable("second"), {"row": "7"})
+    retry = FingerprintRetry(interval_s=0.001, attempts=1)
+    async with run_client(added=added(rack), fingerprint_retries={"rack": retry}):
+        await eventually(lambda: "second" in messages(server))
+        await asyncio.sleep(0.01)
+        assert rack.answers.qsize() == 1 and "rack.row" not in of_rack(server)
+
+
+async def test_a_failed_one_ends_the_agent_where_the_operator_wants_that(run_client: MakeClient) -> None:
+    retry = {"rack": FingerprintRetry(ends_agent=True)}
+    with pytest.RaisesGroup(pytest.RaisesExc(DriverError, match="exit_on_failure.*no file"), flatten_subgroups=True):
+        async with run_client(added=added(Rack(Unavailable("no file"))), fingerprint_retries=retry):
+            await asyncio.sleep(5)
 
 
 async def test_an_excluded_one_is_not_asked(run_client: MakeClient, server: FakeServerPort) -> None:

@@ -90,12 +90,17 @@ async def test_the_operator_can_switch_the_pages_off() -> None:
 
 async def test_the_configuration_tells_what_a_page_shows_before_a_sign_in() -> None:
     config = {
-        "UI": {"Label": {"Text": "<b>prod</b>", "BackgroundColor": "red"}, "Consul": {"UiUrl": "https://consul"}},
+        "UI": {
+            "ShowCliHints": False,
+            "Label": {"Text": "<b>prod</b>", "BackgroundColor": "red"},
+            "Consul": {"UiUrl": "https://consul"},
+        },
         "Client": {"DisableRemoteExec": True},
     }
     async with serving(facts={"config": config}) as api:
         found = (await api.get("/v1/yurt/ui/config")).json
         assert found["Label"] == {"Text": "<b>prod</b>", "BackgroundColor": "red", "TextColor": ""}
+        assert found["CLIHints"] is False
         assert (found["ConsulURL"], found["Exec"], found["ACL"], found["AuthMethods"]) == (
             "https://consul",
             False,

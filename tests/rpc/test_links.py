@@ -15,7 +15,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.failover import LEADER_CALL_S, NO_LEADER_S, FailoverDetector, watched_port
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link
+from yurt.rpc.link import Link, LinkRetry
 from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
@@ -108,6 +108,15 @@ async def test_clients_spread_over_the_servers() -> None:
             await link.peer()
         shares = Counter(link.server for link in links)
         assert min(shares["server-0"], shares["server-1"]) >= 5, shares
+
+
+async def test_a_link_gives_up_after_its_rounds_and_tells_why() -> None:
+    (port,) = free_ports(1)
+    retry = LinkRetry(pause_max_s=0.001, rounds_max=3)
+    link = Link((f"127.0.0.1:{port}",), dialler=Dialler(Hello), serves={}, env=RealEnv(), retry=retry)
+    with pytest.raises(Unavailable, match=f"retry_max: no server could be reached in 3 rounds: 127.0.0.1:{port}"):
+        async with asyncio.timeout(10):
+            await link.run()
 
 
 async def test_the_clients_of_a_server_that_ends_go_to_the_others_at_once() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
+from yurt.client.templates.settings import TemplateSettings
 from yurt.sdk.driver import ExitResult, TaskRequest
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import RestartPolicy
-from yurt.structs.status import CLIENT_RUNNING, TASK_DEAD
+from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING, TASK_DEAD
 from yurt.structs.task import ChangeScript, DispatchPayloadConfig, TaskLifecycle, Template, WaitConfig
 from yurt.testing import factories
 from yurt.testing.client_objects import placed, running
@@ -62,6 +64,23 @@ def request_of(driver: FakeDriver) -> TaskRequest:
 
 def rendered(driver: FakeDriver, name: str = "local/file") -> str:
     return (Path(request_of(driver).dirs.task_dir) / name).read_text()
+
+
+async def test_a_template_fails_after_the_configured_attempts(
+    run_client: Any, server: FakeServerPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise Unavailable("no leader")
+
+    monkeypatch.setattr(server, "ask_for_template", refuse)
+    settings = TemplateSettings(retry_first_s=0.001, retry_attempts=3)
+    async with run_client(template=settings) as client:
+        never = RestartPolicy(attempts=0, mode="fail", interval=seconds(60), delay=seconds(1))
+        asking = template('{{ with nomadVar "nomad/jobs" }}{{ .a }}{{ end }}')
+        alloc = with_templates(client.node_id, asking, restart_policy=never)
+        server.put_alloc(alloc)
+        await eventually(lambda: any("in 3 attempts: no leader" in each for each in messages(server, alloc)))
+        await eventually(lambda: server.last_update(alloc.id).client_status == CLIENT_FAILED)
 
 
 async def test_a_template_is_written_before_its_task_starts(

@@ -19,7 +19,7 @@ from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
 from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.artifacts.trusted_hosts import checked_trusted_host
-from yurt.client.config import ClientConfig, Reserved
+from yurt.client.config import ClientConfig, FingerprintRetry, Reserved
 from yurt.client.files.users import UserRange
 from yurt.client.networks.bridge import check_settings
 from yurt.client.networks.settings import NetworkSettings
@@ -47,6 +47,7 @@ CORE_MAX = 8191
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The default and the maximum of a job's greatest priority."""
+CGROUP_PATH = re.compile(r"(?!\.)[\w.:@-]+(/(?!\.)[\w.:@-]+)*", re.ASCII)
 ENFORCEMENTS = ("none", "warn", "strict")
 
 
@@ -287,6 +288,10 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         http_addr=config.advertise_http,
         version=__version__,
         reserved=Reserved(**reserved),
+        has_host_uuid=not block.get("no_host_uuid", True),
+        cgroup_parent=cgroup_parent(block),
+        has_service_discovery=block.get("nomad_service_discovery", True),
+        fingerprint_retries=fingerprint_retries(block.get("fingerprint", {})),
         host_networks={
             name: HostNetworkInfo(name=name, **body) for name, body in block.get("host_network", {}).items()
         },
@@ -372,6 +377,30 @@ def register_dirs(folders: Sequence[str]) -> tuple[str, ...]:
     return tuple(folders)
 
 
+def cgroup_parent(block: Mapping[str, Any]) -> str:
+    """The parent of the cgroups of tasks, below the mount point; "" for the usual one; raises Invalid for no path."""
+    parent = str(block.get("cgroup_parent", "")).strip("/")
+    if parent and CGROUP_PATH.fullmatch(parent) is None:
+        raise Invalid(
+            f'client cgroup_parent: "{parent}" must be the path of a cgroup below the mount point, for example '
+            '"nomad.slice"'
+        )
+    return parent
+
+
+def fingerprint_retries(blocks: Mapping[str, Any]) -> dict[str, FingerprintRetry]:
+    """The `fingerprint` blocks by the name of the fingerprint; that of a cloud is `platform.aws` for `env_aws`."""
+    usual = FingerprintRetry()
+    return {
+        name.replace("env_", "platform.", 1) if name.startswith("env_") else name: FingerprintRetry(
+            interval_s=seconds_of(body.get("retry_interval"), usual.interval_s),
+            attempts=body.get("retry_attempts", usual.attempts),
+            ends_agent=body.get("exit_on_failure", usual.ends_agent),
+        )
+        for name, body in blocks.items()
+    }
+
+
 def _folder(path: str | None, usual: Path) -> str:
     return str(Path(path or usual).absolute())
 
@@ -407,6 +436,7 @@ def template_settings(block: Mapping[str, Any]) -> TemplateSettings:
         query_wait_s=seconds_of(block.get("block_query_wait"), usual.query_wait_s),
         retry_first_s=seconds_of(retry.get("backoff"), usual.retry_first_s),
         retry_max_s=seconds_of(retry.get("max_backoff"), usual.retry_max_s),
+        retry_attempts=retry.get("attempts", usual.retry_attempts),
     )
     for name, least, most in (
         ("wait", made.wait_min_s, made.wait_max_s),
@@ -478,10 +508,11 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
 def search_settings(block: Mapping[str, Any]) -> SearchSettings:
     """The bounds of a fuzzy search."""
     default = SearchSettings()
+    results_max = int(block.get("limit_results", default.matches_max))
     return SearchSettings(
         is_enabled=bool(block.get("fuzzy_enabled", default.is_enabled)),
         text_min=int(block.get("min_term_length", default.text_min)),
-        matches_max=int(block.get("limit_results", default.matches_max)),
+        matches_max=min(results_max, int(block.get("limit_query", results_max))),
     )
 
 

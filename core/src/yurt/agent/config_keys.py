@@ -1,9 +1,10 @@
 """Every key of the agent's configuration: its type, and what Yurt does with it.
 
-A key is written `type`, `type -` or `type !`: used; known and harmless, so accepted without effect; not built yet, so
-that setting it stops the start. What follows `!` are the values that may be given all the same, because they ask for
-what happens anyway (an empty text, false, 0 and an empty list always may). Nothing that protects a cluster is ever
-ignored in silence. `int 1..9` is a used number with its minimum and, unless it is left out, its maximum.
+A key is written `type`, `type -` or `type !`: used; known and harmless, so accepted with a warning that tells why it
+has no effect (`blocks/without_effect.py`); not built yet, so that setting it stops the start. What follows `!` are the
+values that may be given all the same, because they ask for what happens anyway (an empty text, false, 0 and an empty
+list always may). Nothing that protects a cluster is ever ignored in silence. `int 1..9` is a used number with its
+minimum and, unless it is left out, its maximum.
 """
 
 from __future__ import annotations
@@ -65,8 +66,7 @@ def accepted(*names: str, type: str = "any") -> dict[str, str | ConfigBlock]:
 
 
 IDENTITY = block(**absent("aud", "env", "file", "filepath", "ttl", "extra_claims"))
-SERVER_JOIN = block(start_join="list", retry_join="list", retry_max="int", retry_interval="duration")
-CLIENT_JOIN = block(start_join="list", retry_join="list", retry_max="int -", retry_interval="duration -")
+JOIN = block(start_join="list", retry_join="list", retry_max="int", retry_interval="duration")
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
@@ -84,20 +84,20 @@ CLIENT = block(
     reserved=block(cpu="int", memory="int", disk="int", reserved_ports="string", cores="string"),
     gc_interval="duration", gc_parallel_destroys="int", gc_disk_usage_threshold="float",
     gc_inode_usage_threshold="float",
-    gc_max_allocs="int", gc_volumes_on_node_gc="bool", no_host_uuid="bool -", disable_remote_exec="bool",
+    gc_max_allocs="int", gc_volumes_on_node_gc="bool", no_host_uuid="bool", disable_remote_exec="bool",
     template=block(
         function_denylist="list", function_blacklist="list", disable_file_sandbox="bool", block_query_wait="duration",
         wait=block(min="duration", max="duration"), wait_bounds=block(min="duration", max="duration"),
-        nomad_retry=block(attempts="int -", backoff="duration", max_backoff="duration"),
+        nomad_retry=block(attempts="int", backoff="duration", max_backoff="duration"),
         max_stale="duration -", vault_default_lease_duration="duration -", use_client_consul_token="bool -",
         **accepted("consul_retry", "vault_retry"),
     ),
-    server_join=CLIENT_JOIN,
+    server_join=JOIN,
     host_volume=block(True, path="string", read_only="bool"),
     cni_path="string", cni_config_dir="string", bridge_network_name="string", bridge_network_subnet="string",
     bridge_network_subnet_ipv6="string", bridge_network_hairpin_mode="bool",
     host_network=block(True, cidr="string", interface="string", reserved_ports="string"),
-    bind_wildcard_default_host_network="bool", cgroup_parent="string -", nomad_service_discovery="bool -",
+    bind_wildcard_default_host_network="bool", cgroup_parent="string", nomad_service_discovery="bool",
     artifact=block(
         http_read_timeout="duration", http_max_size="string", git_timeout="duration",
         decompression_file_count_limit="int", decompression_size_limit="string", disable_artifact_inspection="bool",
@@ -112,7 +112,7 @@ CLIENT = block(
         fault_window="duration",
     ),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
-    fingerprint=block(True, retry_interval="duration -", retry_attempts="int -", exit_on_failure="bool -"),
+    fingerprint=block(True, retry_interval="duration", retry_attempts="int", exit_on_failure="bool"),
 )  # fmt: skip
 
 SERVER = block(
@@ -131,7 +131,7 @@ SERVER = block(
     failover_heartbeat_ttl="duration", start_join="list", retry_join="list", retry_max="int",
     retry_interval="duration",
     rejoin_after_leave="bool", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
-    encrypt="string !", server_join=SERVER_JOIN,
+    encrypt="string !", server_join=JOIN,
     default_scheduler_config=block(
         scheduler_algorithm="string", memory_oversubscription_enabled="bool", reject_job_registration="bool",
         pause_eval_broker="bool", node_limit_for_feasibility_checks="int -",
@@ -143,14 +143,14 @@ SERVER = block(
     plan_rejection_tracker=block(enabled="bool", node_threshold="int", node_window="duration"),
     plan_apply_pipeline="int -", enable_event_broker="bool !true", event_buffer_size="int", license_path="string !",
     license_env="string !", deploy_query_rate_limit="float -",
-    search=block(fuzzy_enabled="bool", limit_query="int -", limit_results="int 1..1000", min_term_length="int 1.."),
+    search=block(fuzzy_enabled="bool", limit_query="int 1..", limit_results="int 1..1000", min_term_length="int 1.."),
     raft_logstore=block(
         backend="string", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
         disable_log_cache="bool -", verification=block(enabled="bool -", interval="duration -"),
     ),
     raft_boltdb=block(no_freelist_sync="bool -"), raft_snapshot_threshold="int", raft_snapshot_interval="duration",
     raft_trailing_logs="int", job_default_priority="int", job_max_priority="int", job_max_count="int",
-    job_max_source_size="string", job_tracked_versions="int", oidc_issuer="string", start_timeout="duration -",
+    job_max_source_size="string", job_tracked_versions="int", oidc_issuer="string", start_timeout="duration",
     log_file="string !", non_production="bool -",
 )  # fmt: skip
 
@@ -226,11 +226,13 @@ ROOT = block(
     addresses=block(http="string", rpc="string", serf="string"),
     advertise=block(http="string", rpc="string", serf="string"),
     client=CLIENT, server=SERVER, telemetry=TELEMETRY, consul=CONSUL, vault=VAULT, tls=TLS, audit=AUDIT,
-    rpc=block(**accepted(
-        "accept_backlog", "keep_alive_interval", "connection_write_timeout", "stream_open_timeout",
-        "stream_close_timeout",
-        "dial_timeout",
-    )),
+    rpc=block(
+        dial_timeout="duration", accept_backlog="int -",
+        **accepted(
+            "keep_alive_interval", "connection_write_timeout", "stream_open_timeout", "stream_close_timeout",
+            type="duration",
+        ),
+    ),
     acl=block(
         enabled="bool", token_ttl="duration", policy_ttl="duration", role_ttl="duration", replication_token="string",
         token_min_expiration_ttl="duration", token_max_expiration_ttl="duration", allow_rpc_without_tls="bool",
@@ -238,13 +240,13 @@ ROOT = block(
     leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool", syslog_facility="string",
     disable_update_check="bool -", disable_anonymous_signature="bool -",
     ui=block(
-        enabled="bool", show_cli_hints="bool -",
+        enabled="bool", show_cli_hints="bool",
         content_security_policy=block(**absent(
             "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src",
             type="list"
         )),
-        consul=block(ui_url="string -"), vault=block(ui_url="string -"),
-        label=block(**accepted("text", "background_color", "text_color", type="string")),
+        consul=block(ui_url="string"), vault=block(ui_url="string"),
+        label=block(text="string", background_color="string", text_color="string"),
     ),
     http_api_response_headers="map", http_allowed_hosts="list",
     sentinel=block(additional_enabled_modules="list !", **{"import": block(True, path="string !", args="list !")}),

@@ -22,6 +22,7 @@ from aiohttp.abc import AbstractAccessLogger
 from yurt.access import Access
 from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
+from yurt.agent.blocks.without_effect import no_effect_lines
 from yurt.agent.component_configs import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
@@ -33,7 +34,8 @@ from yurt.agent.telemetry.settings import sink_settings, trace_settings
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
 from yurt.client.config import AddedHooks, ClientConfig
-from yurt.client.fingerprint.exclusion import FINGERPRINTS
+from yurt.client.fingerprint.exclusion import CLOUDS, FINGERPRINTS
+from yurt.client.fingerprint.host import host_uuid
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
@@ -291,6 +293,8 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Parts:
     """Construct every part; nothing runs yet."""
+    for line in no_effect_lines(config.raw):
+        log.warning("%s", line)
     tls = tls_settings(config)
     server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
     if server is not None:
@@ -305,8 +309,9 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
         packages = plugins.load(lambda name: plugin_context(config, data, name, choice.options), configs=configs)
         loaded = binaries.merged(packages, refusal=choice.refusal)
-        _warn_of_unused(loaded, choice)
-        identity = await identified(database, env)
+        _warn_of_unused(config, loaded, choice)
+        settings = client_config(config, data)
+        identity = await identified(database, env, host_uuid=host_uuid() if settings.has_host_uuid else "")
         port: ServerPort
         if server is not None:
             port = server.clients.calls
@@ -325,8 +330,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             learn_servers=servers.learn if servers is not None else ignored,
             task_api=task_sockets.serve,
         )
-        settings = with_added(client_config(config, data), loaded, tls, env)
-        client = Client(settings, env, surroundings)
+        client = Client(with_added(settings, loaded, tls, env), env, surroundings)
         if server is not None:
             server.clients.node_ports.attach(identity.node_id, client.calls)
         elif servers is not None:
@@ -392,11 +396,16 @@ def _whole_view(server: HttpBackend) -> View:
     return View(server.replica.state, Access())
 
 
-def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
+def _warn_of_unused(config: AgentConfig, loaded: LoadedPlugins, choice: DriverChoice) -> None:
     """Log which plugins and options of the client are not used."""
     for text in (
         *map(loaded.unused_text, loaded.unused),
         *choice.warnings(FINGERPRINTS.union(loaded.fingerprints)),
+        *(
+            f"client.fingerprint.{name}: there is no fingerprint of this name that can fail"
+            for name in config.client.get("fingerprint", ())
+            if name not in CLOUDS.union(loaded.fingerprints)
+        ),
     ):
         log.warning("configuration without effect: %s", text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.agent.component_configs import client_folder
+from yurt.agent.component_configs import cgroup_parent, client_folder
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.sdk.driver import AgentPaths, PluginContext
@@ -18,6 +18,7 @@ def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: 
         dev=config.is_dev,
         options=options,
         chroot_env=config.client.get("chroot_env", {}),
+        cgroup_parent=cgroup_parent(config.client),
         paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run), secret=secret_paths(config, data)),
     )
 

@@ -15,7 +15,7 @@ from yurt import __version__
 from yurt.access import Through
 from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.addresses import bracketed, reachable, with_port
-from yurt.agent.config import RPC_PORT, AgentConfig
+from yurt.agent.config import RPC_PORT, AgentConfig, seconds_of
 from yurt.agent.limits import rpc_limits
 from yurt.agent.peers import OfferedToServers
 from yurt.agent.tls import TlsSettings, dialling, own_http_context, server_credentials
@@ -27,10 +27,10 @@ from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
-from yurt.rpc.dialling import Dialler
+from yurt.rpc.dialling import CONNECT_LIMIT_S, Dialler
 from yurt.rpc.failover import watched_port
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link
+from yurt.rpc.link import PAUSE_MAX_S, Link, LinkRetry
 from yurt.rpc.listener import Bind, Caller, Listener, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
@@ -201,7 +201,11 @@ class FarServers:
         )
         security = dialling(tls, role_name("server", config.region))
         self._link = Link(
-            server_addresses(config), dialler=Dialler(lambda: hello, security), serves=self._serves, env=env
+            server_addresses(config),
+            dialler=Dialler(lambda: hello, security, connect_s=dial_limit_s(config)),
+            serves=self._serves,
+            env=env,
+            retry=link_retry(config),
         )
         self.server: ServerPort = watched_port(_SERVER, SERVER, self._link, leader_calls=LEADER_CALLS, env=env)
         self.api: ApiPort = far_port(_API, API, self._link.peer)
@@ -230,6 +234,18 @@ def server_addresses(config: AgentConfig) -> tuple[str, ...]:
     joined = config.client.get("server_join", {})
     given = (*config.client.get("servers", ()), *joined.get("retry_join", ()), *joined.get("start_join", ()))
     return tuple(dict.fromkeys(with_port(address, RPC_PORT) for address in given))
+
+
+def dial_limit_s(config: AgentConfig) -> float:
+    """How long a client waits for a server to accept a connection: `rpc.dial_timeout`."""
+    return seconds_of(config.raw.get("rpc", {}).get("dial_timeout"), CONNECT_LIMIT_S)
+
+
+def link_retry(config: AgentConfig) -> LinkRetry:
+    """How a client tries its servers: `client.server_join`."""
+    joined = config.client.get("server_join", {})
+    pause_s = seconds_of(joined.get("retry_interval"), PAUSE_MAX_S)
+    return LinkRetry(pause_max_s=pause_s, rounds_max=joined.get("retry_max", 0))
 
 
 def _always(peer: Peer) -> Callable[[], asyncio.Future[Peer]]:

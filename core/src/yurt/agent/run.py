@@ -25,7 +25,7 @@ from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.blocks.cluster import ALONE, MEMORY
 from yurt.agent.certificates import read_late
-from yurt.agent.config import AgentConfig
+from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
@@ -164,6 +164,12 @@ def _bind_problem(address: str, port: int, error: OSError) -> str:
     return f"Cannot listen on {address}:{port}: {error.strerror or error}."
 
 
+def ready_limit_s(config: AgentConfig) -> float:
+    """How long a start waits for leader and node: `server.start_timeout`."""
+    is_alone = config.is_server and config.cluster.engine in (MEMORY, *ALONE)
+    return seconds_of(config.server.get("start_timeout"), READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S)
+
+
 class _Agent:
     """One run of an agent."""
 
@@ -226,11 +232,10 @@ class _Agent:
         """Wait for leader and node, or for a signal, whichever comes first; late parts do not delay the screen."""
         ready = group.create_task(parts.wait_ready(), name="ready")
         stopped = group.create_task(_wait(self.stop_asked), name="stopped")
-        is_alone = self.config.is_server and self.config.cluster.engine in (MEMORY, *ALONE)
-        limit_s = READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S
+        limit_s = ready_limit_s(self.config)
         await asyncio.wait({ready, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done() and not stopped.done():
-            log.warning("not ready after %d s; going on: %s", limit_s, "; ".join(parts.missing()))
+            log.warning("not ready after %g s; going on: %s", limit_s, "; ".join(parts.missing()))
         ready.cancel()
         stopped.cancel()
 

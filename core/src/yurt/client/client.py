@@ -142,7 +142,10 @@ class Client:
         context = self._context(env, offers, drivers, holders)
         self.context = context
         """The parts that its runners share."""
-        follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
+        retries = config.fingerprint_retries
+        follow = partial(
+            PackageFingerprints, env=env, node=node, events=self._node_events, group=group, retries=retries
+        )
         self._fingerprints = Fingerprints(
             drivers=self._drivers,
             devices=self.devices,

@@ -40,6 +40,16 @@ class Reserved(Value):
     cores: tuple[int, ...] = ()
 
 
+class FingerprintRetry(Value):
+    """What happens when a fingerprint fails: the `client.fingerprint` block."""
+
+    interval_s: float = 30.0
+    attempts: int = 0
+    """Failures after which it is not asked again; 0: it is asked until it answers."""
+    ends_agent: bool = False
+    """The last of these failures ends the agent."""
+
+
 class AddedHooks(Value):
     """Hooks, service providers, fingerprints and artifact getters that packages add, by name."""
 
@@ -80,6 +90,12 @@ class ClientConfig(Value):
     disk_total_mb: int = 0
     reservable_cores: tuple[int, ...] = ()
     """The cores that tasks with `cores` may reserve; empty: all that are not reserved for the node."""
+    has_host_uuid: bool = False
+    """A new node's id is made of the machine's."""
+    cgroup_parent: str = ""
+    """The parent of the cgroups of tasks, below the mount point; "" for the usual one."""
+    has_service_discovery: bool = True
+    fingerprint_retries: Mapping[str, FingerprintRetry] = no_entries()
     network_interface: str = ""
     network_speed: int = 0
     host_networks: Mapping[str, HostNetworkInfo] = no_entries()

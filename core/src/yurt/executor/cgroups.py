@@ -105,10 +105,11 @@ def make_parent(mount: str, parent: str) -> bool:
 
 
 def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
-    """Enable the controllers for tasks, in the root and in the run's folder; returns those that work."""
+    """Enable the controllers for tasks, from the root down to the run's folder; returns those that work."""
     enabled = []
+    parts = parent.split("/")
+    folders = [mount, *("/".join((mount, *parts[:end])) for end in range(1, len(parts) + 1))]
     for controller in V2_CONTROLLERS:
-        folders = (mount, f"{mount}/{parent}")
         if all(write_setting(f"{folder}/cgroup.subtree_control", f"+{controller}") for folder in folders):
             enabled.append(controller)
     return tuple(enabled)

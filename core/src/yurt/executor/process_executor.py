@@ -78,7 +78,8 @@ class ProcessExecutor:
     @classmethod
     def from_context(cls, context: PluginContext) -> ProcessExecutor:
         """The executor for a plugin; all executors of an agent share one zygote."""
-        return cls(state_dir=context.paths.state_dir, dev=context.dev)
+        parent = context.cgroup_parent
+        return cls(state_dir=context.paths.state_dir, dev=context.dev, cgroup_parent=parent)
 
     @staticmethod
     def ids_of_user(user: str) -> UserIds:

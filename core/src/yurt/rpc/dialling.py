@@ -42,20 +42,23 @@ class Security(NamedTuple):
 class Dialler:
     """Connects as one agent; `hello` creates a greeting for each connection."""
 
-    def __init__(self, hello: Callable[[], Hello], security: Security | None = None) -> None:
+    def __init__(
+        self, hello: Callable[[], Hello], security: Security | None = None, *, connect_s: float = CONNECT_LIMIT_S
+    ) -> None:
         self._hello = hello
+        self._connect_s = connect_s
         self._security = security
 
     async def reach(self, address: str) -> SocketWire:
         """A connection to the server, in plain text where that is allowed and it has no TLS; raises Unavailable."""
         wire = SocketWire()
         try:
-            await _connect(wire, address, self._security)
+            await _connect(wire, address, self._security, self._connect_s)
         except NoTls:
             if self._security is None or not self._security.allows_plain:
                 raise
             wire = SocketWire()
-            await _connect(wire, address, None)
+            await _connect(wire, address, None, self._connect_s)
         return wire
 
     async def greet(self, wire: SocketWire) -> Welcome:
@@ -71,17 +74,17 @@ class Dialler:
         return welcome
 
 
-async def _connect(wire: SocketWire, address: str, security: Security | None) -> None:
+async def _connect(wire: SocketWire, address: str, security: Security | None, limit_s: float) -> None:
     host, _, port = address.rpartition(":")
     tls: dict[str, Any] = {}
     if security is not None:
         tls = {"ssl": security.credentials(), "server_hostname": security.server_name}
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(CONNECT_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             transport, _ = await loop.create_connection(lambda: wire, host.strip("[]"), int(port), **tls)
     except TimeoutError:
-        raise Unavailable(f"it cannot be reached within {CONNECT_LIMIT_S:g} s") from None
+        raise Unavailable(f"it cannot be reached within {limit_s:g} s") from None
     except ssl.SSLCertVerificationError as error:
         raise Unavailable(f"no connection by TLS: {error.verify_message or error}") from None
     except ssl.SSLError as error:

@@ -23,7 +23,8 @@ from yurt.rpc.server_order import ServerOrder
 from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.value import Value
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,19 @@ LONE_ANSWER_S = 12.0
 """The same without another server: leaving it helps only when its process hangs for good."""
 
 
+class LinkRetry(Value):
+    """How long a link waits between two rounds through its servers, and when it gives up before its first connection.
+
+    `rounds_max` of 0 means never.
+    """
+
+    pause_max_s: float = PAUSE_MAX_S
+    rounds_max: int = 0
+
+
+USUAL_RETRY = LinkRetry()
+
+
 class Link:
     """The connection of an agent to its servers."""
 
@@ -48,8 +62,10 @@ class Link:
         serves: Mapping[str, Served],
         env: Env,
         level: int = logging.INFO,
+        retry: LinkRetry = USUAL_RETRY,
     ) -> None:
         """Connections are logged at `level`, lower for one made for a single call."""
+        self._retry = retry
         self.server = ""
         """The name of the server that is connected, or ""."""
         self._order = ServerOrder(addresses, env)
@@ -114,16 +130,20 @@ class Link:
         return self._peer
 
     async def run(self) -> None:
-        """Keep a connection until cancelled."""
-        pause_s = PAUSE_FIRST_S
+        """Keep a connection until cancelled; raises Unavailable when the rounds before the first one are over."""
+        pause_s, rounds_left = PAUSE_FIRST_S, self._retry.rounds_max
         while True:
             tried = 0
             while tried < len(self._order.addresses):
                 tried += 1
                 if await self._use(self._order.next()):
-                    pause_s = PAUSE_FIRST_S
+                    pause_s, rounds_left = PAUSE_FIRST_S, 0
+            if rounds_left == 1:
+                rounds = self._retry.rounds_max
+                raise Unavailable(f"retry_max: no server could be reached in {rounds} rounds: {self._problem}")
+            rounds_left -= 1
             await self._env.sleep(pause_s * (1 + self._env.random()))
-            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+            pause_s = min(pause_s * 2, self._retry.pause_max_s)
 
     async def _use(self, address: str) -> bool:
         """Use a server until the connection ends; returns whether one was established."""

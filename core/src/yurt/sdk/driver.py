@@ -346,11 +346,13 @@ class PluginContext(Value):
     """The agent's data for a plugin: `agent -dev`, its config block, client options, folders, a clock.
 
     `chroot_env`: what of the host an isolating driver shows its tasks, by its path there; empty for the usual.
+    `cgroup_parent`: the parent of the cgroups of tasks, below the mount point; "" for the usual one.
     """
 
     dev: bool = False
     config: Mapping[str, Any] = no_entries()
     options: Mapping[str, str] = no_entries()
     chroot_env: Mapping[str, str] = no_entries()
+    cgroup_parent: str = ""
     paths: AgentPaths = AgentPaths(state_dir="", run_dir="")
     now: Callable[[], UnixNano] | None = None

@@ -8,6 +8,7 @@ from yurt.cli.errors import CliError
 
 def validate_config(call: Invocation) -> int:
     """Read configuration files as an agent does, later ones over earlier ones, and report every error."""
+    from yurt.agent.blocks.without_effect import no_effect_lines
     from yurt.agent.config import make_config
     from yurt.agent.config_files import read_files
     from yurt.agent.tls import tls_settings
@@ -20,6 +21,8 @@ def validate_config(call: Invocation) -> int:
         tls_settings(make_config(data, {}, is_dev=False, sources=sources))
     except YurtError as error:
         raise CliError(f"Configuration is invalid:\n{error}") from None
+    for line in no_effect_lines(data):
+        call.screen.line(f"Warning: {line}")
     call.screen.line("Configuration is valid!")
     return 0
 

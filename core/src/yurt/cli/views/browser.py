@@ -28,8 +28,16 @@ def offer_page(call: Invocation, path: str, what: str) -> None:
         open_page(call, path)
     elif call.screen.is_terminal and os.environ.get("NOMAD_CLI_SHOW_HINTS", "1").lower() not in _OFF:
         url = call.api.url(path)
-        if url.startswith("http"):
+        if url.startswith("http") and _agent_shows_hints(call):
             call.screen.line(f"\n==> View and manage {what} in the Web UI: {url}")
+
+
+def _agent_shows_hints(call: Invocation) -> bool:
+    """Whether the agent's operator wants hints; an agent that does not answer that wants them."""
+    try:
+        return bool(call.api.get("/v1/yurt/ui/config").get("CLIHints", True))
+    except CliError:
+        return True
 
 
 def open_page(call: Invocation, path: str) -> None:

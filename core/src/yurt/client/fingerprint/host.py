@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import platform
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 import psutil
 
@@ -16,6 +20,7 @@ from yurt import NOMAD_VERSION, __version__
 DEFAULT_MHZ = 1000
 OS_RELEASE = Path("/etc/os-release")
 CPUINFO = Path("/proc/cpuinfo")
+PRODUCT_UUID, MACHINE_ID = Path("/sys/class/dmi/id/product_uuid"), Path("/etc/machine-id")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
 
@@ -88,6 +93,16 @@ def cgroup_version() -> str:
     return "v1" if CGROUP_ROOT.is_dir() and any(CGROUP_ROOT.iterdir()) else ""
 
 
+def host_uuid(files: Sequence[Path] = (PRODUCT_UUID, MACHINE_ID)) -> str:
+    """A UUID made of the machine's own, the firmware's or else the system's, which it does not reveal; "" without."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            text = file.read_text(encoding="ascii", errors="replace").strip().lower()
+            if text:
+                return str(UUID(bytes=hashlib.sha512(text.encode()).digest()[:16]))
+    return ""
+
+
 def host_attributes(cpu: CpuFacts) -> dict[str, str]:
     """Attributes of processor, memory and system, by Nomad's names."""
     release = _os_release()
@@ -107,7 +122,6 @@ def host_attributes(cpu: CpuFacts) -> dict[str, str]:
         "kernel.version": platform.release(),
         "kernel.arch": machine,
         "unique.hostname": host_name(),
-        "nomad.service_discovery": "true",
         "nomad.version": NOMAD_VERSION,
         "yurt.version": __version__,
     }

@@ -48,6 +48,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         "unique.storage.volume": str(_mount_point(Path(config.alloc_dir))),
         "unique.storage.bytestotal": str(disk.total),
         "unique.storage.bytesfree": str(disk.free),
+        "nomad.service_discovery": "true" if config.has_service_discovery else "false",
         **_confinement(config),
     }
     family = config.networks.preferred_family
@@ -79,6 +80,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         attributes=attributes,
         node_resources=replace(resources, node_networks=node_networks(network, named, family=family)),
         reserved_resources=_reserved(config, cpu),
+        cgroup_parent=config.cgroup_parent,
         host_volumes=config.host_volumes,
         host_networks=named,
         node_max_allocs=config.node_max_allocs,

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final
 
+from yurt.client.config import FingerprintRetry
 from yurt.client.node.local_node import LocalNode
 from yurt.client.node.node_events import NodeEvents
 from yurt.client.timed_waits import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.sdk.errors import DriverError
 from yurt.sdk.fingerprints import REASON_ATTRIBUTE, NodeFingerprint, attribute_name, node_attributes
-from yurt.sdk.value import replace
+from yurt.sdk.value import no_entries, replace
 from yurt.structs.node import Node
 
 FIRST_FINGERPRINT_S: Final = 10.0
 """The longest wait of a start for the first answers, so that the first registration is complete."""
-RETRY_S: Final = 30.0
+RETRY: Final = FingerprintRetry()
 REASON_CHARACTERS_MAX: Final = 512
 
 log = logging.getLogger(__name__)
@@ -40,7 +43,10 @@ class PackageFingerprints:
         node: LocalNode,
         events: NodeEvents,
         group: asyncio.TaskGroup,
+        retries: Mapping[str, FingerprintRetry] = no_entries(),
     ) -> None:
+        self._retries = {name: retries.get(name, RETRY) for name in fingerprints}
+        self._failures = Counter[str]()
         self._fingerprints = fingerprints
         self._env = env
         self._node = node
@@ -56,6 +62,9 @@ class PackageFingerprints:
 
     def _begin_following(self, name: str, delay_s: float = 0.0) -> None:
         following = self._follow(name, delay_s)
+        if self._retries[name].ends_agent:
+            self._group.create_task(self._follow_or_end(name, following), name=f"fingerprint {name}")
+            return
         supervised(self._group, f"fingerprint {name}", following, on_error=lambda error: self._broke(name, error))
 
     async def _follow(self, name: str, delay_s: float) -> None:
@@ -64,14 +73,30 @@ class PackageFingerprints:
             attributes = node_attributes(name, found)
             self._node.change(partial(with_attributes, name=name, attributes=attributes))
             self._first[name].set()
+            self._failures[name] = 0
             if self._reasons.pop(name, ""):
                 self._events.emit("Fingerprint", f"Fingerprint {name}: works again", fingerprint=name)
         self._first[name].set()
 
+    async def _follow_or_end(self, name: str, following: Awaitable[None]) -> None:
+        """Follow a fingerprint; raises DriverError, which ends the agent, once its attempts are over."""
+        try:
+            await following
+        except Exception as error:
+            self._broke(name, error)
+            if self._is_over(name):
+                raise DriverError(f"fingerprint {name} failed (exit_on_failure): {error}") from error
+
+    def _is_over(self, name: str) -> bool:
+        retry = self._retries[name]
+        return self._failures[name] > retry.attempts and (retry.attempts > 0 or retry.ends_agent)
+
     def _broke(self, name: str, error: Exception) -> None:
-        """Log a failure, once per reason, and retry after a pause."""
+        """Log a failure, once per reason, and retry after a pause while attempts are left."""
         reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
-        self._begin_following(name, RETRY_S)
+        self._failures[name] += 1
+        if not self._is_over(name):
+            self._begin_following(name, self._retries[name].interval_s)
         if self._reasons.get(name) != reason:
             self._reasons[name] = reason
             self._node.change(partial(with_reason, name=name, reason=reason))

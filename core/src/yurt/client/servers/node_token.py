@@ -27,11 +27,11 @@ ASK_LIMIT_S: Final = 5.0
 NONE_YET: Final = "this node has no identity: its servers have not given it one yet, or are of a version without them"
 
 
-async def identified(database: ClientDatabase, env: Env) -> NodeIdentity:
-    """The configuration with the node's id and secret, which are created at its first start."""
+async def identified(database: ClientDatabase, env: Env, *, host_uuid: str = "") -> NodeIdentity:
+    """The node's id, which is `host_uuid` where that is given, and its secret; both are created at its first start."""
     identity = await database.identity()
     if identity is None:
-        identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
+        identity = NodeIdentity(node_id=host_uuid or env.uuid(), secret_id=env.uuid())
         await database.put_identity(identity)
     return identity
 

@@ -83,7 +83,14 @@ class AnswerWatches:
                 continue
             await self._pause(failures)
             failures += 1
+            self._give_up_after(failures, question)
             index = 0
+
+    def _give_up_after(self, failures: int, question: Question) -> None:
+        """Answer with the failure after the configured attempts; asking goes on, for a later rendering."""
+        if question in self.failing and failures == self._context.settings.retry_attempts:
+            text = f"no server answered {question.shown} in {failures} attempts: {self.failing[question]}"
+            self._publish(question, QuestionAnswer(exists=False, error=text))
 
     async def _pause(self, failures: int) -> None:
         """Wait before another attempt, with exponential backoff."""

@@ -19,3 +19,5 @@ class TemplateSettings(Value):
     query_wait_s: float = 300.0
     retry_first_s: float = 0.25
     retry_max_s: float = 60.0
+    retry_attempts: int = 0
+    """Failed questions to the servers after which a template fails; 0: it waits until one answers."""

@@ -177,6 +177,7 @@ async def configuration(call: Call) -> web.Response:
         "Region": call.agent.region,
         "ACL": call.agent.acl_enabled,
         "Enabled": call.agent.ui_enabled,
+        "CLIHints": call.agent.ui_enabled and ui.get("ShowCliHints", True),
         "Label": {name: label.get(name, "") for name in ("Text", "BackgroundColor", "TextColor")},
         "ConsulURL": consul.get("UiUrl", ""),
         "VaultURL": vault.get("UiUrl", ""),

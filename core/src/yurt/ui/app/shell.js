@@ -80,6 +80,8 @@ function Top() {
       ${label.Text && html`
         <span class="label"
         style=${{ background: label.BackgroundColor || undefined, color: label.TextColor || undefined }}>${plain(label.Text)}</span>`}
+      ${[["Consul", config.value.ConsulURL], ["Vault", config.value.VaultURL]].map(([name, url]) => /^https?:/.test(url)
+        && html`<a class="outside" href=${url} target="_blank" rel="noopener noreferrer">${name}</a>`)}
       <button class="search" onClick=${() => openSearch()}><span>Search</span> <kbd>/</kbd></button>
       <span class="grow"></span>
       <${Connection} />

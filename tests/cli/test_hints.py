@@ -1,0 +1,40 @@
+"""The hint of commands to a page of the web UI."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from yurt.cli.errors import CliError
+from yurt.cli.terminal.screen import Screen
+from yurt.cli.views.browser import offer_page
+
+
+class FakeAgent:
+    """An agent with this answer about its pages."""
+
+    def __init__(self, answer: dict[str, Any] | CliError) -> None:
+        self.answer = answer
+
+    def get(self, _: str) -> dict[str, Any]:
+        if isinstance(self.answer, CliError):
+            raise self.answer
+        return self.answer
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:4646{path}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_shown"),
+    [({"CLIHints": True}, True), ({"CLIHints": False}, False), ({}, True), (CliError("404"), True)],
+    ids=["on", "off", "older", "other"],
+)
+def test_the_operator_decides_about_hints(answer: dict[str, Any] | CliError, is_shown: bool) -> None:
+    out = io.StringIO()
+    screen = Screen(out, has_color=False, is_terminal=True)
+    call: Any = SimpleNamespace(flags=SimpleNamespace(is_on=lambda _: False), screen=screen, api=FakeAgent(answer))
+    offer_page(call, "/ui/jobs", "jobs")
+    assert ("Web UI: http://127.0.0.1:4646/ui/jobs" in out.getvalue()) is is_shown
