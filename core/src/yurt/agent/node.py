@@ -22,7 +22,6 @@ from aiohttp.abc import AbstractAccessLogger
 from yurt.access import Access
 from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
-from yurt.agent.blocks.without_effect import no_effect_lines
 from yurt.agent.component_configs import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
@@ -293,8 +292,6 @@ class Parts:
 
 async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Parts:
     """Construct every part; nothing runs yet."""
-    for line in no_effect_lines(config.raw):
-        log.warning("%s", line)
     tls = tls_settings(config)
     server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
     if server is not None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.blocks.cluster import ALONE, MEMORY
+from yurt.agent.blocks.without_effect import warn_of_no_effect
 from yurt.agent.certificates import read_late
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
@@ -198,6 +199,7 @@ class _Agent:
         import_parts()
         from yurt.agent.node import make_parts
 
+        warn_of_no_effect(self.config.raw)
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http.tls
         self.audit = parts.http.audit

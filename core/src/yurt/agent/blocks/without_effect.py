@@ -6,10 +6,13 @@ no update check.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
+
+log = logging.getLogger(__name__)
 
 
 class NoEffect(NamedTuple):
@@ -92,6 +95,12 @@ def no_effect_lines(data: Mapping[str, Any]) -> Iterator[str]:
         found = no_effect_of(path)
         if value not in found.quiet:
             yield f"{'.'.join(path)} has no effect: {found.reason}"
+
+
+def warn_of_no_effect(data: Mapping[str, Any]) -> None:
+    """Log these lines."""
+    for line in no_effect_lines(data):
+        log.warning("configuration without effect: %s", line)
 
 
 def _accepted(
