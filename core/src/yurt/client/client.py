@@ -23,6 +23,7 @@ from yurt.client.allocations.disconnection import DisconnectionWatch
 from yurt.client.allocations.disk_use import DiskWatch
 from yurt.client.allocations.garbage import GarbageCollector
 from yurt.client.allocations.idle_watch import IdleWatch
+from yurt.client.allocations.memory_pressure import MemoryPressure
 from yurt.client.allocations.usage import UsageMeter
 from yurt.client.config import ClientConfig
 from yurt.client.context import ClientContext
@@ -225,7 +226,7 @@ class Client:
             operations=AllocOperations(allocs, context, meter=meter(), execs=execs),
             garbage=GarbageCollector(config, env, allocs, on_removed=context.users.release),
             usage=usage,
-            history=UsageHistory(allocs, env, meter=meter(), node=node, devices=self.devices),
+            history=UsageHistory(allocs, env, meter=meter(pressure=MemoryPressure()), node=node, devices=self.devices),
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
             figures=ClientGauges(allocs, context, node=node, usage=usage, meter=meter()),
             metadata=Metadata(static_meta(config.meta), store=self._surroundings.database, node=node),

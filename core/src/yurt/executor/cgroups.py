@@ -9,6 +9,7 @@ controllers count and limit. A normal user without delegation has no cgroups; ev
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +22,7 @@ V1_CONTROLLERS = ("memory", "cpu", "cpuacct")
 V2_CONTROLLERS = ("cpu", "memory", "pids", "cpuset")
 SHIMS = "shims"
 DEV_PREFIX = "yurt-dev-"
+FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
 CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
 
 
@@ -51,6 +53,7 @@ class CgroupUse(Value):
     cpu_user_ns: int | None = None
     cpu_system_ns: int | None = None
     pids: int | None = None
+    memory_stall_ns: int = 0
 
 
 def parse_mounts(text: str) -> Hierarchies:
@@ -251,7 +254,14 @@ def usage(folders: tuple[str, ...]) -> CgroupUse:
         cpu_user_ns=None if user is None else user * 1000,
         cpu_system_ns=None if system is None else system * 1000,
         pids=len(pids) or None,
+        memory_stall_ns=full_stall_ns(first_text(folders, "memory.pressure")),
     )
+
+
+def full_stall_ns(text: str) -> int:
+    """The time in which all threads waited, of a `memory.pressure` file; 0 without one."""
+    found = FULL_STALL.search(text)
+    return int(found[1]) * 1000 if found else 0
 
 
 def first_text(folders: tuple[str, ...], name: str) -> str:

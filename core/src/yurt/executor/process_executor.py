@@ -253,8 +253,10 @@ class ProcessExecutor:
                 cpu_user_ns=counted.cpu_user_ns or 0,
                 cpu_system_ns=counted.cpu_system_ns or 0,
                 pids=counted.pids or 0,
+                memory_stall_ns=counted.memory_stall_ns,
             )
-        return summed(process_identity.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
+        found = summed(process_identity.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
+        return replace(found, memory_stall_ns=counted.memory_stall_ns)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command alongside a task, in its context; raises DriverError when it fails or takes too long."""

@@ -302,6 +302,11 @@ def disk_exceeded(text: str) -> TaskEvent:
     return TaskEvent(type=DISK_EXCEEDED, display_message=text, message=text, details={"message": text})
 
 
+def memory_pressure(text: str) -> TaskEvent:
+    """The task stands still at its memory limit."""
+    return TaskEvent(type="Memory Pressure", display_message=text, message=text, details={"message": text})
+
+
 def alloc_unhealthy(reason: str) -> TaskEvent:
     """The allocation is marked unhealthy in its deployment."""
     return TaskEvent(type="Alloc Unhealthy", display_message=reason, message=reason, details={"message": reason})

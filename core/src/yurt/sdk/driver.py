@@ -210,7 +210,10 @@ class ExitResult(Value):
 
 
 class TaskStats(Value):
-    """Usage of one task at `at`: bytes, and total nanoseconds of CPU."""
+    """Usage of one task at `at`: bytes, and total nanoseconds of CPU.
+
+    `memory_stall_ns` is the total time in which all of its threads waited for memory; 0 where nothing counts it.
+    """
 
     at: UnixNano
     rss_bytes: int = 0
@@ -218,6 +221,7 @@ class TaskStats(Value):
     cpu_user_ns: int = 0
     cpu_system_ns: int = 0
     pids: int = 0
+    memory_stall_ns: int = 0
 
 
 class ExecResult(Value):

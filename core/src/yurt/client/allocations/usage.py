@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import EndedAlloc
+from yurt.client.allocations.memory_pressure import MemoryPressure
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.task_stats import task_device_stats
 from yurt.client.host_usage import core_mhz
@@ -25,7 +26,11 @@ MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 class UsageMeter:
     """Measures tasks; keeps each task's last sample, because a CPU percentage is the difference of two samples."""
 
-    def __init__(self, env: Env, *, node: LocalNode, devices: DeviceManager) -> None:
+    def __init__(
+        self, env: Env, *, node: LocalNode, devices: DeviceManager, pressure: MemoryPressure | None = None
+    ) -> None:
+        """`pressure` sees each sample with the one before."""
+        self._pressure = pressure
         self._env = env
         self._node = node
         self._devices = devices
@@ -61,6 +66,8 @@ class UsageMeter:
         if of_run != run:
             before = TaskStats(at=UnixNano(runner.machine.state.started_at))
         self._last[runner] = (run, sample)
+        if self._pressure is not None:
+            self._pressure.take(runner, run, before, sample)
         usage = _usage(before, sample, core_mhz(self._node.value))
         used = replace(usage, device_stats=await task_device_stats(self._devices, runner))
         return TaskResourceUsage(resource_usage=used, timestamp=sample.at)
