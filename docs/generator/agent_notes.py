@@ -124,6 +124,8 @@ client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_termi
 client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
 client.reservable_cores   The cores that tasks with `cores` may get, such as `0-3,8`; otherwise all but the reserved.
+                          Tasks of `raw_exec`, `exec`, `java` and `qemu` without `cores` leave these cores while they
+                          are reserved, where tasks have cpusets.
 client.users.dynamic_user_min  The first id of the pool of dynamic users.
 client.users.dynamic_user_max  The last one.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.

@@ -110,19 +110,24 @@ def make_parent(mount: str, parent: str) -> bool:
 def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
     """Enable the controllers for tasks, from the root down to the run's folder; returns those that work."""
     enabled = []
-    parts = parent.split("/")
-    folders = [mount, *("/".join((mount, *parts[:end])) for end in range(1, len(parts) + 1))]
+    folders = (mount, *levels(mount, parent))
     for controller in V2_CONTROLLERS:
         if all(write_setting(f"{folder}/cgroup.subtree_control", f"+{controller}") for folder in folders):
             enabled.append(controller)
     return tuple(enabled)
 
 
+def levels(mount: str, parent: str) -> tuple[str, ...]:
+    """The folders from below the mount point down to the parent."""
+    parts = parent.split("/")
+    return tuple("/".join((mount, *parts[:end])) for end in range(1, len(parts) + 1))
+
+
 def copy_cpuset(mount: str, parent: str) -> None:
     """Copy cores and memory nodes: a v1 cpuset accepts processes only when both are set."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         value = read_text(f"{mount}/{name}").strip()
-        for folder in (f"{mount}/{parent}", f"{mount}/{parent}/{SHIMS}"):
+        for folder in (*levels(mount, parent), f"{mount}/{parent}/{SHIMS}"):
             write_setting(f"{folder}/{name}", value)
 
 

@@ -16,6 +16,7 @@ import signal
 from pathlib import Path
 
 from yurt.executor import cgroups, process_identity, start_recovery, zygote_client
+from yurt.executor.cpu_partitions import partitions_of
 from yurt.executor.exec_session import ExecContext, ProcessSession, run_to_end, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import (
@@ -64,6 +65,7 @@ class ProcessExecutor:
         self._env = env or RealEnv()
         self._parent = cgroup_parent or (f"{cgroups.DEV_PREFIX}{os.getpid()}.slice" if dev else CGROUP_PARENT)
         self._hierarchies, parents = cgroups.prepare(self._parent)
+        self._partitions = partitions_of(self._hierarchies, self._parent)
         if dev and not cgroup_parent:
             cgroups.remove_left_behind(self._hierarchies)
         self._parents = parents
@@ -101,6 +103,11 @@ class ProcessExecutor:
         """The folders with the cgroups of this run."""
         return self._parents
 
+    @property
+    def has_cpusets(self) -> bool:
+        """Whether tasks can be kept to cores."""
+        return "cpuset" in self._hierarchies.v1 or "cpuset" in self._hierarchies.controllers
+
     async def open(self) -> None:
         """Start the zygote ahead of the first task."""
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -117,19 +124,25 @@ class ProcessExecutor:
         self._folder.mkdir(parents=True, exist_ok=True)
         zygote = self._zygote.acquire()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)
-        planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
-        handle = self._planned_handle(spec.task_id, planned)
+        asked = self._partitions.plan(spec.cgroup)
+        planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=asked)
+        handle = self._planned_handle(spec.task_id, planned, cores=spec.cgroup.cores)
         remove_file(handle.exit_file)
         request_id = zygote.next_id()
         files = ShimFiles(self._starts.ask(handle, self._env.uuid()), self._starts.path(spec.task_id), handle.exit_file)
         message = encode_start(spec, request_id=request_id, files=files, cgroup=planned, user=user)
         self._starting.add(spec.task_id)
+        self._partitions.reserve(handle)
         try:
             answer = await zygote.request(request_id, message)
+        except BaseException:
+            self._partitions.release(handle)
+            raise
         finally:
             remove_file(files.asked)
             self._starting.discard(spec.task_id)
         if isinstance(answer, Failed):
+            self._partitions.release(handle)
             raise start_failure(spec, stage=answer.stage, code=answer.errno)
         handle = replace(
             handle,
@@ -139,10 +152,11 @@ class ProcessExecutor:
             shim_start_time=answer.shim_start_time or process_identity.start_time(answer.shim_pid),
             started_at=answer.at,
         )
+        self._partitions.started(handle)
         self._tasks.add(WatchedTask(handle, spec, asyncio.get_running_loop()))
         return handle
 
-    def _planned_handle(self, task_id: str, planned: CgroupPlan) -> ProcessHandle:
+    def _planned_handle(self, task_id: str, planned: CgroupPlan, *, cores: tuple[int, ...]) -> ProcessHandle:
         """The handle of a task before its start."""
         return ProcessHandle(
             task_id=task_id,
@@ -154,6 +168,7 @@ class ProcessExecutor:
             exit_file=str(self._folder / f"{file_name(task_id)}.exit"),
             started_at=UnixNano(0),
             cgroups=tuple(folder for folder, _ in planned.folders),
+            cores=cores,
         )
 
     def check_new(self, task_id: str) -> None:
@@ -191,6 +206,7 @@ class ProcessExecutor:
             self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
+        self._partitions.count(handle)
         self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
 
     async def recover_by_id(self, task_id: str) -> None:
@@ -235,6 +251,7 @@ class ProcessExecutor:
         remove_file(task.handle.exit_file)
         self._starts.remove(task_id)
         cgroups.remove(task.handle.cgroups)
+        self._partitions.release(task.handle)
         self._tasks.remove(task)
 
     async def stats(self, task_id: str) -> TaskStats:

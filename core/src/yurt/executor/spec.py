@@ -112,6 +112,8 @@ class ProcessHandle(Value):
     exit_file: str
     started_at: UnixNano
     cgroups: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+    """The cores that it reserves."""
 
 
 class UserIds(Value):
