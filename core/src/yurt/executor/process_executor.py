@@ -16,7 +16,7 @@ import signal
 from pathlib import Path
 
 from yurt.executor import cgroups, process_identity, start_recovery, zygote_client
-from yurt.executor.cpu_partitions import partitions_of
+from yurt.executor.cpusets import partitions_of
 from yurt.executor.exec_session import ExecContext, ProcessSession, run_to_end, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import (
@@ -102,11 +102,6 @@ class ProcessExecutor:
     def cgroup_parents(self) -> tuple[str, ...]:
         """The folders with the cgroups of this run."""
         return self._parents
-
-    @property
-    def has_cpusets(self) -> bool:
-        """Whether tasks can be kept to cores."""
-        return "cpuset" in self._hierarchies.v1 or "cpuset" in self._hierarchies.controllers
 
     async def open(self) -> None:
         """Start the zygote ahead of the first task."""

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from yurt.executor.cpu_partitions import CpuPartitions
+from yurt.executor.cpusets import CpuPartitions
 from yurt.executor.spec import CgroupSpec, ProcessHandle
 from yurt.sdk.value import UnixNano
 
-from tests.executor.conftest import Workshop
+from tests.executor.conftest import Workshop, existing
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -107,7 +107,7 @@ def allowed(pid: int) -> list[int]:
 @pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core")
 async def test_real_tasks_move_off_reserved_cores(workshop: Workshop) -> None:
     shared = await workshop.executor.start(workshop.spec("sleep", "60"))
-    if not workshop.executor.has_cpusets:
+    if not existing(f"{folder}/cpuset.cpus" for folder in shared.cgroups):
         await workshop.executor.destroy(shared.task_id)
         pytest.skip("this machine has no cpuset controller for tasks")
     own = await workshop.executor.start(workshop.spec("sleep", "60", cgroup=CgroupSpec(cores=(CORES[1],))))
