@@ -101,3 +101,33 @@ def test_eight_processes_on_two_nodes_meet_and_meet_again_when_one_is_killed(tmp
         told = texts(agent, other["ID"])
         assert f"Gang generation {after} formed: rank 5 of {SIZE}" in told
         assert any(text.startswith("Gang generation is over: train.g[0]") for text in told)
+
+
+def test_a_gang_of_which_half_cannot_start_ends_in_bounded_time_and_names_who_is_missing(tmp_path: Path) -> None:
+    """The program, as an image that is missing, is there on one of two nodes; no further attempt is allowed."""
+    with real_cluster(tmp_path, servers=1, clients=2) as cluster:
+        agent = cluster.servers[0]
+        nodes = wait_for("two nodes", lambda: [n for n in agent.get("/v1/nodes") if n["Status"] == "ready"][:2])
+        wait_for("both", lambda: [n["Status"] for n in agent.get("/v1/nodes")] == ["ready", "ready"])
+        program = tmp_path / "programs" / nodes[0]["ID"]
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\necho started\nsleep 100\n")
+        program.chmod(0o755)
+        job = raw_exec_job("half", str(program.parent / "${node.unique.id}"), kind="batch", count=2)
+        job["TaskGroups"][0] |= {
+            "Gang": {"Rendezvous": {"Framework": "torch", "Port": "meet", "Barrier": 3 * SECOND}},
+            "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+            "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+            "Networks": [{"Mode": "host", "DynamicPorts": [{"Label": "meet"}]}],
+            "Constraints": [{"Operand": "distinct_hosts", "RTarget": "true"}],
+        }
+        register(agent, job)
+        wait_for("both to end", lambda: [each["ClientStatus"] for each in agent.allocs("half")] == ["failed"] * 2)
+
+        by_node = {each["NodeID"]: each for each in agent.allocs("half")}
+        able = by_node.pop(nodes[0]["ID"])
+        (unable,) = by_node.values()
+        assert any("no such file" in text.lower() or "not found" in text.lower() for text in texts(agent, unable["ID"]))
+        told = texts(agent, able["ID"])
+        assert f"Gang generation is over: {unable['Name']} is failed" in told
+        assert any("the gang did not meet within its barrier of 3s: " in text for text in told)

@@ -76,6 +76,7 @@ class World:
         if size.guaranteed:
             self.apply(UpsertQuotas(quotas=tuple(_quota(name, size.guaranteed) for name in names)))
         spaces = tuple(Namespace(name=name, quota=name if size.guaranteed else "") for name in names)
+        spaces += tuple(Namespace(name=f"guest-{number}") for number in range(ENDS))
         self.apply(UpsertNamespaces(namespaces=spaces))
         queue = BatchQueue(fair_share=FairShareQueue(half_life=Duration(24 * HOUR)))
         pool = NodePool(name=POOL, batch_queue=queue)
@@ -118,21 +119,30 @@ class World:
     def arrivals(self, size: Size) -> Iterator[Evaluation]:
         """Evaluations of jobs that wait, once the state has them."""
         for number in range(size.waiting):
-            made = job_of(number, size.namespaces, name="wait", count=SIZES[number % len(SIZES)])
-            self.now += 1_000_000
-            found = self.register(replace(made, submit_time=self.now))
-            evaluation = Evaluation(
-                id=f"eval-{number}",
-                namespace=found.namespace,
-                job_id=found.id,
-                type="batch",
-                triggered_by="job-register",
-                status="pending",
-                create_time=self.now,
-                job_modify_index=found.job_modify_index,
-            )
-            self.apply(UpsertEvaluations(evaluations=(evaluation,)))
-            yield evaluation
+            yield self.arrival(job_of(number, size.namespaces, name="wait", count=SIZES[number % len(SIZES)]))
+
+    def guests(self, size: Size) -> Iterator[Evaluation]:
+        """Evaluations of jobs of namespaces that neither wait nor run anything."""
+        for number in range(ENDS):
+            made = job_of(number, size.namespaces, name="guest", count=1)
+            yield self.arrival(replace(made, namespace=f"guest-{number}"))
+
+    def arrival(self, made: Job) -> Evaluation:
+        """The evaluation of a job that is registered now."""
+        self.now += 1_000_000
+        found = self.register(replace(made, submit_time=self.now))
+        evaluation = Evaluation(
+            id=f"eval-{found.id}",
+            namespace=found.namespace,
+            job_id=found.id,
+            type="batch",
+            triggered_by="job-register",
+            status="pending",
+            create_time=self.now,
+            job_modify_index=found.job_modify_index,
+        )
+        self.apply(UpsertEvaluations(evaluations=(evaluation,)))
+        return evaluation
 
     def end(self, alloc_ids: list[str]) -> Changes:
         """The clients say that allocations have ended."""
@@ -176,12 +186,18 @@ def measure(size: Size) -> dict[str, Cost]:
     inserted = [_timed(lambda each=each: world.gate.takes(world.state, each)) for each in world.arrivals(size)]
     world.gate.look(world.state, world.now)
     running = iter(list(world.state.allocs.values()))
+
+    def guest_comes(evaluation: Evaluation) -> float:
+        world.gate.takes(world.state, evaluation)
+        return _ends(world, [next(running)])
+
     return {
         "insertion": _cost(inserted),
         "an allocation ends": _cost([_ends(world, [next(running)]) for _ in range(ENDS)]),
         f"{BATCH} end at once, per decision": _cost(
             [_ends(world, [next(running) for _ in range(BATCH)]) / BATCH for _ in range(ENDS // BATCH)]
         ),
+        "one ends, and a namespace comes and goes": _cost([guest_comes(each) for each in world.guests(size)]),
     }
 
 

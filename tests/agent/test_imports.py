@@ -51,7 +51,7 @@ UNNEEDED = (
     "yurt_jobspec",
 )
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
-MODULES_MAX = 1381
+MODULES_MAX = 1384
 """A bound for the sum: an agent that is ready had 1268 modules after its wide classes were split (ADR 0020).
 
 The operations of access control and the sockets of tasks brought it to 1284, the routes of the web UI to 1289, the
@@ -62,7 +62,7 @@ devices and its accounts and health to 1363, marks of devices to 1364, the recla
 running sums of GPU usage, the rows they sum, suspect devices and the split of a queue to 1382,
 the prefixes of ids to 1383, the rules of a region and the rights of work in threads to 1385. Without the parts of etcd,
 the driver of NVIDIA's cards and the differences of jobs it has 1376, with settings without effect, the pressure of
-memory and cpusets 1381."""
+memory and cpusets 1381, with MIG instances that nodes create 1384."""
 LAST_IMPORT = "yurt.scheduler.job_types.system"
 """What an agent imports last, in a thread, once it has told that it is ready."""
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from time import thread_time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.amounts import NOTHING, WEIGHT_MAX, WEIGHT_ONE, Amounts
 from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
-from yurt.queue.job_queue import Band, JobQueue, place_in_leaf
+from yurt.queue.job_queue import KEPT_MAX, Band, ChangeLog, JobQueue, place_in_leaf
 from yurt.queue.part_split import PartBasis, PartSplit
 from yurt.queue.turns import turn_of
 from yurt.queue.waiting_job import Path, Waiting
@@ -181,7 +182,7 @@ def test_a_line_forgets_what_left(waiting: list[Waiting], data: st.DataObject) -
 def test_walks_over_a_line_that_changes_are_those_over_a_new_one(waiting: list[Waiting], data: st.DataObject) -> None:
     """Heads, holdings, weights, delays and the pool change between walks, which begin and end anywhere."""
     line, used, of_weights = JobQueue(), dict[Path, Amounts](), dict[Path, int]()
-    held, pool = dict[str, Amounts](), POOL
+    held, pool, log = dict[str, Amounts](), POOL, data.draw(st.sampled_from((None, ChangeLog())))
     for one in waiting:
         line.put(one)
     for _ in range(data.draw(st.integers(1, 12))):
@@ -191,7 +192,7 @@ def test_walks_over_a_line_that_changes_are_those_over_a_new_one(waiting: list[W
             case "put":
                 line.put(data.draw(st.sampled_from(waiting)) if waiting else job(1))
             case "hold":
-                held = data.draw(holdings)
+                held = hold(held, data.draw(holdings), log)
             case "weights":
                 of_weights = data.draw(weights)
             case "use":
@@ -199,13 +200,52 @@ def test_walks_over_a_line_that_changes_are_those_over_a_new_one(waiting: list[W
                 line.delay(delays_of(used, DELAYS, of_weights))
             case "pool":
                 pool = data.draw(st.sampled_from((POOL, POOL.times(2))))
-        shares = Shares(pool, of_weights, held)
+        shares = Shares(pool, of_weights, held, log)
         again = JobQueue()
         again.delay(dict(line.delays))
         for one in line:
             again.put(one)
         most = data.draw(st.sampled_from((0, 1, 3, 100)))
-        assert list(islice(fair_order(line, shares), most)) == list(islice(fair_order(again, shares), most))
+        assert list(islice(fair_order(line, shares), most)) == list(
+            islice(fair_order(again, Shares(pool, of_weights, held)), most)
+        )
+
+
+def hold(before: dict[str, Amounts], now: dict[str, Amounts], log: ChangeLog | None) -> dict[str, Amounts]:
+    """Other holdings: with a log in the same mapping, as a pool's view has them."""
+    if log is None:
+        return now
+    for name in {*before, *now}:
+        log.note(name)
+    before.clear()
+    before.update(now)
+    return before
+
+
+def test_an_account_that_comes_or_goes_asks_few_others_for_their_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 namespaces that hold their parts and wait; 16 cards more or less decide for one of them."""
+    number = 1_000
+    pool = POOL.times(number)
+    line = line_of([job(at, tenant=(f"team{at}", "")) for at in range(number)])
+    held = {f"team{at}": amounts(8 + at % 16) for at in range(number)}
+    log, asked = ChangeLog(), list[str]()
+    has_part = PartBasis.has_part
+
+    def count(basis: PartBasis, account: str, own: Amounts, more: Amounts) -> bool:
+        asked.append(account)
+        return has_part(basis, account, own, more)
+
+    monkeypatch.setattr(PartBasis, "has_part", count)
+    counts = []
+    for at in range(8):
+        guest = job(number + at, tenant=(f"guest{at}", ""))
+        for change in (lambda guest=guest: line.put(guest), lambda guest=guest: line.remove(guest.key)):
+            change()
+            asked.clear()
+            list(islice(fair_order(line, Shares(pool, {}, held, log)), 1))
+            counts.append(len(asked))
+    assert counts[0] > number, "the first walk asks all"
+    assert max(counts[2:]) <= number // 8
 
 
 def follower_of(line: JobQueue) -> Band:
@@ -248,3 +288,13 @@ def test_new_parts_cost_one_pass_over_the_tenants() -> None:
     one_pass = seconds_of(lambda basis: [basis.has_part(head.path[0], NOTHING, amounts(1)) for head in band.heads])
     assert seconds_of(lambda basis: split.update(band, basis, {})) < 2 * one_pass
     assert len(split.within) == len(band.heads) and not split.beyond
+
+
+def test_a_follower_that_is_far_behind_looks_at_everything() -> None:
+    log = ChangeLog()
+    for number in range(3 * KEPT_MAX):
+        log.note(str(number % 7))
+    assert log.since(0) is None
+    assert list(log.since(log.position) or ()) == []
+    last = log.since(log.position - 3)
+    assert last is not None and sorted(last) == sorted(str(n % 7) for n in range(3 * KEPT_MAX - 3, 3 * KEPT_MAX))

@@ -11,6 +11,7 @@ from yurt.server.queueing import guarantee_ledger
 from yurt.server.queueing.pool_view import PoolView
 from yurt.server.queueing.report import places
 from yurt.state.quota_tree import weights_of_namespaces
+from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import UpsertNamespaces, UpsertNodePools, UpsertQuotas
 from yurt.structs.evaluation import Evaluation
@@ -114,6 +115,38 @@ async def test_a_job_that_waits_reclaims_once_its_guarantee_comes(
     else:
         await propose(UpsertQuotas(quotas=(share("a", 1), share("b", 2))))
     await bench.until(lambda: staying(bench) == ["borrower", "borrower", "owner", "owner"])
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("is_decided", [False, True], ids=["before the decision", "before the victims end"])
+async def test_a_new_leader_goes_on_with_a_reclaim(
+    run_server: Any, queue: BatchQueue | None, *, is_decided: bool
+) -> None:
+    """Two borrowers end for the owner, whichever leader decides it and however often the leader changes."""
+    log, env = MemoryLog(), FakeEnv()
+    async with run_server(log, env) as bench:
+        await prepare(bench, queue)
+        await register(bench, batch_job("borrower", "a", 4))
+        await bench.until(lambda: staying(bench) == ["borrower"] * 4)
+        await register(bench, batch_job("owner", "b", 2))
+        if is_decided:
+            await bench.pass_time(PROTECTION_S, *bench.server.state.nodes.values())
+            await bench.until(lambda: staying(bench) == ["borrower", "borrower", "owner", "owner"])
+        before = ended(bench)
+        assert len(before) == (2 if is_decided else 0)
+    for _ in range(2):
+        async with run_server(log, env) as bench:
+            for node in bench.server.state.nodes.values():
+                await bench.server.clients.calls.heartbeat(node.id, "ready")
+            await bench.pass_time(2 * PROTECTION_S, *bench.server.state.nodes.values())
+            await bench.until(lambda bench=bench: staying(bench) == ["borrower", "borrower", "owner", "owner"])
+            assert len(ended(bench)) == 2 and ended(bench) >= before
+            before = ended(bench)
+
+
+def ended(bench: Any) -> set[str]:
+    """The ids of allocations that were asked to end."""
+    return {alloc.id for alloc in bench.server.state.allocs.values() if alloc.desired_status != "run"}
 
 
 class ThreadEnv(FakeEnv):

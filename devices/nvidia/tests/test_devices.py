@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim, DeviceFingerprint
 from yurt.sdk.driver import AgentPaths, PluginContext
-from yurt.sdk.errors import DriverError, Invalid
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.plugin import PluginSkipped
 from yurt.sdk.value import UnixNano
 from yurt.testing.agent import wait_for
@@ -233,6 +233,29 @@ async def test_a_driver_that_is_loaded_later_is_found_later(make_bench: MakeBenc
     assert found.description or found.groups
     fake.change(machine, lambda state: state.update(init_error=""))
     assert await bench.wait_for(lambda found: is_healthy(found, gpu(0)))
+
+
+async def test_a_driver_that_hangs_is_given_up_in_time_and_its_cards_return_with_it(
+    make_bench: MakeBench, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt_device_nvidia.devices.CALL_LIMIT_S", 0.3)
+    bench = make_bench("l40s-pairs")
+    await bench.first()
+    fake.change(machine, lambda state: state.update(hangs=True))
+    try:
+        found = await bench.wait_for(lambda found: not is_healthy(found, gpu(0)))
+
+        instances = [each for group in found.groups for each in group.instances]
+        assert [each.severity for each in instances] == ["degraded"] * 4, "what runs may go on"
+        assert reason(found, gpu(0)) == "the driver has not come back from a call within 0.3 s"
+        assert found.fix == "restart the machine"
+        with pytest.raises(RecoverableError, match="has not come back"):
+            await bench.plugin.self_test(gpu(0))
+        with pytest.raises(DriverError, match="has not come back"):
+            await bench.plugin.stats()
+    finally:
+        fake.change(machine, lambda state: state.update(hangs=False))
+    assert await bench.wait_for(lambda found: all(is_healthy(found, gpu(number)) for number in range(4)))
 
 
 def test_a_machine_without_card_and_driver_is_skipped_with_the_reason() -> None:

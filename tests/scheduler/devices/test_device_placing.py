@@ -504,3 +504,17 @@ def test_bookings_never_pass_capacity_over_random_plans_stops_and_stale_snapshot
 def test_a_held_share_is_read_back_as_it_was_written() -> None:
     assert parted("nvidia/gpu/H100/GPU-1::3|mps|2048|30") == ("nvidia/gpu/H100/GPU-1", Share("3", "mps", 2048, 30))
     assert parted("nvidia/gpu/A|B/GPU-1") == ("nvidia/gpu/A|B/GPU-1", None)
+
+
+def test_what_begins_and_ends_before_anybody_looks_leaves_its_devices_and_ports() -> None:
+    """The columns count the changes of several commands at once."""
+    state = _state([_node(1, _hgx(2))])
+    assert not state.columns.in_use
+    for number in range(2):
+        job = _job(_ask(count=2), job_id=f"short-{number}")
+        state = _with(state, c.RegisterJob(job=job))
+        state = _with(state, c.ApplyPlan(plan=_attempt(state, job).plan))
+        (alloc,) = (each for each in state.allocs.values() if each.job_id == job.id)
+        done = c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete")
+        state = _with(state, c.UpdateAllocsFromClient(updates=(done,)))
+    assert not state.columns.in_use

@@ -22,12 +22,12 @@ is a function of the arguments alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
-from yurt.queue.job_queue import Band, JobQueue, LeafHead, head_of
+from yurt.queue.job_queue import Band, ChangeLog, JobQueue, LeafHead, head_of
 from yurt.queue.part_split import PartBasis, PartSplit
 from yurt.queue.waiting_job import Path, Waiting
 
@@ -42,6 +42,8 @@ class Shares(NamedTuple):
     """Weights in thousandths, by path; a missing tenant has weight 1."""
     usage: Mapping[str, Amounts]
     """Amounts in use by account; an account without usage is missing."""
+    changes: ChangeLog | None = None
+    """The changes of `usage`, where the caller keeps it up to date."""
 
     def weight(self, path: Path) -> int:
         """The weight of a tenant."""
@@ -78,28 +80,67 @@ def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Pat
 
 
 _splits: WeakKeyDictionary[Band, PartSplit] = WeakKeyDictionary()
-"""What walks keep of each band. It is brought up to date before a walk, so no walk depends on those before it."""
+_totals: WeakKeyDictionary[JobQueue, ActiveWeights] = WeakKeyDictionary()
+"""What walks keep of each band and queue. It is brought up to date before a walk, so no walk depends on those before
+it."""
 
 
 def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
     """The jobs in their order, computed lazily; the inputs must not change meanwhile."""
-    holdings = _Holdings(shares, {*line.accounts, *shares.usage})
+    active = _totals.get(line)
+    if active is None:
+        active = _totals[line] = ActiveWeights()
+    holdings = _Holdings(shares, active.total(line, shares))
     for number in sorted(line.bands, reverse=True):
         band = line.bands[number]
         split = _splits.get(band)
         if split is None:
             split = _splits[band] = PartSplit()
-        split.update(band, holdings.basis, shares.usage)
+        split.update(band, holdings.basis, shares.usage, shares.changes)
         yield from _of_band(band, line.delays, split, holdings)
+
+
+class ActiveWeights:
+    """The sum of the weights of the accounts that hold something or wait, kept between walks."""
+
+    def __init__(self) -> None:
+        self._active: set[str] = set()
+        self._sum = 0
+        self._weights: Mapping[Path, int] | None = None
+        self._log: ChangeLog | None = None
+        self._positions = (0, 0)
+
+    def total(self, line: JobQueue, shares: Shares) -> int:
+        """The sum now."""
+        waiting, held = line.account_changes, shares.changes
+        came = waiting.since(self._positions[0])
+        changed = None if held is None or held is not self._log else held.since(self._positions[1])
+        if came is None or changed is None or shares.weights is not self._weights:
+            self._active = {*line.accounts, *shares.usage}
+            self._sum = sum(shares.weight((name,)) for name in self._active)
+        else:
+            for name in (*came, *changed):
+                self._follow(name, shares, is_active=name in line.accounts or name in shares.usage)
+        self._weights, self._log = shares.weights, held
+        self._positions = (waiting.position, 0 if held is None else held.position)
+        return self._sum
+
+    def _follow(self, name: str, shares: Shares, *, is_active: bool) -> None:
+        if is_active == (name in self._active):
+            return
+        if is_active:
+            self._active.add(name)
+            self._sum += shares.weight((name,))
+        else:
+            self._active.remove(name)
+            self._sum -= shares.weight((name,))
 
 
 class _Holdings:
     """The amounts that accounts hold, those given during the walk included, compared with their parts of the pool."""
 
-    def __init__(self, shares: Shares, active: set[str]) -> None:
-        weights = shares.weights
-        total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
-        self.basis = PartBasis(shares.capacity, weights, total)
+    def __init__(self, shares: Shares, total: int) -> None:
+        self.basis = PartBasis(shares.capacity, shares.weights, total)
         self._usage = shares.usage
         self._charged: dict[str, Amounts] = {}
 
@@ -150,8 +191,8 @@ def _of_band(band: Band, delays: Mapping[Path, int], split: PartSplit, holdings:
 class _Heads:
     """Heads in their order: sorted ones, and those that a walk adds."""
 
-    def __init__(self, ordered: Iterable[LeafHead]) -> None:
-        self._ordered = tuple(ordered)
+    def __init__(self, ordered: Sequence[LeafHead]) -> None:
+        self._ordered = ordered
         self._at = 0
         self._added: list[LeafHead] = []
 

@@ -15,6 +15,34 @@ from yurt.queue.waiting_job import JobKey, Path, Waiting
 
 OWN_LEAF: Final = ""
 """The name of the leaf for jobs that belong to an account but to none of its users."""
+KEPT_MAX: Final = 4096
+"""The number of changes that a `ChangeLog` keeps at least."""
+
+
+class ChangeLog:
+    """The keys of a mapping that changed last, for followers that remember their position.
+
+    One that is further behind than the log reaches looks at everything again.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        """The number of changes so far."""
+        self._keys: list[str] = []
+
+    def note(self, key: str) -> None:
+        """Record a change of a key."""
+        if len(self._keys) >= 2 * KEPT_MAX:
+            del self._keys[:KEPT_MAX]
+        self._keys.append(key)
+        self.position += 1
+
+    def since(self, position: int) -> Iterable[str] | None:
+        """The keys that changed after a position; None where they are not kept."""
+        number = self.position - position
+        if number > len(self._keys):
+            return None
+        return dict.fromkeys(self._keys[len(self._keys) - number :])
 
 
 def place_in_leaf(job: Waiting) -> tuple[int, int, int, JobKey]:
@@ -120,6 +148,8 @@ class JobQueue:
         self._bands: dict[int, Band] = {}
         self._boosts: list[tuple[int, int, JobKey]] = []
         self._accounts: dict[str, int] = {}
+        self.account_changes = ChangeLog()
+        """The accounts that began to wait or ceased to."""
         self._arrivals: list[tuple[int, JobKey]] = []
 
     def __len__(self) -> int:
@@ -167,7 +197,10 @@ class JobQueue:
         if job.boost_at:
             insort(self._boosts, (job.boost_at, job.create_index, job.key))
         insort(self._arrivals, (job.create_index, job.key))
-        self._accounts[job.tenant[0]] = self._accounts.get(job.tenant[0], 0) + 1
+        before = self._accounts.get(job.tenant[0], 0)
+        self._accounts[job.tenant[0]] = before + 1
+        if not before:
+            self.account_changes.note(job.tenant[0])
 
     def remove(self, key: JobKey) -> Waiting | None:
         """Remove a job, if present."""
@@ -186,6 +219,7 @@ class JobQueue:
             self._accounts[job.tenant[0]] = left
         else:
             del self._accounts[job.tenant[0]]
+            self.account_changes.note(job.tenant[0])
         return job
 
     def next_boost(self) -> Waiting | None:

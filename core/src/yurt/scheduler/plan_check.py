@@ -16,7 +16,7 @@ from yurt.scheduler.capacity.ask import CLAIMED
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits, region_of
 from yurt.scheduler.capacity.ports import reserved_bits
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
-from yurt.scheduler.devices.bookings import overbooked
+from yurt.scheduler.devices.overbooking import overbooked
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.claims import source_of

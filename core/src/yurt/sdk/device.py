@@ -107,7 +107,10 @@ class DeviceFingerprint(Value):
 
 
 class ClaimedDevices(Value):
-    """Instances of one group used by a task: whole, or a share (`mps`, `slice`) with its MiB and percent."""
+    """Instances of one group used by a task: whole, or a share (`mps`, `slice`, `mig`) with its MiB and percent.
+
+    `numbers` are the numbers of the shares, one for each id: of a MIG instance (`yurt.sdk.mig`) its first slice.
+    """
 
     vendor: str
     type: str
@@ -116,6 +119,7 @@ class ClaimedDevices(Value):
     share: str = WHOLE
     memory_mb: int = 0
     compute: int = 0
+    numbers: tuple[str, ...] = ()
 
 
 class DeviceClaim(Value):
@@ -135,7 +139,8 @@ class Reservation(Value):
     """The variables, mounts and devices that a driver must provide so that a task can use its devices.
 
     A driver without isolation gives `env` alone. An engine takes the first of `cdi_devices`, `engine_devices` and
-    `nodes` that it can give; other drivers give `nodes`. `mounts` come with any of them.
+    `nodes` that it can give; other drivers give `nodes`. `mounts` come with any of them. `notes` become
+    events of the task.
     """
 
     env: Mapping[str, str] = no_entries()
@@ -143,6 +148,7 @@ class Reservation(Value):
     mounts: tuple[Mount, ...] = ()
     cdi_devices: tuple[str, ...] = ()
     engine_devices: tuple[EngineDevices, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Stat(Value):
@@ -231,3 +237,8 @@ class SelfTestingPlugin(Protocol):
 def device_of(booking: str) -> str:
     """The id of the device behind a booking: the device itself, or the one it is a share of."""
     return booking.partition(SHARE_MARK)[0]
+
+
+def share_number(booking: str) -> str:
+    """The number of the share of a booking; "" of a whole device."""
+    return booking.partition(SHARE_MARK)[2]

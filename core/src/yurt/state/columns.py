@@ -288,13 +288,13 @@ class Columns:
         return editor.finish()
 
     def apply(self, changes: Iterable[tuple[str, Any, Any, Any]]) -> Columns:
-        """The columns after a transaction."""
+        """The columns after one or more transactions; a new allocation counts as the last of them leaves it."""
         editor: _Editor | None = None
-        new: list[Allocation] = []
+        new: dict[str, Allocation | None] = {}
         for table, key, before, after in changes:
             # New allocations are gathered, because a plan's placements mostly share what they use: one sum for all.
-            if table == "allocs" and before is None:
-                new.append(after)
+            if table == "allocs" and (before is None or key in new):
+                new[key] = after
             elif table == "allocs" and _is_usage_changed(before, after):
                 editor = editor or _Editor(self)
                 editor.count(before, -1)
@@ -305,7 +305,7 @@ class Columns:
                 editor.set_node(key, after)
         if new:
             editor = editor or _Editor(self)
-            editor.count_new(new)
+            editor.count_new(each for each in new.values() if each is not None)
         return self if editor is None else editor.finish()
 
     def content(self) -> dict[str, tuple[object, ...]]:

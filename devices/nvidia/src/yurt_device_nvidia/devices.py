@@ -15,7 +15,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceUse, Reservation, SelfTest
+from yurt.sdk.device import (
+    MIG,
+    MPS,
+    WHOLE,
+    ClaimedDevices,
+    DeviceClaim,
+    DeviceFingerprint,
+    DeviceUse,
+    Reservation,
+    SelfTest,
+)
 from yurt.sdk.driver import PluginContext
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
@@ -33,6 +43,7 @@ from yurt_device_nvidia.health import (
     verdict_against,
 )
 from yurt_device_nvidia.library import FAKE_PREFIX, has_library
+from yurt_device_nvidia.mig_cards import MigCards, MigPlace, places_of
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
 from yurt_device_nvidia.options import Settings
@@ -58,6 +69,7 @@ class NvidiaDevices:
         options = settings.options
         self._rules = HealthRules(quiet_s=settings.quiet_s, ignored=frozenset(options.ignored_xids))
         self._mps = MpsDaemons(Path(options.mps_dir or Path(context.paths.run_dir) / "nvidia-mps"))
+        self._mig = MigCards(options.mig_gpu_ids)
         self._nvml = Nvml(options.library)
         self._caller = NvmlThread("nvml", limit_s=CALL_LIMIT_S)
         self._watcher = XidWatcher(self._nvml, self._take_xid)
@@ -110,7 +122,7 @@ class NvidiaDevices:
         if any(condition.lost for condition in self._conditions.values()):
             await self._watcher.stop()
             await self._caller.call(self._nvml.close)
-        look = await self._caller.call(self._blocking_look)
+        look = await self._caller.call(self._look_and_split)
         await self._listen_to(look)
         self._looked_s, self._system = now_s, look.system
         self._cards |= {card.uuid: card for card in look.cards}
@@ -145,6 +157,21 @@ class NvidiaDevices:
             self._nvml.close()
             raise
 
+    def _look_and_split(self) -> GpuObservation:
+        """Look at all cards, and at those that the plugin may split: their profiles and their instances of no task."""
+        look = self._blocking_look()
+        if not self._mig.is_used:
+            return look
+        control = self._nvml.mig_control()
+        has_changed = self._mig.learn(control, {card.uuid: self._is_free(card) for card in look.cards})
+        self._mig.keep(control)
+        return self._blocking_look() if has_changed else look
+
+    def _is_free(self, card: CardFacts) -> bool:
+        """Whether no process uses a card that is not split."""
+        use = None if card.mig else self._nvml.use(card.uuid)
+        return use is not None and not use.processes
+
     def _check_library(self) -> None:
         library = self._settings.options.library
         if not has_library(library):
@@ -161,9 +188,10 @@ class NvidiaDevices:
             verdicts = dict.fromkeys(self._cards, Verdict(severity="degraded", reason=everything))
         options = self._settings.options
         modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
+        profiles = self._mig.texts()
         offer = GroupOffer(
             self._system,
-            self._cards.values(),
+            [replace(card, mig_profiles=profiles.get(card.uuid, "")) for card in self._cards.values()],
             reasons={device: verdict.reason for device, verdict in verdicts.items()},
             severities={device: verdict.severity for device, verdict in verdicts.items()},
             ignored=frozenset(options.ignored_gpu_ids),
@@ -195,12 +223,15 @@ class NvidiaDevices:
             signs = signs_of_fault(self._samples[uuid])
             if verdict is not None:
                 found[uuid] = verdict
-            elif signs:
-                found[uuid] = Verdict(severity="suspect", reason=signs)
+            elif signs or uuid in self._mig.leftovers:
+                found[uuid] = Verdict(severity="suspect", reason=signs or self._mig.leftovers[uuid])
             for mig in card.migs:
                 xid = self._xids.get((uuid, mig.gpu_instance))
                 of_part = verdict_against(Condition(), xid, now=now, rules=self._rules)
-                if of_part is not None:
+                if of_part is not None and self._mig.allows(uuid):
+                    # Instances of the plugin's own come and go: their card takes nothing new, and what runs may go on.
+                    found.setdefault(uuid, replace(of_part, severity="degraded"))
+                elif of_part is not None:
                     found[mig.uuid] = of_part
         return found
 
@@ -248,17 +279,35 @@ class NvidiaDevices:
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
         """Variables, device nodes and CDI names for exactly these devices."""
-        present = {device for card in self._cards.values() for device, _ in parts_of(card)}
+        present = {*self._cards, *(device for card in self._cards.values() for device, _ in parts_of(card))}
         unknown = [device for device in claim.ids if device not in present]
         if unknown:
             raise DriverError(f"GPU {unknown[0]} is not on this machine any more")
+        notes: tuple[str, ...] = ()
+        if self._mig.is_used:
+            claim, notes = await self._split(claim)
         cdi_names, mig_minors = await asyncio.to_thread(lambda: (read_cdi_names(), read_mig_minors()))
         folder = Path(self._settings.options.device_dir)
         found = reservation(claim, self._cards.values(), folder=folder, cdi_names=cdi_names, mig_minors=mig_minors)
         for devices in claim.devices:
             if devices.share != WHOLE:
                 found = joined(found, await self._share(devices, claim))
-        return found
+        return replace(found, notes=notes)
+
+    async def _split(self, claim: DeviceClaim) -> tuple[DeviceClaim, tuple[str, ...]]:
+        """The claim with the MIG instances that are made for it in place of their cards, and notes of them."""
+
+        def work() -> tuple[dict[MigPlace | str, int], GpuObservation]:
+            if not self._nvml.is_open:
+                raise RecoverableError("the NVIDIA driver does not answer; it is looked for again")
+            return self._mig.prepare(self._nvml.mig_control(), claim), self._nvml.look()
+
+        try:
+            numbers, look = await self._caller.call(work)
+        except (NvmlProblem, Hanging) as error:
+            raise RecoverableError(str(error)) from None
+        self._cards |= {card.uuid: card for card in look.cards}
+        return with_instances(claim, numbers, self._cards)
 
     async def _share(self, devices: ClaimedDevices, claim: DeviceClaim) -> Reservation:
         """The additions for a share of a card."""
@@ -277,16 +326,37 @@ class NvidiaDevices:
             device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids
         }
         await self._mps.keep(shared, startable=frozenset(self._cards))
+        if self._mig.is_used:
+            await self._keep_instances(claims)
+
+    async def _keep_instances(self, claims: Sequence[DeviceClaim]) -> None:
+        """Destroy the MIG instances that no claim has any more."""
+
+        def work() -> None:
+            self._mig.keep(self._nvml.mig_control() if self._nvml.is_open else None, claims)
+
+        try:
+            await self._caller.call(work)
+        except (NvmlProblem, Hanging) as error:
+            raise DriverError(str(error)) from None
+        self._looked_s = float("-inf")
+        self._wake.set()
 
     # How much is used.
 
     async def stats(self) -> Mapping[str, DeviceUse]:
         """Usage of every device."""
-        devices = [device for card in self._cards.values() for device, _ in parts_of(card)]
+        cards = tuple(self._cards.values())
+        split = {card.uuid: card for card in cards if self._mig.allows(card.uuid)}
+        devices = [device for card in cards if card.uuid not in split for device, _ in parts_of(card)]
 
         def measure() -> dict[str, CardUse]:
-            found = {device: self._nvml.use(device) for device in devices}
-            return {device: use for device, use in found.items() if use is not None}
+            found = {device: self._nvml.use(device) for device in (*devices, *split)}
+            uses = {device: use for device, use in found.items() if use is not None}
+            for uuid in split.keys() & uses.keys():
+                parts = [self._nvml.use(mig.uuid) for mig in split[uuid].migs]
+                uses[uuid] = with_parts(uses[uuid], [each for each in parts if each is not None])
+            return uses
 
         if not self._nvml.is_open:
             return {}
@@ -311,6 +381,35 @@ class NvidiaDevices:
         except Hanging:
             log.warning("the NVIDIA driver hangs; it is left as it is")
         self._caller.close()
+
+
+def with_instances(
+    claim: DeviceClaim, numbers: Mapping[MigPlace | str, int], cards: Mapping[str, CardFacts]
+) -> tuple[DeviceClaim, tuple[str, ...]]:
+    """The claim by the ids of the MIG instances with these numbers, and a note for each of them."""
+    found, notes = list[ClaimedDevices](), list[str]()
+
+    def instance(card: str, number: int) -> str:
+        mig = next((each for each in cards[card].migs if each.gpu_instance == number), None)
+        if mig is None:
+            raise RecoverableError(f"the driver does not list MIG instance {number} of GPU {card} yet")
+        notes.append(f"MIG instance {mig.profile} of GPU {card} was created for this task: {mig.uuid}")
+        return mig.uuid
+
+    for devices in claim.devices:
+        if devices.share == MIG:
+            ids = tuple(instance(place.card, numbers[place]) for place in places_of(devices))
+        else:
+            ids = tuple(instance(card, numbers[card]) if card in numbers else card for card in devices.ids)
+        found.append(replace(devices, ids=ids))
+    return replace(claim, devices=tuple(found)), tuple(notes)
+
+
+def with_parts(card: CardUse, parts: Sequence[CardUse]) -> CardUse:
+    """The usage of a split card with that of its instances: their processes, and at least their memory."""
+    by_pid = {each.pid: each for part in (card, *parts) for each in part.processes}
+    memory_mb = max(card.memory_used_mb, sum(part.memory_used_mb for part in parts))
+    return replace(card, memory_used_mb=memory_mb, processes=tuple(by_pid[pid] for pid in sorted(by_pid)))
 
 
 def is_lost(look: GpuObservation, uuid: str) -> bool:

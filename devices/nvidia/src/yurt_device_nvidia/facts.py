@@ -58,6 +58,13 @@ class CardFacts(Value):
     links: tuple[NvLink, ...] = ()
     ancestors: Mapping[str, str] = no_entries()
     migs: tuple[MigFacts, ...] = ()
+    mig_profiles: str = ""
+    """The profiles that the plugin may create itself, as the attribute has them; "" where it may not."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether its instances are offered instead of the card."""
+        return bool(self.mig) and not self.mig_profiles
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from yurt.sdk.device import AttributeValue, DeviceGroup, DeviceInstance, Quantity, Severity
+from yurt.sdk.device import MIG, AttributeValue, DeviceGroup, DeviceInstance, Quantity, Severity
+from yurt.sdk.mig import MIG_PROFILES
 
 from yurt_device_nvidia.facts import CardFacts, MigFacts, SystemFacts
 
 VENDOR, TYPE = "nvidia", "gpu"
+MANAGED = "Managed"
+"""The MIG mode of a card that the plugin splits as tasks need it."""
 Attributes = dict[str, AttributeValue]
 
 
 class GroupOffer:
     """The offer: `reasons` and `severities` map a device with a fault (a card or a MIG instance) to its verdict.
 
-    Without a severity it has failed.
+    Without a severity it has failed. A card that the plugin splits itself (`mig_profiles`) is offered as a card,
+    whatever instances it has now.
     """
 
     def __init__(
@@ -41,10 +45,12 @@ class GroupOffer:
         peers = nvlink_peers(self._cards)
         for card in sorted(self._cards, key=lambda each: each.index):
             placed = {**place_attributes(card), **peers.get(card.uuid, {})}
-            if not card.mig:
+            if card.mig_profiles:
+                placed |= {"sharing": ",".join((*self._modes, MIG)), MIG_PROFILES: card.mig_profiles}
+            if not card.is_split:
                 group = found.setdefault(card.name, (self._card_attributes(card), []))
                 group[1].append(self._instance(card.uuid, card, placed))
-            for mig in card.migs if card.mig else ():
+            for mig in card.migs if card.is_split else ():
                 group = found.setdefault(mig.name, (self._mig_attributes(card, mig), []))
                 group[1].append(self._instance(mig.uuid, card, {**place_attributes(card), "mig_parent": card.uuid}))
         return tuple(
@@ -103,7 +109,7 @@ class GroupOffer:
             "display_state": switched(card.display),
             "persistence_mode": switched(card.persistence),
             "ecc_mode": switched(card.ecc),
-            "mig_mode": switched(card.mig),
+            "mig_mode": MANAGED if card.mig_profiles else switched(card.mig),
             "compute_mode": card.compute_mode,
             "compute_capability": card.capability,
             "architecture": card.architecture,

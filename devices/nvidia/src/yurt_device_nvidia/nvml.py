@@ -33,6 +33,7 @@ from yurt_device_nvidia.facts import (
     SystemFacts,
 )
 from yurt_device_nvidia.library import FAKE_PREFIX, LIBRARY, PCI_FOLDER
+from yurt_device_nvidia.mig_control import MigControl
 
 FABRIC = "fabric"
 """Where a link leads that is up but does not tell: to the switches of the machine, as in newer generations."""
@@ -121,6 +122,10 @@ class Nvml:
                 self._activity.close()
             self._ask(self._nvml.nvmlShutdown)
             self._nvml, self._handles, self._activity = None, {}, None
+
+    def mig_control(self) -> MigControl:
+        """The MIG functions of the open library."""
+        return MigControl(self._nvml, self._handles)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """The answer, or None without one; raises CardLost when the card does not answer at all."""

@@ -27,6 +27,7 @@ class NvidiaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     health_period: str = "5s"
     xid_quiet_period: str = "5m"
     ignored_xids: list[int] = []
+    mig_gpu_ids: list[str] = []
     sharing: list[str] = msgspec.field(default_factory=lambda: ["mps", "slice"])
     mps_dir: str = ""
     library: str = LIBRARY
@@ -48,6 +49,11 @@ def settings_of(context: PluginContext) -> Settings:
     unknown = sorted(set(options.sharing) - {"mps", "slice"})
     if unknown:
         raise Invalid(f'sharing = ["{unknown[0]}"]: modes of sharing a card are "mps" and "slice"')
+    for device in options.mig_gpu_ids:
+        if device != "all" and not device.startswith("GPU-"):
+            raise Invalid(
+                f'mig_gpu_ids = ["{device}"]: write ids of whole cards (nvidia-smi -L lists GPU-...), or "all"'
+            )
     check_fake(options.library)
     return Settings(
         options=options,

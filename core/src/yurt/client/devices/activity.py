@@ -36,7 +36,7 @@ from yurt.client.sample_ring import SampleRing
 from yurt.lifecycle.task import RUNNING, STOPPING
 from yurt.runtime.env import Env
 from yurt.sdk.containers.common import parse_duration
-from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse
+from yurt.sdk.device import WHOLE, DeviceClaim, DeviceUse
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.accounting.devices import DeviceAccounting
 
@@ -380,7 +380,7 @@ def card_parts(
     shares: dict[tuple[str, str], _Share] = {}
     for claim in claims:
         for devices in claim.devices:
-            is_whole = devices.share in (WHOLE, MIG)
+            is_whole = devices.share == WHOLE
             mine = _Share(devices.compute, devices.memory_mb, is_whole)
             for device in devices.ids:
                 before = shares.get((claim.alloc_id, device))

@@ -12,7 +12,7 @@ from yurt.client.devices.wire import GroupKey, group_name, key_of
 from yurt.client.node.node_events import NodeEvents
 from yurt.lifecycle import events
 from yurt.lifecycle.task import RUNNING, STARTING, STOPPING, TaskMachine
-from yurt.sdk.device import WHOLE, DeviceClaim
+from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.driver import TaskHandle
 from yurt.structs.alloc import Allocation, TaskEvent
 from yurt.structs.predicates import is_server_terminal
@@ -125,6 +125,11 @@ class HealthNotices:
         self._node_events.emit("Device", f"Device plugin {name}: {reason}", plugin=name)
 
 
+def _mig_places(devices: ClaimedDevices) -> Iterable[tuple[str, str]]:
+    """The MIG instances of a claim that the plugin creates, each by its card and its first slice."""
+    return zip(devices.ids, devices.numbers, strict=False) if devices.share == MIG else ()
+
+
 def _common(one: DeviceClaim, other: DeviceClaim) -> str:
     """A device in both claims that at least one of them holds as a whole; "" without one."""
     for mine in one.devices:
@@ -133,4 +138,7 @@ def _common(one: DeviceClaim, other: DeviceClaim) -> str:
             both = [each for each in mine.ids if each in theirs.ids]
             if is_whole and both and key_of(mine) == key_of(theirs):
                 return both[0]
+            places = set(_mig_places(mine)) & set(_mig_places(theirs))
+            if places and key_of(mine) == key_of(theirs):
+                return min(places)[0]
     return ""

@@ -342,4 +342,5 @@ def merged(parts: list[Reservation]) -> Reservation:
         nodes=common(lambda part: part.nodes),
         cdi_devices=common(lambda part: part.cdi_devices),
         engine_devices=common(lambda part: part.engine_devices),
+        notes=tuple(each for part in parts for each in part.notes),
     )

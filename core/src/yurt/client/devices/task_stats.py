@@ -19,7 +19,6 @@ from yurt.client.devices.wire import group_stats
 from yurt.sdk.device import (
     GPU_UTILIZATION,
     MEMORY_UTILIZATION,
-    MIG,
     SM_UTILIZATION,
     WHOLE,
     DeviceClaim,
@@ -56,7 +55,7 @@ def booked_mb(claim: DeviceClaim) -> dict[str, int]:
     """Memory in MiB that a task booked of each card that it shares."""
     found: dict[str, int] = {}
     for devices in claim.devices:
-        for device in devices.ids if devices.share not in (WHOLE, MIG) else ():
+        for device in devices.ids if devices.share != WHOLE else ():
             found[device] = found.get(device, 0) + devices.memory_mb
     return found
 

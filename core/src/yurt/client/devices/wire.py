@@ -13,6 +13,7 @@ from yurt.sdk.device import (
     Quantity,
     Stat,
     device_of,
+    share_number,
 )
 from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.node import (
@@ -103,6 +104,7 @@ def claimed(device: AllocatedDeviceResource) -> ClaimedDevices:
         share=device.share,
         memory_mb=device.memory_mb,
         compute=device.compute,
+        numbers=tuple(share_number(each) for each in device.device_ids) if device.share else (),
     )
 
 

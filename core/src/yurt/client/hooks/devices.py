@@ -35,9 +35,9 @@ class DevicesHook(TaskHookOf[ClientTask]):
         if not claim.devices:
             return None
         await self._wait_free(task, claim)
-        return await self._additions(task, claim)
+        return await self._additions(task, claim, is_noted=True)
 
-    async def _additions(self, task: ClientTask, claim: DeviceClaim) -> Additions:
+    async def _additions(self, task: ClientTask, claim: DeviceClaim, *, is_noted: bool = False) -> Additions:
         try:
             reservation = await self._devices.reserve(claim)
             nodes = self._devices.memory_nodes(claim) if is_bound(task.spec.task) else ()
@@ -45,6 +45,8 @@ class DevicesHook(TaskHookOf[ClientTask]):
         except DriverError as error:
             failure = events.setup_failure(str(error))
             raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
+        for note in reservation.notes if is_noted else ():
+            task.note(events.device(note))
         return Additions(
             fixed_env=seen.env,
             mounts=seen.mounts,

@@ -192,14 +192,20 @@ class PoolCapacity:
             counts[at] = self._count(at, request, self._in_use[at])
 
     def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
-        """Whether `number` allocations fit on each of these rows in addition to the taken capacity, devices
-        excluded."""
+        """Whether `number` allocations fit on each of these rows in addition to the taken capacity."""
         amounts = _amounts(ask) * number
+        requests = tuple(request for _, request in ask.devices)
+        needed = number * sum(map(_parts, requests))
+        # A share may begin to use a card that is counted as a free one.
+        is_by_whole = not any(one.share or one.first_available for one in (*requests, *self._taken))
         for at in rows:
             if bool((self.free[at] < amounts).any()):
                 return False
             rack = rack_of(self._snapshot.nodes[self._ids[at]])
-            if any(rack.matching(request) for request in ask.needed_devices):
+            if not any(rack.matching(one) for request in requests for one in (request, *request.first_available)):
+                continue
+            taken = sum(int(parts[at]) for parts in self._taken.values())
+            if not is_by_whole or any(self._device_parts(one)[at] - taken < needed for one in requests):
                 return False
         return True
 
@@ -207,6 +213,8 @@ class PoolCapacity:
         """Subtract the amounts of `number` allocations from each of these rows, since they may land on any."""
         for at in rows:
             self.free[at] -= _amounts(ask) * number
+            for request in ask.needed_devices:
+                self._taken.setdefault(request, np.zeros_like(self._slots))[at] += number * _parts(request)
 
     def _table(self, ask: GroupAsk) -> _PlacesByRow:
         key = ask.signature

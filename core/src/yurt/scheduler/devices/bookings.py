@@ -2,7 +2,8 @@
 
 A device is held whole by one, or shared in one mode by several. Shares add up to no more than the device has: memory
 without what its driver keeps, and 100 percent of its compute. Each share is an instance of its own, with the id
-`<device>::<number>`, and no two of a device have the same number.
+`<device>::<number>`, and no two of a device have the same number. A share of mode `mig` is an instance that takes
+certain slices of the device, from the one with its number on (`partitions`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from yurt.scheduler.devices.attributes import number_of, text_of
 from yurt.sdk.device import SHARE_MARK
-from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import NodeDevice, NodeDeviceResource
 
 COMPUTE_MAX = 100
 SHARES_MAX = 48
@@ -100,30 +101,3 @@ def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
 def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
     """The sharing modes of a device."""
     return frozenset(part.strip() for part in (text_of(kind, instance, "sharing") or "").split(",") if part.strip())
-
-
-def overbooked(node: Node, in_use: Iterable[str], coming: Iterable[str]) -> str:
-    """The reason why devices of the usage `coming` are overbooked, or ""; `in_use` includes it."""
-    device_ids = {parted(key)[0] for key in coming}
-    if not device_ids:
-        return ""
-    touched = {
-        instance_key(kind, instance.id): (kind, instance)
-        for kind in node.node_resources.devices
-        for instance in kind.instances
-    }
-    for device, booked in sorted(bookings(in_use).items()):
-        if device in device_ids and booked.shares:
-            reason = _excess(booked, touched.get(device))
-            if reason:
-                return reason
-    return ""
-
-
-def _excess(booked: Booked, device: tuple[NodeDeviceResource, NodeDevice] | None) -> str:
-    numbers = [share.number for share in booked.shares]
-    if booked.is_whole or device is None or len(booked.modes) > 1 or len(set(numbers)) < len(numbers):
-        return "device oversubscribed"
-    if booked.memory_mb > capacity_mb(*device):
-        return "device memory oversubscribed"
-    return "device compute oversubscribed" if booked.compute > COMPUTE_MAX or len(numbers) > SHARES_MAX else ""

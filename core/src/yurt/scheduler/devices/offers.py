@@ -25,6 +25,7 @@ from yurt.scheduler.devices.bookings import (
     instance_key,
     modes_of,
 )
+from yurt.scheduler.devices.partitions import best_start, profiles_of, share_at
 from yurt.scheduler.devices.topology import (
     IGNORE,
     PLACES,
@@ -39,6 +40,7 @@ from yurt.scheduler.devices.topology import (
     members,
 )
 from yurt.sdk.device import MIG, SHARE_MARK, device_of
+from yurt.sdk.value import replace
 from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import DeviceTopology, RequestedDevice
@@ -259,7 +261,7 @@ def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
     if request.all_of_node:
         return _all(stock, found)
     if request.share == MIG:
-        return _part(stock, request, found)
+        return _part(stock, request, found) or _new_parts(stock, request, found)
     if request.share:
         return _shares(stock, request, found)
     return _whole(stock, request, found)
@@ -364,6 +366,75 @@ def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> De
                 stock, chosen, matched_weight(items[0].kind, request), TopologyRequest(request.count, IGNORE, IGNORE)
             )
     return None
+
+
+def _new_parts(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
+    """An offer of MIG instances that the node creates: of the smallest profile with sufficient memory that has places.
+
+    They go to cards that are split already before free ones, and to suspect cards last.
+    """
+    candidates = []
+    for items in _by_kind(found):
+        profiles = {p for item in items for p in profiles_of(item.kind, item.instance)}
+        sizes = sorted((p.memory_mb, p.compute) for p in profiles if p.memory_mb >= request.memory_mb)
+        for memory_mb, compute in dict.fromkeys(sizes):
+            taken = _places_for(stock, items, replace(request, memory_mb=memory_mb, compute=compute))
+            if taken:
+                kind = items[0].kind
+                weight = matched_weight(kind, request)
+                candidates.append(((-weight, memory_mb, compute, items[0].kind_number), kind, taken, weight))
+                break
+    if not candidates:
+        return None
+    (_, memory_mb, compute, _), kind, taken, weight = min(candidates, key=lambda each: each[0])
+    device = AllocatedDeviceResource(
+        vendor=kind.vendor,
+        type=kind.type,
+        name=kind.name,
+        device_ids=tuple(f"{item.instance.id}{SHARE_MARK}{booked.shares[-1].number}" for item, booked in taken),
+        share=MIG,
+        memory_mb=memory_mb,
+        compute=compute,
+    )
+    return DeviceOffer((device,), tuple((item.key, booked) for item, booked in taken), weight)
+
+
+def _places_for(
+    stock: Stock, items: list[DeviceItem], request: RequestedDevice
+) -> list[tuple[DeviceItem, Booked]] | None:
+    """Places for `count` instances of the profile with this memory and compute, each with its card's bookings then."""
+    after = {item.key: stock.of(item) for item in items}
+    taken: list[tuple[DeviceItem, Booked]] = []
+    while len(taken) < request.count:
+        place = _best_place(stock, items, after, request)
+        if place is None:
+            return None
+        after[place[0].key] = place[1]
+        taken.append(place)
+    return taken
+
+
+def _best_place(
+    stock: Stock, items: list[DeviceItem], booked: dict[str, Booked], request: RequestedDevice
+) -> tuple[DeviceItem, Booked] | None:
+    amounts = (request.memory_mb, request.compute)
+    usable: dict[int, tuple[tuple[bool, bool, int, int], Booked]] = {}
+    for item in items:
+        profiles, before = profiles_of(item.kind, item.instance), booked[item.key]
+        profile = next((each for each in profiles if (each.memory_mb, each.compute) == amounts), None)
+        start = None if profile is None else best_start(profiles, profile, before)
+        if profile is not None and start is not None:
+            rank = (is_suspect(item.instance), before.is_free, -before.compute, item.number)
+            usable[item.number] = (rank, before._replace(shares=(*before.shares, share_at(profile, start))))
+    if not usable:
+        return None
+    best = min(usable, key=lambda number: usable[number][0])
+    if booked[stock.items[best].key].is_free:
+        # Of free cards take the one whose loss costs the topology of the others least.
+        fresh = mask_of(number for number, (rank, _) in usable.items() if rank[:2] == usable[best][0][:2])
+        chosen = choose(stock.layout, fresh, stock.free(), TopologyRequest(1, IGNORE, IGNORE))
+        best = members(chosen)[0] if chosen else best
+    return stock.items[best], usable[best][1]
 
 
 def _parent(item: DeviceItem) -> str:

@@ -16,6 +16,7 @@ from yurt.scheduler.devices.offers import (
     is_named,
     wish_of,
 )
+from yurt.scheduler.devices.partitions import profiles_of
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.sdk.device import MIG
@@ -144,6 +145,9 @@ def _part_words(stock: Stock, request: RequestedDevice, items: list[DeviceItem])
     name, memory = request.name, request.memory_mb
     parts = [item for item in items if item.is_part]
     fitting = [item for item in parts if capacity_mb(item.kind, item.instance) >= memory]
+    profiles = [profile for item in items for profile in profiles_of(item.kind, item.instance)]
+    if profiles:
+        return _creatable_words(stock, request, parts, max(each.memory_mb for each in profiles))
     if not parts:
         return f"no {name} is split into MIG instances", ": none is split into MIG instances"
     if not fitting:
@@ -152,6 +156,17 @@ def _part_words(stock: Stock, request: RequestedDevice, items: list[DeviceItem])
     free = sum(stock.is_free(item) for item in fitting)
     text = f"{request.count} MIG instances of {memory} MiB asked, {free} free"
     return text, f": {_fewer(request.count, 'MIG instance')} of {memory} MiB free"
+
+
+def _creatable_words(stock: Stock, request: RequestedDevice, parts: list[DeviceItem], profile_mb: int) -> Words:
+    """The reason on a node that creates MIG instances of profiles with at most `profile_mb`."""
+    most = max([profile_mb, *(capacity_mb(item.kind, item.instance) for item in parts)])
+    memory = request.memory_mb
+    if most < memory:
+        return f"no MIG profile has {memory} MiB, the largest has {most}", f": no MIG profile has {memory} MiB"
+    free = _most(stock, request)
+    text = f"{request.count} MIG instances of {memory} MiB asked, {free} can be had"
+    return text, f": {_fewer(request.count, 'MIG instance')} of {memory} MiB can be created"
 
 
 def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[DeviceItem]) -> DeviceShortage:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.backfill import BackfillRules, boosted, with_boosted
 from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
-from yurt.queue.fair_order import Shares, fair_order
+from yurt.queue.fair_order import fair_order
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Path, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
@@ -70,11 +70,10 @@ def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
     if queue.fair_share is None:
         return line.first_come()
     line.delay(view.delays(now))
-    capacity = view.capacity
     first = boosted(
-        line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(view.boosted, capacity) / WHOLE
+        line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(view.boosted, view.capacity) / WHOLE
     )
-    return with_boosted(first, fair_order(line, Shares(capacity, view.weights, view.usage_by_account)))
+    return with_boosted(first, fair_order(line, view.shares))
 
 
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: GuaranteedJobs, *, now: int) -> QueueDecision:

@@ -15,7 +15,8 @@ from yurt.fsm.bookkeeping.queue_usage import usage_of_row
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts
 from yurt.queue.charge import allocated_amounts, tenant_of
 from yurt.queue.decay import lifetime, used
-from yurt.queue.fair_order import Delays, delays_of
+from yurt.queue.fair_order import Delays, Shares, delays_of
+from yurt.queue.job_queue import ChangeLog
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import Path
 from yurt.scheduler.capacity.pool_capacity import PoolCapacity
@@ -57,6 +58,7 @@ class _Runs:
         """Rises with each change of what runs."""
         self.usage: dict[Path, Amounts] = {}
         self.usage_by_account: dict[str, Amounts] = {}
+        self.account_changes = ChangeLog()
         self.boosted = NOTHING
         self.by_id: dict[str, _Run] = {}
         self.ends: list[tuple[int, str]] = []
@@ -110,6 +112,7 @@ class _Runs:
         if run.is_batch:
             _sum_up(self.usage, run.tenant, run.amounts, sign)
             _sum_up(self.usage_by_account, run.tenant[0], run.amounts, sign)
+            self.account_changes.note(run.tenant[0])
 
 
 class PoolView:
@@ -167,6 +170,11 @@ class PoolView:
     def usage_by_account(self) -> Mapping[str, Amounts]:
         """As `usage`, by account."""
         return self._runs.usage_by_account
+
+    @property
+    def shares(self) -> Shares:
+        """The accounts' usage and their parts of the pool."""
+        return Shares(self.capacity, self.weights, self.usage_by_account, self._runs.account_changes)
 
     @property
     def boosted(self) -> Amounts:

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from yurt.scheduler.devices.bookings import overbooked
+from yurt.scheduler.devices.overbooking import overbooked
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.server.server import Server

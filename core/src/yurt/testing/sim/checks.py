@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
 from yurt.fsm.snapshot import digest
-from yurt.scheduler.devices.bookings import overbooked
+from yurt.scheduler.devices.overbooking import overbooked
 from yurt.state import Change, Changes, Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs import status

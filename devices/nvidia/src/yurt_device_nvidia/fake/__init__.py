@@ -9,7 +9,7 @@ In an agent: `library = "fake:/path/machine.json"` in the configuration of the p
 name; the node then says so in its attribute `device.nvidia.fake`. Tests of other plugins use it with `install`.
 """
 
-from yurt_device_nvidia.fake import activity  # noqa: F401 - declares its functions
+from yurt_device_nvidia.fake import activity, mig  # noqa: F401 - declare their functions
 from yurt_device_nvidia.fake.layouts import LAYOUTS, layout
 from yurt_device_nvidia.fake.library import FakeLibrary, install, uninstall
 from yurt_device_nvidia.fake.machine import FakeMachine, change, write

@@ -15,6 +15,27 @@ def uuid(kind: str, number: int, machine: int = 1) -> str:
     return f"{kind}-{machine:08x}-{number:04x}-4a5b-8c6d-{number:012x}"
 
 
+def mig_profiles(memory_mib: int, multiprocessors: int) -> list[Json]:
+    """The profiles of a card with seven slices: NVML's number and the id of each, its slices, memory and places."""
+    eighth = memory_mib // 8
+    shapes = (
+        (0x0, 19, 1, 1, eighth - 270, range(7)),
+        (0x9, 15, 1, 2, 2 * eighth - 156, range(0, 8, 2)),
+        (0x1, 14, 2, 2, 2 * eighth - 156, range(0, 6, 2)),
+        (0x2, 9, 3, 4, 4 * eighth - 56, (0, 4)),
+        (0x3, 5, 4, 4, 4 * eighth - 56, (0,)),
+        (0x4, 0, 7, 8, memory_mib, (0,)),
+    )
+    return [
+        {
+            "number": number, "id": profile, "name": f"{slices}g.{round(memory_mib / 8 / 1000) * size}gb",
+            "slices": slices, "size": size, "memory_mib": memory, "starts": list(starts),
+            "multiprocessors": multiprocessors // 8 * slices,
+        }
+        for number, profile, slices, size, memory, starts in shapes
+    ]  # fmt: skip
+
+
 def card(index: int, **changes: Any) -> Json:
     """An idle H100 of an HGX board."""
     return {
@@ -38,6 +59,7 @@ def card(index: int, **changes: Any) -> Json:
         "compute_mode": "Default",
         "mig": False,
         "migs": [],
+        "mig_profiles": mig_profiles(81008, 132),
         "capability": "9.0",
         "architecture": 9,
         "numa": 0 if index < 4 else 1,
@@ -85,6 +107,8 @@ def dgx_a100() -> Json:
             name="NVIDIA A100-SXM4-80GB",
             memory_mib=81920,
             reserved_mib=694,
+            mig_profiles=mig_profiles(81226, 108),
+            mig_needs_reset=True,
             power_limit_w=400,
             clock_max={"sm": 1410, "mem": 1593},
             pcie={"gen": 4, "width": 16},
@@ -106,6 +130,7 @@ def l40s_pairs() -> Json:
             index,
             name="NVIDIA L40S",
             memory_mib=46068,
+            mig_profiles=[],
             reserved_mib=600,
             bar1_mib=65536,
             power_limit_w=350,
@@ -128,6 +153,7 @@ def a6000_bridged() -> Json:
             index,
             name="NVIDIA RTX A6000",
             memory_mib=49140,
+            mig_profiles=[],
             reserved_mib=455,
             bar1_mib=65536,
             power_limit_w=300,
@@ -166,7 +192,9 @@ def mig_split() -> Json:
 
 def one() -> Json:
     """One H200 of 141 GB."""
-    return machine([card(0, name="NVIDIA H200", memory_mib=143771, reserved_mib=600)])
+    return machine(
+        [card(0, name="NVIDIA H200", memory_mib=143771, reserved_mib=600, mig_profiles=mig_profiles(143171, 132))]
+    )
 
 
 LAYOUTS: dict[str, Callable[[], Json]] = {

@@ -2,7 +2,8 @@
 
 Every function takes and answers what NVML's takes and answers: handles are opaque pointers, results are written through
 pointers, the return value is an error code. A function that is not here does not exist for the caller, as with an old
-driver; `missing_functions` of the machine takes more away. A GPU's `errors` make single functions fail by name.
+driver; `missing_functions` of the machine takes more away. A GPU's `errors` make single functions fail by name. While
+the machine `hangs`, no function returns.
 """
 
 from __future__ import annotations
@@ -100,6 +101,9 @@ class FakeLibrary:
 
     def _entry(self, call: FakeCall) -> Callable[..., int]:
         def entry(*arguments: Any) -> int:
+            while self.machine.content.get("hangs"):
+                # A thread of its own waits, as for a driver that does not return; the file may end it.
+                threading.Event().wait(POLL_S)
             try:
                 for kind, argument in zip(call.kinds, arguments, strict=True):
                     if kind is Handle:

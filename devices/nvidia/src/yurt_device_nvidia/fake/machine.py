@@ -8,6 +8,7 @@ those in the file at its first look too: `{"seq": 1, "gpu": "GPU-...", "kind": "
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import threading
@@ -27,10 +28,12 @@ def write(path: Path, machine: Json) -> None:
 
 
 def change(path: Path, edit: Callable[[Json], None]) -> None:
-    """Read, edit and write the file."""
-    machine: Json = json.loads(path.read_text(encoding="utf-8"))
-    edit(machine)
-    write(path, machine)
+    """Read, edit and write the file; one change at a time, also of several processes."""
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        machine: Json = json.loads(path.read_text(encoding="utf-8"))
+        edit(machine)
+        write(path, machine)
 
 
 class FakeMachine:
@@ -51,6 +54,13 @@ class FakeMachine:
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._look(self._path)
         return self._content
+
+    def change(self, edit: Callable[[Json], None]) -> None:
+        """Change the file, or the machine itself without one."""
+        if self._path is None:
+            edit(self._content)
+        else:
+            change(self._path, edit)
 
     def load(self) -> None:
         """Read the file; raises OSError or ValueError."""

@@ -123,7 +123,7 @@ def booked(resources: Json | None) -> tuple[float, float, float, float]:
         memory += (task.get("Memory") or {}).get("MemoryMB") or 0
         for device in task.get("Devices") or ():
             count = len(device.get("DeviceIDs") or ())
-            part = (device.get("Compute") or 0) / 100 if device.get("Share") in ("mps", "slice") else 1.0
+            part = (device.get("Compute") or 0) / 100 if device.get("Share") else 1.0
             gpus += count * (part or 1.0)
             vram += count * (device.get("MemoryMB") or 0)
     return cpu, memory, gpus, vram

@@ -1,0 +1,60 @@
+"""MIG instances that do not exist yet: their profile and their place on a card that its node may split. Pure.
+
+A booking of one is a share of the card: mode `mig`, the profile's memory and compute, and as its number the place at
+which the instance begins. So bookings alone decide whether another instance fits, whatever has been created so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from yurt.scheduler.devices.attributes import text_of
+from yurt.scheduler.devices.bookings import Booked, Share, modes_of
+from yurt.sdk.device import MIG
+from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
+from yurt.structs.node import NodeDevice, NodeDeviceResource
+
+
+def profiles_of(kind: NodeDeviceResource, instance: NodeDevice) -> tuple[MigProfile, ...]:
+    """The profiles that may be created on a device, smallest first; none where its node does not split it."""
+    text = text_of(kind, instance, MIG_PROFILES)
+    return parse_profiles(text) if text and MIG in modes_of(kind, instance) else ()
+
+
+def booked_slices(profiles: Iterable[MigProfile], booked: Booked) -> int | None:
+    """The slices in use as a bit mask; None where a booking is none of these profiles or overlaps another."""
+    taken = 0
+    for share in booked.shares:
+        profile = _profile_of(profiles, share)
+        if profile is None or taken & profile.slices(int(share.number)):
+            return None
+        taken |= profile.slices(int(share.number))
+    return taken
+
+
+def _profile_of(profiles: Iterable[MigProfile], share: Share) -> MigProfile | None:
+    if share.mode != MIG or not share.number.isdigit():
+        return None
+    amounts = (share.memory_mb, share.compute)
+    start = int(share.number)
+    return next((p for p in profiles if (p.memory_mb, p.compute) == amounts and start in p.starts), None)
+
+
+def best_start(profiles: Sequence[MigProfile], profile: MigProfile, booked: Booked) -> int | None:
+    """The place that leaves the most places for other instances, large ones counted more; None without one."""
+    if booked.is_whole:
+        return None
+    taken = booked_slices(profiles, booked)
+    if taken is None or booked.compute + profile.compute > 100:
+        return None
+    free = [start for start in profile.starts if not taken & profile.slices(start)]
+    return max(free, key=lambda start: (_remaining(profiles, taken | profile.slices(start)), -start), default=None)
+
+
+def _remaining(profiles: Iterable[MigProfile], taken: int) -> int:
+    return sum(p.size * sum(not taken & p.slices(start) for start in p.starts) for p in profiles)
+
+
+def share_at(profile: MigProfile, start: int) -> Share:
+    """The booking of an instance at a place."""
+    return Share(str(start), MIG, profile.memory_mb, profile.compute)

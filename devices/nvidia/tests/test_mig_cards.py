@@ -1,0 +1,282 @@
+"""Cards that the plugin splits: instances come with the tasks that need them and go with them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.sdk.device import MIG, MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceInstance
+from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.sdk.errors import DriverError, Invalid, RecoverableError
+from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
+from yurt.testing.agent import wait_for
+from yurt.testing.device_suite import DeviceBench
+from yurt_device_nvidia import fake, plugin
+
+MakeBench = Callable[..., DeviceBench]
+SMALL, HALF, ALL = (9856, 14), (40448, 42), (81008, 100)
+
+
+@pytest.fixture
+async def make_bench(machine: Path, tmp_path: Path) -> AsyncIterator[MakeBench]:
+    made: list[tuple[DeviceBench, asyncio.Future[None]]] = []
+
+    def make(layout: str = "h100x8", cards: int = 2, **changes: Any) -> DeviceBench:
+        state = fake.layout(layout)
+        state["gpus"] = state["gpus"][:cards]
+        state["gpus"][0].update(changes)
+        fake.write(machine, state)
+        periods = {"health_period": "50ms", "fingerprint_period": "50ms"}
+        config = {"library": f"fake:{machine}", "mig_gpu_ids": [gpu(0)], "sharing": ["slice"], **periods}
+        paths = AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path / "run"))
+        bench = DeviceBench(plugin.yurt_device_plugins(PluginContext(dev=True, config=config, paths=paths))[0])
+        made.append((bench, asyncio.ensure_future(bench.follow())))
+        return bench
+
+    yield make
+    for bench, following in made:
+        await bench.plugin.close()
+        following.cancel()
+        await asyncio.wait({following})
+    fake.uninstall()
+
+
+def gpu(number: int) -> str:
+    return f"GPU-00000001-{number:04x}-4a5b-8c6d-{number:012x}"
+
+
+def claim(task: str, amounts: tuple[int, int], *starts: int, share: str = MIG) -> DeviceClaim:
+    """A claim on instances of the first card, or on the card without places."""
+    devices = ClaimedDevices(
+        vendor="nvidia", type="gpu", name="H100", ids=(gpu(0),) * max(1, len(starts)), share=share,
+        memory_mb=amounts[0], compute=amounts[1], numbers=tuple(map(str, starts)),
+    )  # fmt: skip
+    return DeviceClaim(alloc_id="a", task_name=task, devices=(devices,))
+
+
+def card(machine: Path) -> dict[str, Any]:
+    """The first card as its file has it."""
+    found: dict[str, Any] = json.loads(machine.read_text())["gpus"][0]
+    return found
+
+
+def instances(machine: Path) -> list[tuple[int, int]]:
+    """First slice and size of each instance that exists."""
+    return sorted((each["start"], each["size"]) for each in card(machine).get("gis", ()))
+
+
+def offered(found: DeviceFingerprint, device: str) -> DeviceInstance:
+    return next(each for group in found.groups for each in group.instances if each.id == device)
+
+
+async def ready(bench: DeviceBench, *claims: DeviceClaim) -> DeviceFingerprint:
+    """Report claims, and wait until the plugin offers the first card's profiles."""
+    await bench.first()
+    await bench.plugin.update_claims(claims)
+    return await bench.wait_for(lambda found: MIG_PROFILES in offered(found, gpu(0)).attributes)
+
+
+async def test_a_card_that_may_be_split_is_offered_whole_with_its_profiles(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    found = await ready(make_bench())
+    text = offered(found, gpu(0)).attributes[MIG_PROFILES]
+
+    assert isinstance(text, str)
+    assert MigProfile(name="3g.40gb", memory_mb=40448, compute=42, size=4, starts=(0, 4)) in parse_profiles(text)
+    assert [profile.name for profile in parse_profiles(text)] == [
+        "1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"
+    ]  # fmt: skip
+    assert offered(found, gpu(0)).attributes["sharing"] == "slice,mig"
+    assert "sharing" not in offered(found, gpu(1)).attributes, "the operator did not allow it for this card"
+
+
+async def test_an_instance_is_created_for_its_task_and_destroyed_after_it(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    one, two = claim("one", HALF, 4), claim("two", SMALL, 0)
+    given = await bench.plugin.reserve(one)
+    other = await bench.plugin.reserve(two)
+    assert instances(machine) == [(0, 1), (4, 4)]
+    assert given == await bench.plugin.reserve(one), "the answer is the same each time"
+
+    first = next(each for each in card(machine)["migs"] if each["profile"] == "3g.40gb")["uuid"]
+    assert given.env["CUDA_VISIBLE_DEVICES"] == first != other.env["CUDA_VISIBLE_DEVICES"]
+    assert given.notes == (f"MIG instance 3g.40gb of GPU {gpu(0)} was created for this task: {first}",)
+    await bench.plugin.update_claims((one, two))
+    await bench.plugin.update_claims((two,))
+    assert instances(machine) == [(0, 1)]
+    await bench.plugin.update_claims(())
+    assert instances(machine) == []
+
+
+async def test_a_reservation_newer_than_the_report_of_claims_keeps_its_instance_for_a_minute(
+    make_bench: MakeBench, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("new", SMALL, 3))
+    await bench.plugin.update_claims(())
+
+    assert instances(machine) == [(3, 1)]
+    monkeypatch.setattr("yurt_device_nvidia.mig_cards.NEW_S", 0.0)
+    await bench.plugin.reserve(claim("new", SMALL, 3))
+    await bench.plugin.update_claims(())
+    assert instances(machine) == []
+
+
+async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    running, ended = claim("running", HALF, 0), claim("ended", HALF, 4)
+    given = await bench.plugin.reserve(running)
+    await bench.plugin.reserve(ended)
+    await bench.plugin.close()
+    again = plugin.yurt_device_plugins(
+        PluginContext(config={"library": f"fake:{machine}", "mig_gpu_ids": ["all"], "fingerprint_period": "50ms"})
+    )[0]
+    restarted = DeviceBench(again)
+    following = asyncio.ensure_future(restarted.follow())
+    try:
+        await restarted.first()
+        assert len(instances(machine)) == 2, "before the first report any may be a task's"
+        await again.update_claims((running,))
+        assert instances(machine) == [(0, 4)]
+        assert await again.reserve(running) == given
+    finally:
+        await again.close()
+        following.cancel()
+        await asyncio.wait({following})
+
+
+async def test_an_instance_that_a_process_uses_stays_and_makes_its_card_suspect(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    task = claim("task", SMALL, 0)
+    await bench.plugin.reserve(task)
+    await bench.plugin.update_claims((task,))
+    process = {"pid": 7, "memory_mib": 5}
+
+    def use(processes: list[Any]) -> Callable[[dict[str, Any]], None]:
+        return lambda state: state["gpus"][0]["migs"][0].update(processes=processes)
+
+    fake.change(machine, use([process]))
+    await bench.plugin.update_claims(())
+    found = await bench.wait_for(lambda found: offered(found, gpu(0)).severity == "suspect")
+    assert "a process still uses it" in offered(found, gpu(0)).reason
+    assert instances(machine) == [(0, 1)]
+    fake.change(machine, use([]))
+    await bench.wait_for(lambda found: offered(found, gpu(0)).severity == "healthy")
+    assert instances(machine) == []
+
+
+async def test_a_task_with_the_whole_card_gets_it_out_of_mig_mode(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    whole = claim("whole", (0, 0), share=WHOLE)
+    given = await bench.plugin.reserve(whole)
+
+    assert given.env["CUDA_VISIBLE_DEVICES"] == gpu(0)
+    assert card(machine)["mig"] is False
+    await bench.plugin.update_claims((whole,))
+    await bench.plugin.update_claims(())
+    assert (await bench.plugin.reserve(claim("part", SMALL, 2))).env["CUDA_VISIBLE_DEVICES"].startswith("MIG-")
+
+
+async def test_a_card_that_leaves_mig_mode_only_by_a_reset_gives_its_largest_instance(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench("dgx-a100", mig=True)
+    await ready(bench)
+    whole = claim("whole", (0, 0), share=WHOLE)
+    given = await bench.plugin.reserve(whole)
+
+    assert given.env["CUDA_VISIBLE_DEVICES"] == card(machine)["migs"][0]["uuid"]
+    assert instances(machine) == [(0, 8)]
+    assert await bench.plugin.reserve(whole) == given
+    await bench.plugin.update_claims((whole,))
+    assert instances(machine) == [(0, 8)]
+    await bench.plugin.update_claims(())
+    with pytest.raises(DriverError, match="only by a reset"):
+        await bench.plugin.reserve(claim("shared", (1024, 0), share=MPS))
+
+
+async def test_a_card_that_comes_into_mig_mode_only_by_a_reset_is_not_split_until_then(
+    make_bench: MakeBench, machine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench("dgx-a100")
+    await bench.first()
+    await bench.plugin.update_claims(())
+    await asyncio.to_thread(wait_for, "the log", lambda: "MIG mode is not on yet; reset the card" in caplog.text)
+    assert MIG_PROFILES not in offered(await bench.first(), gpu(0)).attributes
+
+    fake.change(machine, lambda state: state["gpus"][0].update(mig=True))
+    await bench.wait_for(lambda found: MIG_PROFILES in offered(found, gpu(0)).attributes)
+
+
+async def test_a_place_that_another_task_has_is_refused_for_now_and_a_profile_that_is_none_for_good(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("holder", HALF, 0))
+
+    with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
+        await bench.plugin.reserve(claim("late", SMALL, 2))
+    with pytest.raises(DriverError, match="no MIG profile of 123 MiB at slice 0") as refused:
+        await bench.plugin.reserve(claim("odd", (123, 14), 0))
+    assert not isinstance(refused.value, RecoverableError)
+
+
+async def test_a_driver_that_refuses_says_what_it_refused_and_leaves_nothing_behind(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    errors = {"nvmlGpuInstanceCreateComputeInstance": "NO_PERMISSION"}
+    fake.change(machine, lambda state: state["gpus"][0].update(errors=errors))
+
+    with pytest.raises(DriverError, match=r"compute instance of MIG instance 1g.10gb .*must run as root"):
+        await bench.plugin.reserve(claim("task", SMALL, 0))
+    assert instances(machine) == []
+
+
+async def test_usage_of_a_split_card_has_the_processes_of_its_instances(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", SMALL, 0))
+    process = {"pid": 77, "memory_mib": 640}
+    fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=[process]))
+    uses = await bench.plugin.stats()
+
+    assert [each.pid for each in uses[gpu(0)].processes] == [77]
+    assert not any(device.startswith("MIG-") for device in uses)
+
+
+async def test_an_error_of_an_instance_lets_what_runs_on_its_card_go_on(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("task", SMALL, 0))
+    await bench.plugin.update_claims((claim("task", SMALL, 0),))
+    number = card(machine)["gis"][0]["id"]
+    event = {"seq": 1, "gpu": gpu(0), "kind": "xid", "data": 95, "gi": number}
+    await bench.wait_for(lambda found: MIG_PROFILES in offered(found, gpu(0)).attributes)
+    fake.change(machine, lambda state: state["events"].append(event))
+    found = await bench.wait_for(lambda found: not offered(found, gpu(0)).is_healthy)
+
+    assert offered(found, gpu(0)).severity == "degraded"
+    assert offered(found, gpu(1)).is_healthy
+
+
+@pytest.mark.parametrize("wrong", [["MIG-1"], ["0"]])
+def test_ids_that_are_no_cards_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(Invalid, match=r"mig_gpu_ids = .*ids of whole cards"):
+        plugin.yurt_device_plugins(PluginContext(config={"library": "fake:h200", "mig_gpu_ids": wrong}))
