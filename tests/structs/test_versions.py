@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import types
 import typing
 from collections import defaultdict
 from collections.abc import Iterator
@@ -75,8 +76,8 @@ def recorded() -> dict[str, dict[int, list[str]]]:
 
 
 def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> None:
-    record, types = recorded(), stored_types()
-    for name, kind in sorted(types.items()):
+    record, kinds = recorded(), stored_types()
+    for name, kind in sorted(kinds.items()):
         fields = {field for each in record.get(name, {}).values() for field in each}
         declared = set(kind.__struct_fields__)
         assert declared == fields, (
@@ -84,7 +85,7 @@ def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> Non
             "the field: raise RULES_VERSION, name the field in ADDED_FIELDS (or the command in ADDED_COMMANDS), and "
             f"record it in {RECORD.name} with the new version"
         )
-    assert record.keys() <= types.keys(), "older servers may still send it"
+    assert record.keys() <= kinds.keys(), "older servers may still send it"
     lines: dict[int, list[str]] = defaultdict(list)
     for line in RECORD.read_text().splitlines():
         lines[int(line.split()[1])].append(line)
@@ -93,9 +94,9 @@ def test_a_new_field_or_command_raises_the_rules_and_is_known_to_be_new() -> Non
 
 
 def test_what_is_newer_than_the_first_recorded_rules_stands_in_the_tables() -> None:
-    types = stored_types()
+    kinds = stored_types()
     for name, by_version in recorded().items():
-        kind = types[name]
+        kind = kinds[name]
         for version, fields in by_version.items():
             if version == UNPUBLISHED_RULES:
                 continue
@@ -114,8 +115,10 @@ def values_of(hint: Any) -> Iterator[Any]:
     elif isinstance(hint, type) and issubclass(hint, enum.Enum):
         yield from (each.value for each in hint)
     else:
-        for each in typing.get_args(hint):
-            yield from values_of(each)
+        inner = [value for each in typing.get_args(hint) for value in values_of(each)]
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        assert is_union or not inner, f"{hint}: a new value inside another type would reach older servers"
+        yield from inner
 
 
 def stored_values() -> dict[tuple[type[msgspec.Struct], str], set[Any]]:
@@ -145,7 +148,9 @@ def test_a_new_value_of_a_stored_field_raises_the_rules_and_is_known_to_be_new()
         )
         first = min(by_version)
         newer = {value: version for version, values in by_version.items() if version > first for value in values}
-        assert {value: each.rules for value, each in ADDED_VALUES.get((kind, name), {}).items()} == newer
+        added = ADDED_VALUES.get((kind, name), {})
+        assert {value: each.rules for value, each in added.items()} == newer
+        assert all(each.name or each.instead in by_version[first] for each in added.values())
 
 
 def test_a_value_that_older_servers_cannot_read_waits_for_their_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +163,9 @@ def test_a_value_that_older_servers_cannot_read_waits_for_their_upgrade(monkeypa
             ruled(command, OLD)
         assert ruled(command, RegionRules()).status == "disconnected"
         assert ruled(replace(command, status="down"), OLD).status == "down"
+        reported = Addition(RULES_VERSION, "", instead="down")
+        monkeypatch.setattr(versions, "ADDED_VALUES", {(c.SetNodeStatus, "status"): {"disconnected": reported}})
+        assert ruled(command, OLD).status == "down" and ruled(command, RegionRules()).status == "disconnected"
     finally:
         versions._holders.cache_clear()
 

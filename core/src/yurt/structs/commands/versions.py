@@ -51,6 +51,8 @@ class Addition(NamedTuple):
     """The first version of the rules with it."""
     name: str
     """Its name in messages to users; "" for what agents report, which is left out instead of refused."""
+    instead: Any = None
+    """For a value that agents report: what older servers get."""
 
 
 ADDED_COMMANDS: Final[Mapping[type[Command], Addition]] = {
@@ -88,7 +90,7 @@ ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
 ADDED_VALUES: Final[Mapping[tuple[type[msgspec.Struct], str], Mapping[Any, Addition]]] = {}
 """By the struct and its field: an older server cannot decode a value that its own type does not list.
 
-What agents report has the field's default until all servers know the value.
+What agents report is replaced by `instead` until all servers know the value.
 """
 
 
@@ -169,25 +171,25 @@ def _older(value: Any, region: RegionRules) -> Any:
 
 
 def _changes(value: msgspec.Struct, region: RegionRules) -> dict[str, Any]:
-    added = ADDED_FIELDS.get(type(value), {})
-    changes = {}
-    for name in value.__struct_fields__:
-        part = getattr(value, name)
-        addition = added.get(name) or _added_value(type(value), name, part)
+    parts = {name: getattr(value, name) for name in value.__struct_fields__}
+    older = {name: _older_part(type(value), name, part, region) for name, part in parts.items()}
+    return {name: part for name, part in older.items() if part is not parts[name]}
+
+
+def _older_part(kind: type[msgspec.Struct], name: str, part: Any, region: RegionRules) -> Any:
+    """A field's value as older servers know it; raises Conflict where a user asked for what they do not know."""
+    addition = ADDED_FIELDS.get(kind, {}).get(name)
+    if addition is not None and addition.rules > region.version:
+        older = _default(kind, name)
+    else:
+        values = ADDED_VALUES.get((kind, name))
+        addition = None if values is None else values.get(part)
         if addition is None or addition.rules <= region.version:
-            older = _older(part, region)
-        else:
-            older = _default(type(value), name)
-            if addition.name and part != older:
-                raise _newer(addition.name, region)
-        if older is not part:
-            changes[name] = older
-    return changes
-
-
-def _added_value(kind: type[msgspec.Struct], name: str, part: Any) -> Addition | None:
-    known = ADDED_VALUES.get((kind, name))
-    return None if known is None else known.get(part)
+            return _older(part, region)
+        older = addition.instead
+    if addition.name and part != older:
+        raise _newer(addition.name, region)
+    return older
 
 
 def _default(kind: type[msgspec.Struct], name: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from yurt.sdk.errors import YurtError
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
@@ -20,6 +20,8 @@ from yurt.testing.sim.transcript import Transcript
 Heal = Callable[[], Awaitable[None] | None]
 OUTAGE = 0.05
 """How often a fault may take more than a minority of the servers."""
+AFTERMATH_S = 5.0
+"""How long a fault that nothing heals, as a change of etcd's leader, counts as going on."""
 
 
 class Nemesis:
@@ -44,6 +46,8 @@ class Nemesis:
         self._chance = random.Random(f"nemesis {plan.seed}")
         self._open: dict[str, Heal] = {}
         """Faults that last, by kind and target."""
+        self._struck_at: dict[str, float] = {}
+        """When each kind without a cure struck last: others that follow soon count as at one time with it."""
         self._damaged: set[str] = set()
         """Servers of which a snapshot was damaged."""
 
@@ -57,10 +61,17 @@ class Nemesis:
                 if not key:
                     continue
                 self._transcript.note("nemesis", kind, key.partition(" ")[2])
-                self._coverage.struck(kind, (each.partition(" ")[0] for each in self._open))
-                if heal is not None:
+                self._coverage.struck(kind, self._kinds_at(now := asyncio.get_running_loop().time()))
+                if heal is None:
+                    self._struck_at[kind] = now
+                else:
                     self._open[key] = heal
                     group.create_task(self._heal_later(key, self._chance.choice((0.5, 3.0, 12.0, 45.0))))
+
+    def _kinds_at(self, now: float) -> Iterator[str]:
+        """The kinds of faults that last, and of those that struck shortly before."""
+        yield from (each.partition(" ")[0] for each in self._open)
+        yield from (kind for kind, at in self._struck_at.items() if now - at <= AFTERMATH_S)
 
     async def _heal_later(self, key: str, after_s: float) -> None:
         await asyncio.sleep(after_s * (0.5 + self._chance.random()))

@@ -7,6 +7,7 @@ has had, and those lists are the memory: a search reads them, prefers plans that
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 import re
@@ -24,8 +25,10 @@ STATUS_OF: Final = {"allocs": "client_status", "evals": "status", "deployments":
 """The field of each table whose changes are counted."""
 PAIRS: Final = frozenset(itertools.combinations(sorted((*FAULTS, *OF_DEVICES)), 2))
 COMMANDS: Final = frozenset(each.__name__ for each in get_args(AnyCommand))
+NAMES: Final = hashlib.sha256(" ".join((*sorted(COMMANDS), *FAULTS, *OF_DEVICES)).encode()).hexdigest()[:12]
+"""A digest of what is counted: a new command or fault starts a new table, as no row of it says that it is missing."""
 STEERED_PAIRS: Final = 2
-"""How many missing pairs a steered plan takes: with few faults, each pair happens often."""
+"""How many missing pairs a steered plan adds to the faults that it has drawn."""
 STEERED_PAUSE_S: Final = 3.0
 FEATURE_OF: Final = {
     "ApplyPlan": "service", "DeleteEvaluations": "gc", "DeleteJobs": "gc", "DeleteVariable": "histories",
@@ -86,7 +89,7 @@ def steered(plan: Plan, gaps: Gaps) -> Plan:
     return replace(
         plan,
         features=features,
-        faults=tuple(each for each in (*FAULTS, *OF_DEVICES) if each in chosen),
+        faults=tuple(each for each in (*FAULTS, *OF_DEVICES) if each in chosen or each in plan.faults),
         has_devices=plan.has_devices or bool(chosen & {*OF_DEVICES}),
         fault_pause_s=min(plan.fault_pause_s, STEERED_PAUSE_S),
     )
@@ -94,7 +97,10 @@ def steered(plan: Plan, gaps: Gaps) -> Plan:
 
 def gaps_text(gaps: Gaps) -> str:
     """The gaps as a table: commands, and for each fault the later ones of the alphabet that it never met."""
-    total = f"{len(PAIRS) - len(gaps.pairs)} of {len(PAIRS)} pairs of faults have happened at one time."
+    total = (
+        f"{len(PAIRS) - len(gaps.pairs)} of {len(PAIRS)} pairs of faults have happened at one time "
+        f"(commands and faults `{NAMES}`)."
+    )
     rows = [f"| commands | {', '.join(sorted(gaps.commands)) or 'none'} |"]
     for first, pairs in itertools.groupby(sorted(gaps.pairs), key=lambda pair: pair[0]):
         rows.append(f"| {first} with | {', '.join(other for _, other in pairs)} |")
@@ -102,10 +108,10 @@ def gaps_text(gaps: Gaps) -> str:
 
 
 def read_gaps(text: str) -> Gaps:
-    """The gaps in a ledger's text; everything when it has no table yet. Names that are gone are left out."""
-    found = dict(re.findall(r"^\| ([\w-]+)(?: with)? \| ([\w, -]+) \|$", _between(text), re.MULTILINE))
-    if "commands" not in found:
+    """The gaps in a ledger's text; everything when it has no table yet, or one of other commands and faults."""
+    if f"`{NAMES}`" not in _between(text):
         return Gaps()
+    found = dict(re.findall(r"^\| ([\w-]+)(?: with)? \| ([\w, -]+) \|$", _between(text), re.MULTILINE))
     commands = frozenset(found.pop("commands").split(", ")) & COMMANDS
     pairs = {(first, other) for first, others in found.items() for other in others.split(", ")}
     return Gaps(commands, frozenset(pairs & PAIRS))
