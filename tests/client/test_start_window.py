@@ -154,7 +154,7 @@ async def test_a_request_that_nobody_took_is_withdrawn_and_never_carried_out(tmp
     async with executor_in(tmp_path) as killed, executor_in(tmp_path) as present:
         await killed.open()
         folder = tmp_path / "executor"
-        StartFiles(folder).ask(killed._planned_handle(task_id, CgroupPlan()), "token-of-the-killed-agent")
+        StartFiles(folder).ask(killed._planned_handle(task_id, CgroupPlan(), cores=()), "token-of-the-killed-agent")
 
         with pytest.raises(NotFound, match="had not been started"):
             await present.recover_by_id(task_id)
@@ -189,7 +189,7 @@ def write_taken(folder: Path, known: ProcessHandle) -> None:
 async def test_a_shim_that_was_killed_before_it_had_started_its_task_leaves_nothing(tmp_path: Path):
     async with executor_in(tmp_path) as executor:
         folder = tmp_path / "executor"
-        write_taken(folder, executor._planned_handle(TASK_ID, CgroupPlan()))
+        write_taken(folder, executor._planned_handle(TASK_ID, CgroupPlan(), cores=()))
 
         with pytest.raises(NotFound):
             await executor.recover_by_id(TASK_ID)

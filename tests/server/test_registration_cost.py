@@ -18,8 +18,8 @@ from yurt.state import Snapshot, Tables
 from yurt.testing import factories
 
 TRIES = 3
-CALLS_MAX = 351
-"""The calls of an admission, those in C included, and a margin of 2 %."""
+CALLS_MAX = 378
+"""The calls of an admission, those in C included, and a margin of a tenth: versions of Python and of libraries differ."""
 TASK: dict[str, Any] = {
     "Name": "main",
     "Driver": "exec",

@@ -38,7 +38,7 @@ def rpc_limits(config: AgentConfig) -> RpcLimits:
 
 
 def raise_file_limit() -> int:
-    """Raise this process's limit of open files to the hard limit; returns it."""
+    """Raise this process's limit of open files to the hard limit, where the system allows it; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

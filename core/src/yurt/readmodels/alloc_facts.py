@@ -64,7 +64,7 @@ def last_event(alloc: Allocation) -> TaskEvent | None:
 
 
 def reason(alloc: Allocation) -> str:
-    """The explanation of an allocation's status, for people; "" for a running one."""
+    """The explanation of an allocation's status, for people; "" for one that runs or is complete."""
     found = alloc_status(alloc)
     if found in (status.CLIENT_RUNNING, status.CLIENT_COMPLETE):
         return ""
