@@ -19,7 +19,7 @@ from yurt.testing import factories
 
 TRIES = 3
 CALLS_MAX = 378
-"""The calls of an admission, those in C included, and a margin of a tenth: versions of Python and of libraries differ."""
+"""The calls of an admission, those in C included, and a margin of a tenth, as versions of Python differ."""
 TASK: dict[str, Any] = {
     "Name": "main",
     "Driver": "exec",
