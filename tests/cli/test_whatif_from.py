@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.cli.api.client import AgentAddress
+from yurt.cli.api.connect import connect_elsewhere
+from yurt.cli.commands.whatif import COMMANDS
+from yurt.cli.flags import parse
 
 NODE = {
     "ID": "00000000-0000-0000-0000-000000000001", "Name": "nomad-1", "Datacenter": "dc1", "NodePool": "default",
@@ -157,3 +161,31 @@ def test_a_node_of_another_form_is_said(api: Any, run: Any) -> None:
     assert code == 1
     assert f"GET /v1/node/{NODE['ID']}: " in err
     assert "MemoryMB" in err
+
+
+SECRETS = {
+    "NOMAD_TOKEN": "own-token", "NOMAD_HTTP_AUTH": "own:password", "NOMAD_REGION": "own-region",
+    "NOMAD_NAMESPACE": "own-space", "NOMAD_CLIENT_CERT": "/own/cert.pem", "NOMAD_SKIP_VERIFY": "1",
+}  # fmt: skip
+
+
+def test_the_credentials_of_this_cluster_stay_here(
+    api: Any, run: Any, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_as_nomad(api)
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    assert run("whatif", "-from", api.address, "-job", job, "-json")[0] == 2
+    assert api.asked
+    for _, path, headers, _ in api.asked:
+        assert "own" not in f"{path} {headers}"
+        assert not {"X-Nomad-Token", "Authorization"} & set(headers)
+
+
+def test_tls_with_another_cluster_follows_the_flags_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    words = ["-from", "https://other:4646", "-token", "theirs", "-region", "there"]
+    flags, _ = parse(words, COMMANDS[0].all_flags)
+    found = connect_elsewhere(flags, "https://other:4646").connection
+    assert found == AgentAddress(address="https://other:4646", token="theirs", region="there")

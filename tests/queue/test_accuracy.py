@@ -126,3 +126,23 @@ def test_only_the_last_starts_are_kept() -> None:
     summary = history([(1, 1)] * (KEPT + 5)).summary()
     assert summary is not None
     assert summary.starts == KEPT
+
+
+def test_a_clock_that_steps_back_makes_no_stage_before_the_first() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10, made=120 * MINUTE)}, {})
+    early = said(10, made=20 * MINUTE)
+    assert found.corrected(key(1), early) == early
+    found.note({key(1): early}, {})
+    found.started(key(1), 130 * MINUTE)
+    summary = found.summary()
+    assert summary is not None
+    assert summary.median_error == 0
+
+
+def test_no_forecast_weighs_less_than_nothing() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10, made=60 * MINUTE)}, {})
+    found.note({key(1): said(10, made=65 * MINUTE)}, {})
+    found.started(key(1), 62 * MINUTE)
+    assert [weight for _, weight in found.last.errors()] == [5 * MINUTE, 0]

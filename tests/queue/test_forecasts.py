@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.queue.amounts import Amounts
@@ -36,6 +39,66 @@ def test_every_job_that_fits_the_pool_is_expected_to_start(waiting: list[Waiting
 def test_a_job_is_expected_after_those_before_it() -> None:
     found = forecast([job(1, gpus=12, hours=3), job(2, gpus=8, hours=2), job(3, gpus=4, hours=2)], [(HOUR, (8,))], 8)
     assert found == {("vision", "job-1"): HOUR, ("vision", "job-3"): HOUR, ("vision", "job-2"): 4 * HOUR}
+
+
+@given(jobs(), st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 6)), max_size=20))
+def test_a_forecast_is_that_of_the_plain_algorithm(waiting: list[Waiting], ends: list[tuple[int, int]]) -> None:
+    """Try the first job, then up to 32 behind it, at each end; every shadow is looked for anew."""
+    running = [(end * HOUR // 4, (gpus,)) for end, gpus in ends]
+    assert forecast(waiting, running, 4) == plain_forecast(waiting, running, 4)
+
+
+def plain_forecast(
+    order: list[Waiting], ends: list[tuple[int, tuple[int, ...]]], free: int
+) -> dict[tuple[str, str], int]:
+    now, left, found = 0, list(order), {}
+    releases = [(max(0, end), gpus) for end, (gpus,) in ends]
+
+    def start(one: Waiting) -> None:
+        nonlocal free
+        left.remove(one)
+        free -= vector(one)[0]
+        releases.append((now + one.limit, vector(one)[0]))
+        found[one.key] = now
+
+    while left:
+        asked = vector(left[0])[0]
+        if asked <= free:
+            start(left[0])
+            continue
+        enough = [end for end, _ in releases if asked <= free + sum(gpus for at, gpus in releases if at <= end)]
+        if not enough:
+            del left[0]
+            continue
+        for one in left[1:33]:
+            if vector(one)[0] <= free and now + one.limit <= min(enough):
+                start(one)
+        now = min(end for end, _ in releases)
+        free += sum(gpus for end, gpus in releases if end <= now)
+        releases = [each for each in releases if each[0] > now]
+    return found
+
+
+def calls_of_a_forecast(running: int) -> int:
+    """The calls for one job that starts after the end of all that runs."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    ends = [(number + 1, (1,)) for number in range(running)]
+    sys.setprofile(count)
+    try:
+        found = forecast([job(1, gpus=running), job(2, gpus=running)], ends, 0)
+    finally:
+        sys.setprofile(None)
+    assert found["vision", "job-1"] == running
+    return calls
+
+
+def test_the_cost_of_a_forecast_follows_what_runs() -> None:
+    assert calls_of_a_forecast(400) < 3 * calls_of_a_forecast(200)
 
 
 def test_what_nothing_makes_room_for_is_not_expected() -> None:
@@ -94,9 +157,16 @@ def test_draws_cover_the_distribution_evenly() -> None:
     for name in ("train", "sweep-7"):
         assert sorted(drawn_percent(name, 5)) == [10, 30, 50, 70, 90]
     assert drawn_percent("train", 15) != drawn_percent("sweep-7", 15)
-    assert [draws_of(count) for count in (0, 400, 1000, 10_000)] == [15, 15, 6, 3]
+    assert [draws_of(count) for count in (0, 4000, 10_000, 100_000)] == [15, 15, 6, 3]
     found = start_quantiles([{("a", "b"): start} for start in (5, 1, 4, 2, 3)])
     assert (found.likely, found.by) == ({("a", "b"): 3}, {("a", "b"): 5})
+
+
+def test_a_draw_without_a_start_counts_as_one_that_never_starts() -> None:
+    key = ("a", "b")
+    found = start_quantiles([{key: 1}, {key: 2}, {key: 3}, {}, {}])
+    assert (found.likely, found.by) == ({key: 3}, {}), "two of five draws start later than any time"
+    assert start_quantiles([{key: 1}, {}, {}]).likely == {}
 
 
 def nomad_job(number: int, tenant: str) -> Waiting:

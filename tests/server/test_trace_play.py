@@ -12,10 +12,11 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, parts_of, play_trace
 from yurt.state import Snapshot, Tables
-from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
+from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue, FifoQueue
 from yurt.testing import factories
+from yurt.testing.quotas import guaranteed, quota
 
 NOW = UnixNano(factories.NOW)
 MINUTE = 60 * NANOSECONDS
@@ -120,3 +121,18 @@ def test_equal_traces_give_equal_outcomes() -> None:
 def test_what_cannot_be_played_is_said(state: Snapshot, unit: str, problem: str) -> None:
     with pytest.raises(Invalid, match=problem):
         play_trace(state, TracePlan((submitted(1, 0, 1, 1),), unit, "gpu", "global"), now=NOW)
+
+
+@pytest.mark.parametrize("queue", [FIFO, None])
+def test_a_job_starts_when_the_protection_of_a_borrower_ends(queue: BatchQueue | None) -> None:
+    """Only a delayed evaluation says so: nothing ends and nobody submits at that time."""
+    edit = cluster(1).edit(6)
+    for name, units in (("a", 1), ("b", 2)):
+        spec = replace(quota(name, cpu=4000), protection=Duration(30 * MINUTE))
+        edit.put(Tables.quotas, name, guaranteed(spec, cpu=units * 1000))
+        edit.put(Tables.namespaces, name, Namespace(name=name, quota=name))
+    edit.put(Tables.node_pools, "gpu", NodePool(name="gpu", batch_queue=queue))
+    borrowers = [submitted(number, 0, 1000, 1, tenant="a")._replace(cpu=2000) for number in (1, 2)]
+    owner = submitted(3, 1, 5, 1, tenant="b")._replace(cpu=2000)
+    found = played(edit.commit(), *borrowers, owner)
+    assert starts(found) == {1: 0, 2: 0, 3: 30}

@@ -67,7 +67,7 @@ class Start(NamedTuple):
         wait = max(LEAST_WAIT, self.at - self.forecast.made)
         until = [one.forecast.made for one in self.forecasts[1:]] + [self.at]
         return [
-            (PERCENT * abs(self.at - one.forecast.likely) / wait, end - one.forecast.made)
+            (PERCENT * abs(self.at - one.forecast.likely) / wait, max(0, end - one.forecast.made))
             for one, end in zip(self.forecasts, until, strict=True)
         ]
 
@@ -148,7 +148,8 @@ class Accuracy:
     def _stage(self, key: JobKey, forecast: Forecast) -> int:
         """The stage of a job's wait, by this forecast of the rest of it."""
         known = self._waiting.get(key)
-        over = forecast.made - known[0].forecast.made if known else 0
+        # The clock may step back, and a new leader's may be behind: then nothing of the wait is over.
+        over = max(0, forecast.made - known[0].forecast.made) if known else 0
         return min(STAGES - 1, STAGES * over // max(LEAST_WAIT, over + forecast.likely - forecast.made))
 
     def _quantiles(self, stage: int) -> tuple[float, float]:

@@ -52,14 +52,14 @@ class _Kinds:
             last.append(value)
             insort(ordered, value)
 
-    def quantile(self, kinds: Sequence[Hashable], *, percent: int, above: int) -> int | None:
-        """The value that this percentage of those greater than `above` did not exceed, of the narrowest kind."""
+    def quantiles(self, kinds: Sequence[Hashable], *, percents: Sequence[int], above: int) -> list[int] | None:
+        """The values that these percentages of those greater than `above` did not exceed, of the narrowest kind."""
         for kind in kinds:
             ordered = self._sorted.get(kind, ())
             first = bisect_right(ordered, above) if above else 0
             comparable = len(ordered) - first
             if comparable >= ENOUGH:
-                return ordered[first + min(comparable - 1, comparable * percent // 100)]
+                return [ordered[first + min(comparable - 1, comparable * percent // 100)] for percent in percents]
         return None
 
     def _make_room(self) -> None:
@@ -89,28 +89,38 @@ class RunTimes:
 
         `limit` is what the job declares; 0: none.
         """
+        return self.expected_each(kinds, percents=(percent,), elapsed=elapsed, limit=limit)[0]
+
+    def expected_each(
+        self, kinds: Sequence[Hashable], *, percents: Sequence[int], elapsed: int, limit: int
+    ) -> list[int]:
+        """As `expected`, for several percentages at the price of one search."""
         found = None
         if limit and self._compared >= ENOUGH and self._error_of_parts < self._error_of_times:
-            found = self._by_part(kinds, percent=percent, elapsed=elapsed, limit=limit)
+            found = self._by_part(kinds, percents=percents, elapsed=elapsed, limit=limit)
         if found is None:
-            found = self._times.quantile(kinds, percent=percent, above=elapsed)
+            found = self._times.quantiles(kinds, percents=percents, above=elapsed)
         most = limit or UNLIMITED
-        return max(elapsed, most if found is None else min(found, most))
+        if found is None:
+            return [max(elapsed, most)] * len(percents)
+        return [max(elapsed, min(each, most)) for each in found]
 
-    def _by_part(self, kinds: Sequence[Hashable], *, percent: int, elapsed: int, limit: int) -> int | None:
-        part = self._parts.quantile(kinds, percent=percent, above=min(WHOLE, elapsed * WHOLE // limit))
-        return None if part is None else part * limit // WHOLE
+    def _by_part(
+        self, kinds: Sequence[Hashable], *, percents: Sequence[int], elapsed: int, limit: int
+    ) -> list[int] | None:
+        parts = self._parts.quantiles(kinds, percents=percents, above=min(WHOLE, elapsed * WHOLE // limit))
+        return None if parts is None else [part * limit // WHOLE for part in parts]
 
     def _compare(self, kinds: Sequence[Hashable], duration: int, limit: int) -> None:
         """Compare both estimates of a run with its real time, as the logarithms of the ratios."""
-        by_time = self._times.quantile(kinds, percent=MEDIAN, above=0)
-        by_part = self._by_part(kinds, percent=MEDIAN, elapsed=0, limit=limit)
+        by_time = self._times.quantiles(kinds, percents=(MEDIAN,), above=0)
+        by_part = self._by_part(kinds, percents=(MEDIAN,), elapsed=0, limit=limit)
         if by_time is None or by_part is None:
             return
         self._compared += 1
         part = max(NEWEST_PART, 1 / self._compared)
-        self._error_of_times += part * (_log_error(by_time, duration) - self._error_of_times)
-        self._error_of_parts += part * (_log_error(by_part, duration) - self._error_of_parts)
+        self._error_of_times += part * (_log_error(by_time[0], duration) - self._error_of_times)
+        self._error_of_parts += part * (_log_error(by_part[0], duration) - self._error_of_parts)
 
 
 def _log_error(estimate: int, duration: int) -> float:

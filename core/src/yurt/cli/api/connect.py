@@ -11,17 +11,30 @@ from yurt.cli.flags import Flags
 DEFAULT_ADDRESS = "http://127.0.0.1:4646"
 
 
+def connect_elsewhere(flags: Flags, address: str) -> ApiClient:
+    """A client of another cluster: only flags apply to it.
+
+    The environment describes this cluster. Its token, password and client certificate are secrets that another host
+    must not get, and its region, namespace and trust say nothing about the other one.
+    """
+    return _client(flags, {}, address)
+
+
 def connect(flags: Flags, environ: Mapping[str, str]) -> ApiClient:
     """Create the client; sends nothing before the first request."""
+    return _client(flags, environ, flags.text("address") or environ.get("NOMAD_ADDR", "") or DEFAULT_ADDRESS)
 
-    def pick(flag: str, variable: str, default: str = "") -> str:
-        return flags.text(flag) or environ.get(variable, "") or default
+
+def _client(flags: Flags, environ: Mapping[str, str], address: str) -> ApiClient:
+
+    def pick(flag: str, variable: str) -> str:
+        return flags.text(flag) or environ.get(variable, "")
 
     skip_verify = environ.get("NOMAD_SKIP_VERIFY", "").lower() in ("1", "t", "true")
     try:
         return ApiClient(
             AgentAddress(
-                address=pick("address", "NOMAD_ADDR", DEFAULT_ADDRESS),
+                address=address,
                 token=pick("token", "NOMAD_TOKEN"),
                 namespace=pick("namespace", "NOMAD_NAMESPACE"),
                 region=pick("region", "NOMAD_REGION"),

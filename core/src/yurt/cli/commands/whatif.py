@@ -185,24 +185,22 @@ def state_from(call: Invocation) -> Snapshot:
 
 @contextmanager
 def _asked_cluster(call: Invocation) -> Iterator[ApiClient]:
-    """The client of the cluster that is asked: that of -from, else the one of -address."""
-    from yurt.cli.api.client import ApiClient
+    """The client of the cluster that is asked: that of -from, to which only flags apply, else the one of -address."""
+    from yurt.cli.api.connect import connect_elsewhere
 
-    address = call.flags.text("from") if call.flags.is_given("from") else ""
+    address = call.flags.text("from")
     if not address:
         yield call.api
         return
-    try:
-        client = ApiClient(call.api.connection._replace(address=address))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    with closing(client):
+    with closing(connect_elsewhere(call.flags, address)) as client:
         yield client
 
 
 def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
     """The region whose limits hold: the one asked for, else that of the cluster or of the quotas of a snapshot."""
-    named = call.flags.text("region") or call.api.connection.region
+    named = call.flags.text("region")
+    if not named and not call.flags.text("from"):
+        named = call.api.connection.region
     if named:
         return named
     if call.flags.text("snapshot"):
@@ -390,8 +388,9 @@ forecast. Without -snapshot the state is read from the cluster, which needs the 
 The exit code is 0 when nothing gets worse, and 2 when a submitted job would wait, or a job would be preempted or run
 less than before.
 
-With -from the nodes, jobs, allocations, namespaces, quotas and node pools of another cluster are read, also of Nomad;
--token and the TLS flags apply to it. Only GET requests are sent.
+With -from the nodes, jobs, allocations, namespaces, quotas and node pools of another cluster are read, also of Nomad.
+Only GET requests are sent. -token, -region, -namespace and the TLS flags apply to that cluster; the environment
+(NOMAD_TOKEN, NOMAD_HTTP_AUTH, NOMAD_CLIENT_CERT and others) does not, since it describes this one.
 
 With -trace the trace replaces the cluster's batch work, and is played over it in virtual time; the answer are its
 waits, slowdown, utilization and fairness. The exit code is 2 when a -check does not hold.

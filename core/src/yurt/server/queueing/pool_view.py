@@ -228,6 +228,10 @@ class PoolView:
         jobs = [run.alloc.job for run in self._runs.by_id.values() if not is_server_terminal(run.alloc)]
         return min((job.priority for job in jobs if job is not None), default=None)
 
+    def runs(self) -> Iterable[tuple[Allocation, int, Amounts]]:
+        """The running allocations, each with its latest end (0: unlimited) and what it uses."""
+        return ((run.alloc, run.end, run.amounts) for run in self._runs.by_id.values())
+
     def running(self) -> list[Allocation]:
         """All running allocations, unordered."""
         return [run.alloc for run in self._runs.by_id.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.fsm.bookkeeping.queue_usage import usage_of_row
@@ -75,7 +75,7 @@ def places(state: Snapshot, pool: str, now: int, *, region: str = "") -> list[Pl
         adjusted = {one.job.key: one for one in found}
     free_capacity = view.free_capacity()
     running = view.running()
-    forecast = _forecast(state, pool, queue, order, running, now)
+    forecast = _forecast(state, pool, queue, order, view, now)
     next_to_end = _next_to_end(running, queue)
     shown: list[Place] = []
     for position, job in enumerate(order):
@@ -104,7 +104,7 @@ def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
     if queue is None:
         return {}
     _, view, order, _ = _order(state, pool, queue, now)
-    found = _forecast(state, pool, queue, order, view.running(), now)
+    found = _forecast(state, pool, queue, order, view, now)
     return {
         key: Forecast(now, likely, found.by.get(key, 0), found.latest.get(key, 0))
         for key, likely in found.likely.items()
@@ -196,64 +196,77 @@ def _next_to_end(running: Sequence[Allocation], queue: BatchQueue) -> JobKey | N
 
 
 def _forecast(
-    state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], running: Sequence[Allocation], now: int
+    state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], view: PoolView, now: int
 ) -> _Forecast:
     """Expected starts by run times of the past, and by declared limits."""
-    simulated = _Simulated(state, pool, queue, order, running, now)
-    draws = draws_of(len(simulated.first))
-    drawn = start_quantiles([simulated.starts(draw, draws) for draw in range(draws)])
-    latest = {key: start for key, start in simulated.starts(0, 0).items() if start < now + UNLIMITED // 2}
-    return _Forecast(drawn.likely, drawn.by, latest)
+    simulated = _Simulated(state, pool, queue, order, view, now)
+    drawn = start_quantiles([simulated.starts(draw) for draw in range(simulated.draws)])
+    return _Forecast(drawn.likely, drawn.by, simulated.latest_starts())
+
+
+class _SimulatedRun(NamedTuple):
+    """What a job or an allocation takes; its end by its limit, and its ends in the draws."""
+
+    amounts: Amounts
+    limit: int
+    drawn: Sequence[int]
 
 
 class _Simulated:
-    """The inputs of the simulations of a forecast."""
+    """The inputs of the simulations of a forecast: ends of allocations, and run times of the jobs that wait."""
 
     def __init__(
-        self, state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], running: Sequence[Allocation],
-        now: int,
-    ) -> None:  # fmt: skip
-        from yurt.queue.charge import allocated_amounts
-
-        self._now, self._queue = now, queue
-        self._history = _history(state, pool, queue)
-        prices = queue.fair_share.prices if queue.fair_share is not None else {}
-        self._running = [(alloc, tuple(allocated_amounts(alloc, prices))) for alloc in running]
-        capacity = capacity_of(state, pool, queue)
-        used = NOTHING
-        for _, amounts in self._running:
-            used = used.plus(Amounts(*amounts))
-        self._free = tuple(capacity.plus(used, -1))
+        self, state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], view: PoolView, now: int
+    ) -> None:
+        self._now, self._history = now, _history(state, pool, queue)
+        capacity = used = capacity_of(state, pool, queue)
+        running = list(view.runs())
+        for _, _, amounts in running:
+            used = used.plus(amounts, -1)
+        self._free = tuple(used)
         self.first = [job for job in order[:FORECASTS_MAX] if job.asked.fits_in(capacity)]
         """The jobs whose starts are forecast."""
-        self._kinds = {job.key: kinds_of(found) for job in self.first if (found := state.jobs.get(job.key)) is not None}
+        self.draws = draws_of(len(self.first) + len(running))
+        self._ends = [self._end(*run) for run in running]
+        self._run_times = {job.key: self._run_time(state, job) for job in self.first}
 
-    def starts(self, draw: int, draws: int) -> dict[JobKey, int]:
-        """The starts in one draw; with `draws` 0, those by declared limits alone."""
+    def starts(self, draw: int) -> dict[JobKey, int]:
+        """The starts in one draw."""
+        return self._simulated(
+            ((run.drawn[draw], run.amounts) for run in self._ends),
+            lambda job: self._run_times[job.key].drawn[draw],
+        )
+
+    def latest_starts(self) -> dict[JobKey, int]:
+        """The starts by declared limits alone."""
+        return self._simulated(
+            ((run.limit, run.amounts) for run in self._ends), lambda job: self._run_times[job.key].limit
+        )
+
+    def _simulated(self, ends: Iterable[tuple[int, Amounts]], run_time: Callable[[Waiting], int]) -> dict[JobKey, int]:
         found = expected_starts(
-            self.first,
-            now=self._now,
-            free=self._free,
-            ends=[(self._end(alloc, draw, draws), amounts) for alloc, amounts in self._running],
-            vector=lambda job: tuple(job.asked),
-            run_time=lambda job: self._run_time(job, draw, draws),
+            self.first, now=self._now, free=self._free, ends=ends, vector=lambda job: job.asked, run_time=run_time
         )
         return {key: start for key, start in found.items() if start < self._now + UNLIMITED // 2}
 
-    def _end(self, alloc: Allocation, draw: int, draws: int) -> int:
-        elapsed, limit = max(0, self._now - alloc.create_time), _limit(alloc, self._queue)
-        if not draws or alloc.job is None:
-            return alloc.create_time + max(elapsed, limit or UNLIMITED)
-        percent = drawn_percent(alloc.job_id, draws)[draw]
-        kinds = kinds_of(alloc.job)
-        return alloc.create_time + self._history.expected(kinds, percent=percent, elapsed=elapsed, limit=limit)
+    def _end(self, alloc: Allocation, end: int, amounts: Amounts) -> _SimulatedRun:
+        begin, elapsed = alloc.create_time, max(0, self._now - alloc.create_time)
+        limit = end - begin if end else 0
+        latest = begin + max(elapsed, limit or UNLIMITED)
+        if alloc.job is None:
+            return _SimulatedRun(amounts, latest, (latest,) * self.draws)
+        drawn = self._history.expected_each(
+            kinds_of(alloc.job), percents=drawn_percent(alloc.job_id, self.draws), elapsed=elapsed, limit=limit
+        )
+        return _SimulatedRun(amounts, latest, [begin + each for each in drawn])
 
-    def _run_time(self, job: Waiting, draw: int, draws: int) -> int:
-        kinds = self._kinds.get(job.key)
-        if not draws or kinds is None:
-            return job.limit or UNLIMITED
-        percent = drawn_percent(job.key[1], draws)[draw]
-        return self._history.expected(kinds, percent=percent, elapsed=0, limit=job.limit)
+    def _run_time(self, state: Snapshot, job: Waiting) -> _SimulatedRun:
+        longest, found = job.limit or UNLIMITED, state.jobs.get(job.key)
+        if found is None:
+            return _SimulatedRun(job.asked, longest, (longest,) * self.draws)
+        percents = drawn_percent(job.key[1], self.draws)
+        drawn = self._history.expected_each(kinds_of(found), percents=percents, elapsed=0, limit=job.limit)
+        return _SimulatedRun(job.asked, longest, drawn)
 
 
 def _limit(alloc: Allocation, queue: BatchQueue) -> int:

@@ -56,6 +56,8 @@ class ClusterSimulation:
         self._blocked = BlockedEvals()
         self._events = UnblockEvents(self._blocked, lambda: self.state, region)
         self._direct: list[tuple[bool, int, int, str, Evaluation]] = []
+        self._delayed: list[tuple[int, str, Evaluation]] = []
+        """The evaluations of a later time, the next one first."""
         self._number = 0
 
     def apply(self, command: AnyCommand) -> None:
@@ -77,6 +79,13 @@ class ClusterSimulation:
             self.apply(UpsertEvaluations(evaluations=(made,)))
             self._route(made)
 
+    @property
+    def next_wake(self) -> int:
+        """The time of the next delayed evaluation, at which the caller should settle; 0 for none."""
+        while self._delayed and not self._is_pending(self._delayed[0][-1]):
+            heapq.heappop(self._delayed)
+        return self._delayed[0][0] if self._delayed else 0
+
     def drop_waiting(self) -> list[JobKey]:
         """Delete the evaluations that wait, whose snapshots are of the state as it was; returns their jobs."""
         edit = self.state.edit(self.state.index + 1)
@@ -90,6 +99,8 @@ class ClusterSimulation:
 
     def settle(self) -> None:
         """Schedule until nothing more is placed at this time."""
+        while 0 < self.next_wake <= self.now:
+            self._route(heapq.heappop(self._delayed)[-1])
         for _ in range(ROUNDS_MAX):
             self._unblock()
             if self._direct:
@@ -154,8 +165,16 @@ class ClusterSimulation:
         for other in (ended, *made.outcome.created):
             if other.status == status.EVAL_BLOCKED:
                 self._block(other)
-            elif other.status == status.EVAL_PENDING and other.wait_until <= self.now:
+            elif other.status == status.EVAL_PENDING and other.wait_until > self.now:
+                heapq.heappush(self._delayed, (other.wait_until, other.id, other))
+            elif other.status == status.EVAL_PENDING:
                 self._route(other)
+
+    def _is_pending(self, evaluation: Evaluation) -> bool:
+        """Whether a delayed evaluation is still to be processed, and its job has not gone."""
+        stored = self.state.evals.get(evaluation.id)
+        job = self.state.jobs.get((evaluation.namespace, evaluation.job_id))
+        return stored is not None and stored.status == status.EVAL_PENDING and job is not None
 
     def _block(self, evaluation: Evaluation) -> None:
         self._gate.note_blocked(self.state, evaluation)

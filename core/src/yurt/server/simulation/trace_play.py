@@ -35,6 +35,8 @@ from yurt.structs.task import Task
 
 FORECAST_INTERVAL: Final = 30 * NANOSECONDS
 """The least time between forecasts, as on a leader."""
+IDLE_WAKES_MAX: Final = 1_000
+"""The number of delayed evaluations that are waited for when nothing runs and no submission follows."""
 USER_KEY: Final = "user"
 _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
@@ -199,10 +201,10 @@ class _TracePlay:
         """Play the whole trace."""
         coming = iter(self._plan.submissions)
         following = next(coming, None)
-        while following is not None or self._ends:
-            times = [self._ends[0][0]] if self._ends else []
-            times += [following.job.submit + self._shift] if following is not None else []
-            self._advance(min(times))
+        idle = 0
+        while times := self._next_times(following, idle):
+            idle = 0 if following is not None or self._ends else idle + 1
+            self._advance(max(self._cluster.now, min(times)))
             self._end_due()
             while following is not None and following.job.submit + self._shift <= self._cluster.now:
                 self._submit(following)
@@ -211,6 +213,17 @@ class _TracePlay:
             if self._forecasts is not None and self._use.waits:
                 self._forecasts.note(self._cluster)
         return self._outcome()
+
+    def _next_times(self, following: Submission | None, idle: int) -> list[int]:
+        """The times of the next events; none once all is played.
+
+        A delayed evaluation counts while a job waits: it may be what starts it. When nothing else comes any more, the
+        number of these, `idle`, is bounded, since nothing says that they end.
+        """
+        times = [self._ends[0][0]] if self._ends else []
+        times += [following.job.submit + self._shift] if following is not None else []
+        wake = self._cluster.next_wake if self._use.waits and idle < IDLE_WAKES_MAX else 0
+        return [*times, wake] if wake else times
 
     def _advance(self, now: int) -> None:
         self._use.advance(now)
