@@ -12,8 +12,9 @@ from yurt.filters import PATTERNS_MAX, TERMS_MAX
 from yurt.http import app
 from yurt.http import route_table as routes
 from yurt.http.cluster_routes import unavailable as fixed
+from yurt.http.handlers import Handler, function_of
 from yurt.http.query import WAIT_DEFAULT_S, WAIT_MAX_S
-from yurt.http.routes import Handler, Route
+from yurt.http.routes import Route
 
 from docs.generator.http_notes import NOTES
 from docs.generator.http_reading import Reads, reads_of
@@ -58,7 +59,7 @@ none while there is no such policy. A missing right is answered with 403 `Permis
 
 **Needs** says what a caller needs where access control is on, in the words of policies: capabilities in the
 namespace of the object, `node:read`, `management`. A list of which each row needs something leaves out the rows that
-the caller may not see. Each route declares it at the end of its module in `yurt.http`.
+the caller may not see. Each route declares it in a module of `yurt.http.declarations`.
 
 **Blocking queries** (marked *blocks*): `?index=N` waits until the answer's `X-Nomad-Index` is above N, for `?wait=`
 (default {WAIT_DEFAULT_S / 60:.0f}m, at most {WAIT_MAX_S / 60:.0f}m) and up to a sixteenth more. `?stale` reads where
@@ -105,7 +106,7 @@ def of_route(route: Route) -> Iterator[Line]:
     for method in METHODS:
         if method in route.methods:
             shown = "PUT, POST" if method == "PUT" and "POST" in route.methods else method
-            yield Line(shown_path(route.path), shown, route.handler, describe(route.needs))
+            yield Line(shown_path(route.path), shown, function_of(route.handler), describe(route.needs))
 
 
 def is_fixed(line: Line) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.call import Call
 from yurt.http.dispatcher import JOB, JobPaths, add_routes
+from yurt.http.handlers import NamedHandler, function_of
 from yurt.http.route_table import ROUTES
 from yurt.http.routes import QUERY, ROW, Route
 from yurt.testing.authorities import Grants
@@ -34,6 +36,15 @@ def line(route: Route) -> str:
 
 def test_every_route_needs_what_was_decided() -> None:
     assert [line(route) for route in ROUTES] == DECISIONS.read_text().splitlines()
+
+
+@pytest.mark.parametrize("named", {str(route.handler): route.handler for route in ROUTES}.values(), ids=str)
+def test_every_named_handler_is_a_coroutine_function_of_a_call(named: NamedHandler) -> None:
+    function = function_of(named)
+
+    assert inspect.iscoroutinefunction(function)
+    assert [each.annotation for each in inspect.signature(function).parameters.values()] == ["Call"]
+    assert inspect.signature(function).return_annotation in ("web.Response", "web.StreamResponse")
 
 
 async def handler(call: Call) -> web.StreamResponse:
@@ -91,7 +102,7 @@ def test_routes_of_a_path_that_disagree_about_who_answers_are_refused() -> None:
 )
 def test_the_ending_of_a_path_decides_and_the_rest_is_the_id(path: str, handler_name: str, job_id: str) -> None:
     found = JobPaths(each for each in ROUTES if each.path.startswith(JOB)).split(path)
-    assert handler_name in {each.handler.__name__ for each in found.methods.routes}
+    assert handler_name in {function_of(each.handler).__name__ for each in found.methods.routes}
     assert found.parts["job_id"] == job_id
 
 

@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
+from yurt.http.app_keys import FILES
 from yurt.http.authentication import session_problem
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
@@ -36,7 +37,6 @@ from yurt.http.leases import OpenLeases
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import KeptAnswer, PiecesBody
 from yurt.http.route_table import add_all_routes
-from yurt.http.ui_routes.shell import FILES
 from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status

@@ -1,8 +1,8 @@
 """The definition of a route: a path, its methods, a handler, its need, and which agent answers it.
 
-Everything that is known of a route stands in its declaration, at the end of the module of its resource. `needs` has no
-default: a route without it does not import. A need that depends on a namespace, a node pool or a variable's path also
-says where that comes from (`scope`):
+Everything that is known of a route stands in its declaration, in a module of `yurt.http.declarations`; its handler is
+imported with the first request (`yurt.http.handlers`). `needs` has no default: a declaration without it does not
+import. A need that depends on a namespace, a node pool or a variable's path also says where that comes from (`scope`):
 
 - `QUERY`: the `namespace` parameter, together with the path's parameters, names the object or limits the list. The
   dispatcher decides before the body is read.
@@ -14,19 +14,12 @@ says where that comes from (`scope`):
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
-
-from aiohttp import web
+from typing import TypedDict, Unpack
 
 from yurt.access.needs import Anonymous, Need, is_scoped
+from yurt.http.handlers import Handler
 from yurt.http.query import INDEX_ERROR
-
-if TYPE_CHECKING:
-    from yurt.http.call import Call
-
-Handler = Callable[["Call"], Coroutine[Any, Any, web.StreamResponse]]
 
 WRONG_METHOD = 405
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
 from yurt import NOMAD_VERSION
-from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
-from yurt.http import routes
+from yurt.http.app_keys import RELOAD
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused, failed_call
-from yurt.http.routes import AGENT
 from yurt.sdk.errors import Invalid, NotFound, YurtError
 from yurt.sdk.value import Value
 from yurt.server.views.cluster import NodeRows
 from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
 
-RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("yurt_reload")
-"""Rereads and applies the configuration; raises the error that prevents it. Unset without a configuration file."""
 ADDRESSES_MAX = 64
 """Addresses that one request may join."""
 
@@ -300,18 +295,3 @@ async def reload(call: Call) -> web.Response:
     except YurtError as error:
         raise Refused(500, f"the configuration stays as it was: {error}") from None
     return empty_answer()
-
-
-ROUTES = (
-    routes.write("/v1/agent/join", join, needs=needs.AGENT_WRITE, answered_by=AGENT),
-    routes.write("/v1/agent/force-leave", force_leave, needs=needs.AGENT_WRITE, answered_by=AGENT),
-    routes.get("/v1/agent/self", self, needs=needs.AGENT_READ, answered_by=AGENT),
-    routes.get("/v1/agent/members", members, needs=needs.NODE_READ, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/agent/health", health, needs=needs.ANONYMOUS, answered_by=AGENT),
-    routes.get("/v1/agent/servers", servers, needs=needs.AGENT_READ, answered_by=AGENT),
-    routes.write("/v1/agent/servers", servers, needs=needs.AGENT_WRITE, answered_by=AGENT),
-    routes.get("/v1/agent/schedulers", schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
-    routes.get("/v1/agent/schedulers/config", read_schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
-    routes.write("/v1/agent/schedulers/config", change_schedulers, needs=needs.AGENT_WRITE, answered_by=AGENT),
-    routes.write("/v1/agent/reload", reload, needs=needs.AGENT_WRITE, answered_by=AGENT),
-)

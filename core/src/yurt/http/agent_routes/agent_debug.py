@@ -13,16 +13,13 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.times import parse_duration
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
-from yurt.http.routes import AGENT
 from yurt.runtime.diagnostics import HOST, JOURNAL, LOG_FILE, PROFILE, agent_diagnostics
 from yurt.sdk.value import NANOSECONDS
 
@@ -99,12 +96,3 @@ def _since_s(call: Call) -> int:
     if found < 0:
         raise Refused(400, f'logs_since must be a duration such as 72h, not "{text[:64]}"')
     return found
-
-
-ROUTES = (
-    routes.get("/v1/agent/host", host, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/agent/pprof/{name:.*}", profile, needs=needs.AGENT_WRITE, answered_by=AGENT, from_nodes=True),
-    routes.get(
-        "/v1/agent/monitor/export", export, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True, is_stream=True
-    ),
-)

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
-from yurt.http.routes import NODE, ROW
 from yurt.http.streams import send_bytes
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -67,23 +63,3 @@ async def schedule_state(node: NodePort, alloc_id: str, task: str) -> str:
         return await node.schedule_state(alloc_id, task=task)
     except Invalid:
         return PAUSE if await node.is_task_paused(alloc_id, task=task) else RUN
-
-
-PAUSE_TASK = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_ALLOCATION)
-READ = needs.namespace(Capability.READ_JOB)
-READ_FS = needs.namespace(Capability.READ_FS)
-
-ROUTES = (
-    routes.get(
-        "/v1/client/allocation/{id}/snapshot", snapshot, needs=READ_FS, scope=ROW, answered_by=NODE, from_nodes=True,
-        cors=True, is_stream=True,
-    ),
-    routes.get(
-        "/v1/client/allocation/{id}/pause", read_pause, needs=READ, scope=ROW, answered_by=NODE, from_nodes=True,
-        cors=True,
-    ),
-    routes.write(
-        "/v1/client/allocation/{id}/pause", pause, needs=PAUSE_TASK, scope=ROW, answered_by=NODE, from_nodes=True,
-        cors=True,
-    ),
-)  # fmt: skip

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.exec_sockets import converse
 from yurt.http.forwarding.targets import find_alloc
 from yurt.http.query import flag
-from yurt.http.routes import NODE, ROW
 from yurt.structs.exec import ExecRequest
 
 if TYPE_CHECKING:
@@ -43,19 +39,3 @@ def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:
     if not command or not command[0] or len(command) > ARGUMENTS_MAX:
         raise Refused(400, f"parameter command must name a program, with at most {ARGUMENTS_MAX - 1} arguments")
     return ExecRequest(alloc_id=alloc_id, task=task, command=command, tty=flag(query, "tty"))
-
-
-ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
-
-ROUTES = (
-    routes.get(
-        "/v1/client/allocation/{id}/exec",
-        exec_in_task,
-        needs=ALLOC_EXEC,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-        is_stream=True,
-    ),
-)

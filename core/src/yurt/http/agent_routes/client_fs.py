@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.edge.security_headers import inert_type
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.query import flag, number
-from yurt.http.routes import NODE, ROW, Handler
 from yurt.http.streams import send_bytes, send_frame_data, send_frames
 from yurt.sdk.errors import NotFound, Reason
 
@@ -120,26 +116,3 @@ def _offset(call: Call) -> int:
     if offset < 0:
         raise Refused(400, "offset must not be negative")
     return offset
-
-
-_BELOW = {"ls": list_files, "stat": stat, "cat": cat, "readat": read_at, "stream": stream, "logs": logs}
-
-READ_FS = needs.namespace(Capability.READ_FS)
-READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
-
-
-def _route(path: str, handler: Handler) -> routes.Route:
-    need = READ_LOGS if handler is logs else READ_FS
-    return routes.get(
-        path, handler, needs=need, scope=ROW, answered_by=NODE, from_nodes=True, cors=True,
-        is_stream=handler not in (list_files, stat),
-    )  # fmt: skip
-
-
-ROUTES = (
-    *(_route(f"/v1/client/fs/{name}/{{id:[^/]*}}", handler) for name, handler in _BELOW.items()),
-    *(_route(f"/v1/client/fs/{name}", handler) for name, handler in _BELOW.items()),
-    routes.any_method(
-        "/v1/client/fs/{path:.*}", unknown, needs=needs.ANONYMOUS, answered_by=NODE, from_nodes=True, cors=True
-    ),
-)

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_id, node_of_query
-from yurt.http.routes import NODE
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 
@@ -70,28 +67,3 @@ async def collect(call: Call) -> web.Response:
     """PUT /v1/client/gc, and GET, which Nomad's SDKs send."""
     await node_of_query(call).collect_garbage(None)
     return empty_answer()
-
-
-ROUTES = (
-    routes.get("/v1/client/stats", stats, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
-    routes.get("/v1/yurt/node/{id}/usage", usage_history, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
-    routes.get("/v1/client/metadata", read_meta, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
-    routes.write(
-        "/v1/client/metadata", apply_meta, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, cors=True
-    ),
-    routes.get(
-        "/v1/client/identity", read_identity, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True
-    ),
-    routes.write(
-        "/v1/client/identity/renew",
-        renew_identity,
-        needs=needs.NODE_WRITE,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-    routes.get(
-        "/v1/client/gc", collect, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, has_effect_on_get=True
-    ),
-    routes.write("/v1/client/gc", collect, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True),
-)

@@ -10,11 +10,8 @@ from typing import Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
-from yurt.http.routes import AGENT
 
 NO_KEYS: Final = (
     "gossip has no key of its own here: mutual TLS protects all connections between agents. "
@@ -39,12 +36,3 @@ async def change_keys(call: Call) -> web.Response:
 def _need_server(call: Call) -> None:
     if not call.has_server:
         raise Refused(501, "Invalid method")
-
-
-ROUTES = (
-    routes.get("/v1/agent/keyring/list", list_keys, needs=needs.AGENT_READ, answered_by=AGENT),
-    *(
-        routes.write(f"/v1/agent/keyring/{verb}", change_keys, needs=needs.AGENT_WRITE, answered_by=AGENT)
-        for verb in ("install", "use", "remove")
-    ),
-)

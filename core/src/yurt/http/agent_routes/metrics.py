@@ -9,14 +9,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.pieces import JsonList, object_pieces
-from yurt.http import routes
 from yurt.http.agent_routes.metrics_snapshot import MetricsSnapshot, MetricsSource, gather
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
-from yurt.http.routes import AGENT
 from yurt.runtime.metrics import Count, Duration
 from yurt.sdk.value import NANOSECONDS
 
@@ -87,6 +84,3 @@ def _sample(row: Duration) -> dict[str, Any]:
         "Stddev": timing.deviation_s * scale,
         "Sum": timing.total_s * scale,
     }
-
-
-ROUTES = (routes.get("/v1/metrics", metrics, needs=needs.ANONYMOUS, answered_by=AGENT),)

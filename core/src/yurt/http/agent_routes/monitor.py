@@ -8,14 +8,11 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.encode import encode_builtins
-from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.forwarding.at_leader import LEADER_FORWARDING
 from yurt.http.forwarding.targets import node_of_query, other_server
 from yurt.http.query import flag
-from yurt.http.routes import AGENT
 from yurt.runtime.log_tap import level_of, log_texts
 
 
@@ -52,10 +49,3 @@ def _texts(call: Call, level: str) -> AsyncGenerator[str]:
 def _piece(text: str, *, plain: bool) -> bytes:
     data = text.encode()
     return data if plain else encode_builtins({"Data": base64.b64encode(data).decode()} if data else {}) + b"\n"
-
-
-ROUTES = (
-    routes.get(
-        "/v1/agent/monitor", monitor, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True, is_stream=True
-    ),
-)

@@ -23,12 +23,10 @@ from aiohttp import web
 from yurt.access import ANYWHERE, needs
 from yurt.access.needs import Capability
 from yurt.api.commands import why_not_hint
-from yurt.http import routes
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import Call
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused
-from yurt.http.routes import AGENT, QUERY, ROW
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.server.views import View
 from yurt.server.views.cluster import NodeRows
@@ -74,6 +72,7 @@ WORDS = {
     "dim": ("dead", "stopped", "left"),
 }
 """The colour of a status."""
+LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
 _CLASSES = {word: name for name, words in WORDS.items() for word in words}
 
 
@@ -325,13 +324,3 @@ async def one_job(call: Call) -> web.Response:
         return await _answer(call, job_id, lambda: [missing], status=404)
     visible = view.for_thread()
     return await _answer(call, job_id, lambda: [job_part(visible, job)])
-
-
-LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
-SEE_START_PAGE = needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ))
-READ_JOB = needs.namespace(Capability.READ_JOB)
-
-ROUTES = (
-    routes.get("/ui/plain/", start, needs=SEE_START_PAGE, scope=ROW, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui/plain/jobs/{job_id:.+}", one_job, needs=READ_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
-)

@@ -7,11 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from yurt import NOMAD_VERSION
-from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.api.times import parse_duration, rfc3339
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.cluster import ServerView
 from yurt.http.cluster_routes.raft import is_leader
@@ -119,10 +117,3 @@ def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[s
         "StableSince": rfc3339(call.context.env.now() - round(view.stable_s * NANOSECONDS)),
         "Version": NOMAD_VERSION,
     }
-
-
-ROUTES = (
-    routes.get("/v1/operator/autopilot/configuration", read_configuration, needs=needs.OPERATOR_READ, wrong_method=404),
-    routes.put("/v1/operator/autopilot/configuration", set_configuration, needs=needs.OPERATOR_WRITE, wrong_method=404),
-    routes.get("/v1/operator/autopilot/health", health, needs=needs.OPERATOR_READ, wrong_method=404),
-)

@@ -12,11 +12,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from yurt import NOMAD_VERSION
-from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.stubs import job_stub, node_stub
 from yurt.api.times import rfc3339
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.server.views.cluster import NodeRows
 from yurt.server.views.jobs import JobRows
@@ -101,9 +99,3 @@ def _count_node(total: Counter[str], node: Node) -> None:
 
 def _field(name: str) -> str:
     return "".join({"cpu": "CPU", "mb": "MB", "mhz": "MHz"}.get(word, word.capitalize()) for word in name.split("_"))
-
-
-ROUTES = (
-    routes.get("/v1/operator/upgrade-check/vault-workload-identity", vault_identities, needs=needs.OPERATOR_READ),
-    routes.write("/v1/operator/utilization", utilization, needs=needs.OPERATOR_READ),
-)

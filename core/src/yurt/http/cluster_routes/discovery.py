@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, json_answer, read_answer
 from yurt.http.errors import Refused
@@ -54,9 +52,3 @@ async def configuration(call: Call) -> web.Response:
         "subject_types_supported": ["public"],
     }
     return json_answer(call, document)
-
-
-ROUTES = (
-    routes.get(JWKS, keys, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.get("/.well-known/openid-configuration", configuration, needs=needs.ANONYMOUS, from_nodes=True),
-)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.sdk.value import NANOSECONDS, Duration, Value
 
@@ -26,6 +24,3 @@ async def make(call: Call) -> web.Response:
         node_name=body.node_name, node_pool=body.node_pool, ttl_s=body.ttl / NANOSECONDS
     )
     return json_answer(call, {"JWT": token})
-
-
-ROUTES = (routes.write("/v1/acl/identity/client-introduction-token", make, needs=needs.NODE_WRITE),)

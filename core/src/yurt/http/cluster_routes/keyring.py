@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import OperatorCapability
 from yurt.api.encode import to_wire
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import flag, number
@@ -50,14 +47,3 @@ async def remove(call: Call) -> web.Response:
     except (Conflict, Invalid) as error:
         raise Refused(500, str(error)) from None
     return json_answer(call, {}, index=index)
-
-
-READ_KEYRING = needs.operator(OperatorCapability.KEYRING_READ)
-ROTATE_KEYRING = needs.operator(OperatorCapability.KEYRING_ROTATE)
-DELETE_KEY = needs.operator(OperatorCapability.KEYRING_DELETE)
-
-ROUTES = (
-    routes.get("/v1/operator/keyring/keys", keys, needs=READ_KEYRING),
-    routes.write("/v1/operator/keyring/rotate", rotate, needs=ROTATE_KEYRING),
-    routes.delete("/v1/operator/keyring/key/{id}", remove, needs=DELETE_KEY),
-)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.encode import to_wire
-from yurt.http import routes
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
@@ -49,11 +47,3 @@ async def collect(call: Call) -> web.Response:
 async def reconcile(call: Call) -> web.Response:
     """PUT /v1/system/reconcile/summaries: no effect, because summaries are exact after every change."""
     return empty_answer(index=call.view().index)
-
-
-ROUTES = (
-    routes.get("/v1/operator/scheduler/configuration", read_scheduler, needs=needs.OPERATOR_READ),
-    routes.write("/v1/operator/scheduler/configuration", set_scheduler, needs=needs.OPERATOR_WRITE),
-    routes.put("/v1/system/gc", collect, needs=needs.MANAGEMENT),
-    routes.put("/v1/system/reconcile/summaries", reconcile, needs=needs.MANAGEMENT),
-)

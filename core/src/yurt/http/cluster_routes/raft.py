@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import LogPeer
 from yurt.http.errors import Refused, failed_call
@@ -85,10 +83,3 @@ async def transfer_leadership(call: Call) -> web.Response:
     before, after = await _found(call, call.cluster.transfer_leadership(requested))
     answer = {"Err": None, "From": peer_row(call, before), "Noop": before.id == after.id, "To": peer_row(call, after)}
     return json_answer(call, answer)
-
-
-ROUTES = (
-    routes.get("/v1/operator/raft/configuration", configuration, needs=needs.MANAGEMENT),
-    routes.delete("/v1/operator/raft/peer", remove_peer, needs=needs.MANAGEMENT, wrong_method=404),
-    routes.write("/v1/operator/raft/transfer-leadership", transfer_leadership, needs=needs.MANAGEMENT),
-)

@@ -9,10 +9,7 @@ from typing import IO, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import OperatorCapability
 from yurt.api.encode import to_wire
-from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.storage.archive import ARCHIVE_BYTES_MAX
@@ -77,11 +74,3 @@ async def _receive(call: Call, archive: IO[bytes]) -> None:
 def _scratch(call: Call) -> IO[bytes]:
     """A file without a name, on the disk of the server's data: the system's folder for such files may be memory."""
     return tempfile.TemporaryFile(dir=call.settings.data_dir or None)
-
-
-SAVE_SNAPSHOT = needs.operator(OperatorCapability.SNAPSHOT_SAVE)
-
-ROUTES = (
-    routes.get("/v1/operator/snapshot", save, needs=SAVE_SNAPSHOT, is_stream=True),
-    routes.write("/v1/operator/snapshot", load, needs=needs.MANAGEMENT),
-)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.cluster import leader_address
-from yurt.http.routes import AGENT
 from yurt.server.failures import no_leader
 from yurt.structs.member import LEFT
 
@@ -51,12 +48,3 @@ async def shared_rows(call: Call) -> web.Response:
     from yurt.http.cluster_routes.region_replication import rows
 
     return await rows(call)
-
-
-ROUTES = (
-    routes.get("/v1/status/leader", leader, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/status/peers", peers, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/regions", regions, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/regions/shared/{table}", shared_digests, needs=needs.MANAGEMENT),
-    routes.get("/v1/regions/shared/{table}/rows", shared_rows, needs=needs.MANAGEMENT),
-)

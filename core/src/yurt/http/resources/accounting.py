@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
 from yurt.http.lists import check_uuid
-from yurt.http.routes import QUERY, ROW
 from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows
 
@@ -138,12 +134,3 @@ def _own(account: AllocAccount) -> Json:
         "ThrottleReasons": {reason: _hours(amount) for reason, amount in sorted(used.throttle_reasons.items())},
         "LostReason": account.lost_reason,
     }
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-
-ROUTES = (
-    routes.get("/v1/yurt/allocation/{id}/accounting", of_allocation, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.get("/v1/yurt/job/{job_id}/accounting", of_job, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/yurt/accounting", report, needs=READ_JOB, scope=QUERY, from_nodes=True),
-)

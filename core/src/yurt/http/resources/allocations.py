@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub, alloc_wire
-from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
-from yurt.http.routes import NODE, QUERY, ROW
 from yurt.sdk.value import Duration, Value
 from yurt.server.views import Listing, View
 from yurt.server.views.scheduling import AllocationRows
@@ -136,78 +132,3 @@ async def checks(call: Call) -> web.Response:
     """GET /v1/client/allocation/:id/checks: the last results of its services' checks, by check id."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
     return json_answer(call, {check.id: to_wire(check) for check in await node.alloc_checks(alloc_id)})
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-ALLOC_LIFECYCLE = needs.namespace(Capability.ALLOC_LIFECYCLE)
-GC_ALLOCATION = needs.namespace(Capability.SUBMIT_JOB, Capability.GC_ALLOCATION)
-
-ROUTES = (
-    routes.get("/v1/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/allocation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.write("/v1/allocation/{id}/stop", stop, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
-    routes.write("/v1/allocation/{id}/keep", keep, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
-    routes.get(
-        "/v1/client/allocation/{id}/stats",
-        stats,
-        needs=READ_JOB,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-    routes.get(
-        "/v1/yurt/allocation/{id}/usage",
-        usage_history,
-        needs=READ_JOB,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-    ),
-    routes.write(
-        "/v1/client/allocation/{id}/restart",
-        restart,
-        needs=ALLOC_LIFECYCLE,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-    routes.write(
-        "/v1/client/allocation/{id}/signal",
-        signal,
-        needs=ALLOC_LIFECYCLE,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-    routes.get(
-        "/v1/client/allocation/{id}/gc",
-        collect,
-        needs=GC_ALLOCATION,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-        has_effect_on_get=True,
-    ),
-    routes.write(
-        "/v1/client/allocation/{id}/gc",
-        collect,
-        needs=GC_ALLOCATION,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-    routes.get(
-        "/v1/client/allocation/{id}/checks",
-        checks,
-        needs=READ_JOB,
-        scope=ROW,
-        answered_by=NODE,
-        from_nodes=True,
-        cors=True,
-    ),
-)

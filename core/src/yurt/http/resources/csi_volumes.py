@@ -6,16 +6,12 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
-from yurt.http import routes
 from yurt.http.answers import changed_view, kinds_index, list_rows
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import flag
-from yurt.http.routes import BODY, QUERY
 from yurt.sdk.value import Value, replace
 from yurt.server.views import Listing, View
 from yurt.server.views.cluster import NodeRows
@@ -23,6 +19,11 @@ from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows
 from yurt.server.views.volumes import Claim, CsiVolumeRows
 from yurt.structs.volumes.csi import CSIPlugin, CSIVolume, without_secrets
+
+NO_CONTROLLER = (
+    "not available in this version: CSI controllers make, delete and list no volumes and snapshots yet; "
+    "make the volume with the tools of its storage and register it"
+)
 
 NO_TIME = "0001-01-01T00:00:00Z"
 PLUGIN_KINDS = (NodeRows, JobRows, AllocationRows)
@@ -174,31 +175,3 @@ async def read_csi_plugin(call: Call) -> web.Response:
 async def not_made_here(call: Call) -> web.Response:
     """Refuse routes that need a controller plugin."""
     raise Refused(501, NO_CONTROLLER)
-
-
-NO_CONTROLLER = (
-    "not available in this version: CSI controllers make, delete and list no volumes and snapshots yet; "
-    "make the volume with the tools of its storage and register it"
-)
-LIST_CSI_VOLUMES = needs.namespace(
-    Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.LIST_JOBS
-)
-WRITE_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_WRITE_VOLUME), needs.PLUGIN_READ)
-READ_CSI_VOLUME = needs.namespace(Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.READ_JOB)
-CSI_WRITE_VOLUME = needs.namespace(Capability.CSI_WRITE_VOLUME)
-DETACH_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_MOUNT_VOLUME), needs.PLUGIN_READ)
-
-ROUTES = (
-    routes.get("/v1/volumes/external", not_made_here, needs=LIST_CSI_VOLUMES, scope=QUERY, from_nodes=True),
-    routes.get("/v1/volumes/snapshot", not_made_here, needs=LIST_CSI_VOLUMES, scope=QUERY, from_nodes=True),
-    routes.write("/v1/volumes/snapshot", not_made_here, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
-    routes.delete("/v1/volumes/snapshot", not_made_here, needs=WRITE_CSI_VOLUME, scope=QUERY, from_nodes=True),
-    routes.get("/v1/volume/csi/{id}", read_volume, needs=READ_CSI_VOLUME, scope=QUERY, from_nodes=True),
-    routes.write("/v1/volume/csi/{id}", register, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
-    routes.delete("/v1/volume/csi/{id}", deregister, needs=CSI_WRITE_VOLUME, scope=QUERY, from_nodes=True),
-    routes.delete("/v1/volume/csi/{id}/detach", detach, needs=DETACH_CSI_VOLUME, scope=QUERY, from_nodes=True),
-    routes.write("/v1/volume/csi/{id}/create", not_made_here, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
-    routes.delete("/v1/volume/csi/{id}/delete", not_made_here, needs=WRITE_CSI_VOLUME, scope=QUERY, from_nodes=True),
-    routes.get("/v1/plugins", list_csi_plugins, needs=needs.PLUGIN_LIST, from_nodes=True),
-    routes.get("/v1/plugin/csi/{id}", read_csi_plugin, needs=needs.PLUGIN_READ, from_nodes=True),
-)

@@ -6,17 +6,13 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
-from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid
-from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.server.results import DeploymentChanged
 from yurt.server.views import Listing, View
@@ -127,26 +123,3 @@ async def _changed(call: Call, change: Awaitable[DeploymentChanged]) -> web.Resp
         "RevertedJobVersion": done.reverted_job_version,
     }
     return json_answer(call, answer, index=done.index)
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-FAIL_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.FAIL_DEPLOYMENT)
-PAUSE_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_DEPLOYMENT)
-PROMOTE_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.PROMOTE_DEPLOYMENT)
-SET_ALLOC_HEALTH_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.SET_ALLOC_HEALTH_DEPLOYMENT)
-
-ROUTES = (
-    routes.get("/v1/deployments", list_deployments, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/deployment/allocations/{id}", allocations, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.write("/v1/deployment/fail/{id}", fail, needs=FAIL_DEPLOYMENT, scope=ROW, from_nodes=True),
-    routes.write("/v1/deployment/pause/{id}", pause, needs=PAUSE_DEPLOYMENT, scope=ROW, from_nodes=True),
-    routes.write("/v1/deployment/promote/{id}", promote, needs=PROMOTE_DEPLOYMENT, scope=ROW, from_nodes=True),
-    routes.write(
-        "/v1/deployment/allocation-health/{id}",
-        set_health,
-        needs=SET_ALLOC_HEALTH_DEPLOYMENT,
-        scope=ROW,
-        from_nodes=True,
-    ),
-    routes.get("/v1/deployment/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
-)

@@ -6,20 +6,16 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import STEP, Stopwatch
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
 from yurt.filters import compile_filter
-from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, json_answer, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
-from yurt.http.routes import QUERY, ROW
 from yurt.runtime.turns import SLICE
 from yurt.sdk.errors import Conflict, Reason
 from yurt.sdk.value import Value, replace
@@ -164,14 +160,3 @@ async def allocations(call: Call) -> web.Response:
         call, (AllocationRows,), lambda view: view.of(AllocationRows).each_where("eval", eval_id),
         render=row_form(alloc_stub),
     )  # fmt: skip
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-
-ROUTES = (
-    routes.get("/v1/evaluations", list_evaluations, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.delete("/v1/evaluations", delete, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/evaluations/count", count, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/evaluation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.get("/v1/evaluation/{id}/allocations", allocations, needs=READ_JOB, scope=ROW, from_nodes=True),
-)

@@ -17,15 +17,11 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability, VariableCapability
 from yurt.api.encode import encode_builtins, to_wire
 from yurt.api.stubs import allocation_wire, node_wire, pool_wire
-from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.leases import Lease
-from yurt.http.routes import ROW
 from yurt.sdk.errors import YurtError
 from yurt.server.log.event_buffer import Event
 from yurt.server.resources.variables import metadata_of
@@ -40,7 +36,6 @@ LAST_LINE_S = 2.0
 TOPICS_MAX = 64
 OLDEST = "X-Yurt-Oldest-Index"
 RESUBSCRIBE = "subscription closed by server, client should resubscribe"
-BAD_INDEX = "Unable to parse index: it must be a number, 0 or more"
 
 
 def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
@@ -146,21 +141,3 @@ async def _send_end(call: Call, response: web.StreamResponse, error: YurtError) 
     with suppress(TimeoutError, ConnectionError):
         async with call.context.env.timeout(LAST_LINE_S):
             await response.write(encode_builtins({"Error": f"{RESUBSCRIBE}: {error}"}) + b"\n")
-
-
-STREAM = needs.each_row(
-    needs.any_of(
-        needs.namespace(Capability.READ_JOB, Capability.HOST_VOLUME_READ, Capability.CSI_READ_VOLUME),
-        needs.variable(VariableCapability.LIST),
-        needs.NODE_READ,
-        needs.OPERATOR_READ,
-        needs.MANAGEMENT,
-    )
-)
-"""The union of the topics' needs; each topic's is checked when the stream begins (`yurt.server.views.events`)."""
-
-ROUTES = (
-    routes.get(
-        "/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True, index_error=BAD_INDEX, is_stream=True
-    ),
-)

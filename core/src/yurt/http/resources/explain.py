@@ -8,15 +8,14 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import Actor, Need, NoToken, Scope, ShownToken, needs
-from yurt.access.needs import Capability, describe, is_scoped
+from yurt.access import Actor, Need, NoToken, Scope, ShownToken
+from yurt.access.needs import describe, is_scoped
 from yurt.http import routes
 from yurt.http.call import AUTHORITY, Call, json_answer, object_missing, prepare_rights, read_answer
 from yurt.http.dispatcher import find_need
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.resources.jobs import read_job
-from yurt.http.routes import BODY, ROW
 from yurt.rules.problems import multi_error
 from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value, replace
@@ -24,6 +23,8 @@ from yurt.server.views.acl import TokenRows, is_management
 from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows, EvaluationRows
 from yurt.structs.job import Job
+
+NO_PLACE = "no namespace is named: allowed means in some place; the object of a request decides which"
 
 
 class WhyNotBody(Value):
@@ -176,15 +177,3 @@ def _whom(call: Call, accessor_id: str) -> Actor:
 
 def _seed(call: Call) -> int:
     return int(call.context.env.uuid().replace("-", ""), 16)
-
-
-NO_PLACE = "no namespace is named: allowed means in some place; the object of a request decides which"
-OWN = needs.each_row(needs.MANAGEMENT)
-READ_JOB = needs.namespace(Capability.READ_JOB)
-
-ROUTES = (
-    routes.get("/v1/yurt/allocation/{id}/why", why, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.get("/v1/yurt/evaluation/{id}/replay", replay, needs=READ_JOB, scope=ROW, from_nodes=True),
-    routes.write("/v1/yurt/job/why-not", why_not, needs=READ_JOB, scope=BODY, from_nodes=True),
-    routes.write("/v1/yurt/acl/explain", explain_access, needs=OWN, from_nodes=True),
-)

@@ -10,21 +10,16 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import pretty_json, to_wire
 from yurt.api.row_texts import RowForm, row_form
 from yurt.api.stubs import alloc_stub
-from yurt.http import routes
 from yurt.http.answers import FormAt, answer_slot, changed_view, list_page_newest_first, one_row
 from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
 from yurt.http.lists import list_answer
 from yurt.http.query import flag, number
-from yurt.http.resources import job_actions, job_exec, job_tags, services
 from yurt.http.resources.jobs import register_job
-from yurt.http.routes import BODY, QUERY
 from yurt.rules.bounds import is_costly
 from yurt.server.views import Rows, Stored, View
 from yurt.server.views.jobs import JobRows, JobSummaryRows, JobVersionRows, ScalingEventRows
@@ -270,67 +265,3 @@ async def logs(call: Call) -> web.StreamResponse:
     from yurt.http.resources import job_logs
 
     return await job_logs.logs(call)
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
-DEREGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DEREGISTER_JOB, Capability.PURGE_JOB)
-DISPATCH_JOB = needs.namespace(Capability.DISPATCH_JOB)
-FORCE_PERIODIC_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DISPATCH_JOB, Capability.FORCE_PERIODIC_JOB)
-
-
-ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
-READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
-EVALUATE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.EVALUATE_JOB)
-PLAN_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.PLAN_JOB)
-REVERT_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REVERT_JOB)
-READ_SCALE = needs.namespace(Capability.READ_JOB, Capability.READ_JOB_SCALING)
-SCALE_JOB = needs.namespace(Capability.SCALE_JOB, Capability.SUBMIT_JOB)
-STABLE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.STABLE_JOB)
-TAG_JOB_VERSION = needs.namespace(Capability.SUBMIT_JOB, Capability.TAG_JOB_VERSION)
-
-ROUTES = (
-    routes.get("/v1/job/{job_id}", read, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}", update, needs=REGISTER_JOB, scope=BODY, from_nodes=True),
-    routes.delete("/v1/job/{job_id}", job_actions.deregister, needs=DEREGISTER_JOB, scope=QUERY, from_nodes=True),
-    routes.write(
-        "/v1/job/{job_id}/dispatch/payload",
-        job_actions.dispatch_payload,
-        needs=DISPATCH_JOB,
-        scope=QUERY,
-        from_nodes=True,
-    ),
-    routes.write(
-        "/v1/job/{job_id}/periodic/force",
-        job_actions.force_periodic,
-        needs=FORCE_PERIODIC_JOB,
-        scope=QUERY,
-        from_nodes=True,
-    ),
-    routes.get(
-        "/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True, is_stream=True
-    ),
-    routes.get("/v1/yurt/job/{job_id}/logs", logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True),
-    routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/deployment", deployment, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/deployments", deployments, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/dispatch", job_actions.dispatch, needs=DISPATCH_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/evaluate", job_actions.evaluate, needs=EVALUATE_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/evaluations", evaluations, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/plan", job_actions.plan, needs=PLAN_JOB, scope=BODY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/revert", job_actions.revert, needs=REVERT_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/scale", scale_status, needs=READ_SCALE, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/scale", job_actions.scale, needs=SCALE_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/services", services.of_job, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/job/{job_id}/stable", job_actions.set_stability, needs=STABLE_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/submission", submission, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/summary", summary, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/job/{job_id}/versions", versions, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write(
-        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.apply, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
-    ),
-    routes.delete(
-        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.unset, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
-    ),
-)

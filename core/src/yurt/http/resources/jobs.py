@@ -10,15 +10,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub
-from yurt.http import routes
 from yurt.http.answers import (
     FormBeside,
     WholeAt,
@@ -34,7 +31,6 @@ from yurt.http.forwarding.regions import OtherRegion
 from yurt.http.lists import list_answer
 from yurt.http.query import flag
 from yurt.http.resources.parsing import parse_text
-from yurt.http.routes import AGENT, BODY, QUERY
 from yurt.rules.problems import multi_error
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -380,18 +376,3 @@ def _deployment_row(deployment: Deployment, job: Job) -> dict[str, Any]:
         "Status": deployment.status,
         "StatusDescription": deployment.status_description,
     }
-
-
-LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
-REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
-PARSE_JOB = needs.namespace(Capability.PARSE_JOB, Capability.SUBMIT_JOB)
-READ_JOB = needs.namespace(Capability.READ_JOB)
-
-ROUTES = (
-    routes.get("/v1/jobs", list_jobs, needs=LIST_JOBS, scope=QUERY, from_nodes=True),
-    routes.write("/v1/jobs", register, needs=REGISTER_JOB, scope=BODY, from_nodes=True),
-    routes.write("/v1/jobs/parse", parse, needs=PARSE_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/jobs/statuses", statuses, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.write("/v1/jobs/statuses", statuses, needs=READ_JOB, scope=BODY, from_nodes=True),
-    routes.write("/v1/validate/job", validate, needs=READ_JOB, scope=BODY, from_nodes=True),
-)

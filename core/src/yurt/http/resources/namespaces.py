@@ -6,17 +6,14 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import namespace_wire
-from yurt.http import routes
 from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.resources.idle import space_problems, with_idle_block
-from yurt.http.routes import ROW
 from yurt.rules.namespaces import configuration_problems
 from yurt.rules.problems import multi_error
 from yurt.rules.validation.job import NAMESPACE as NAME
@@ -74,14 +71,3 @@ async def delete(call: Call) -> web.Response:
     if name not in call.view().of(NamespaceRows):
         raise Refused(404, "Namespace not found")
     return empty_answer(index=await failed_call(call.operations.namespaces.delete(name)))
-
-
-LIST_NAMESPACES = needs.each_row(needs.ANY_CAPABILITY)
-
-ROUTES = (
-    routes.get("/v1/namespaces", list_namespaces, needs=LIST_NAMESPACES, scope=ROW, from_nodes=True),
-    routes.write("/v1/namespace", upsert, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/namespace/{name}", read, needs=needs.ANY_CAPABILITY, scope=ROW, from_nodes=True),
-    routes.write("/v1/namespace/{name}", upsert, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/namespace/{name}", delete, needs=needs.MANAGEMENT, from_nodes=True),
-)

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability, NodePoolCapability
 from yurt.api.page import by_name
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub, pool_wire
-from yurt.http import routes
 from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
@@ -19,7 +16,6 @@ from yurt.http.forwarding.regions import need_authority
 from yurt.http.query import flag
 from yurt.http.resources.jobs import with_summaries
 from yurt.http.resources.nodes import list_some
-from yurt.http.routes import BODY, ROW
 from yurt.rules.problems import multi_error
 from yurt.rules.validation.job import NODE_POOL
 from yurt.server.views import Listing, View
@@ -113,23 +109,3 @@ def _known_pool(call: Call) -> str:
     if name not in call.view().of(NodePoolRows) and name not in BUILT_IN:
         raise Refused(404, "node pool not found")
     return name
-
-
-LIST_POOLS = needs.each_row(needs.node_pool(NodePoolCapability.READ))
-WRITE_POOL = needs.node_pool(NodePoolCapability.WRITE)
-READ_POOL = needs.node_pool(NodePoolCapability.READ)
-DELETE_POOL = needs.node_pool(NodePoolCapability.DELETE)
-READ_POOL_NODES = needs.all_of(needs.NODE_READ, needs.node_pool(NodePoolCapability.READ))
-READ_POOL_JOBS = needs.all_of(
-    needs.node_pool(NodePoolCapability.READ), needs.each_row(needs.namespace(Capability.LIST_JOBS))
-)
-
-ROUTES = (
-    routes.get("/v1/node/pools", list_pools, needs=LIST_POOLS, scope=ROW, from_nodes=True),
-    routes.write("/v1/node/pools", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
-    routes.get("/v1/node/pool/{name}", read, needs=READ_POOL, scope=ROW, from_nodes=True),
-    routes.write("/v1/node/pool/{name}", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
-    routes.delete("/v1/node/pool/{name}", delete, needs=DELETE_POOL, scope=ROW, from_nodes=True),
-    routes.get("/v1/node/pool/{name}/nodes", nodes, needs=READ_POOL_NODES, scope=ROW, from_nodes=True),
-    routes.get("/v1/node/pool/{name}/jobs", jobs, needs=READ_POOL_JOBS, scope=ROW, from_nodes=True),
-)

@@ -6,17 +6,14 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from yurt.access import Scope, needs
-from yurt.access.needs import Capability
+from yurt.access import Scope
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
-from yurt.http import routes
 from yurt.http.answers import Whole, list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
-from yurt.http.routes import ROW
 from yurt.sdk.value import Value, seconds
 from yurt.server.results import NodeUpdated
 from yurt.server.views import Listing, View
@@ -163,19 +160,3 @@ def _updated(call: Call, done: NodeUpdated) -> web.Response:
         "NodeModifyIndex": done.node_modify_index or done.index,
     }
     return json_answer(call, answer, index=done.index)
-
-
-READ_NODE_ALLOCATIONS = needs.all_of(needs.NODE_READ, needs.each_row(needs.namespace(Capability.READ_JOB)))
-
-ROUTES = (
-    routes.get("/v1/nodes", list_nodes, needs=needs.NODE_READ, from_nodes=True),
-    routes.get("/v1/node/{id}", read, needs=needs.NODE_READ, from_nodes=True),
-    routes.get("/v1/node/{id}/allocations", allocations, needs=READ_NODE_ALLOCATIONS, scope=ROW, from_nodes=True),
-    routes.write("/v1/node/{id}/evaluate", evaluate, needs=needs.NODE_WRITE, from_nodes=True),
-    routes.write("/v1/node/{id}/eligibility", set_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
-    routes.write("/v1/yurt/node/{id}/device", set_device_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
-    routes.write(
-        "/v1/node/{id}/drain", drain, needs=needs.any_of(needs.NODE_WRITE, needs.OWN_NODE), scope=ROW, from_nodes=True
-    ),
-    routes.write("/v1/node/{id}/purge", purge, needs=needs.NODE_WRITE, from_nodes=True),
-)

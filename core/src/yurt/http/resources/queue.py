@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.answers import changed_view
 from yurt.http.call import Call, read_answer, read_headers
 from yurt.http.errors import Refused
-from yurt.http.routes import QUERY
 
 if TYPE_CHECKING:
     from yurt.queue.accuracy import Summary
@@ -173,11 +169,3 @@ def _shown(amounts: Any) -> Json:
 def _tenant_name(path: tuple[str, ...]) -> str:
     """`vision`, `vision/ann`; the namespace alone for jobs that name no user."""
     return "/".join(part for part in path if part)
-
-
-LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
-
-ROUTES = (
-    routes.get("/v1/queue/jobs", jobs, needs=LIST_JOBS, scope=QUERY, from_nodes=True),
-    routes.get("/v1/queue/tenants", tenants, needs=needs.OPERATOR_READ, from_nodes=True),
-)

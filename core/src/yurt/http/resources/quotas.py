@@ -7,12 +7,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager
 from yurt.api.row_texts import row_form
-from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
@@ -158,14 +156,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(each) for each in value]
     return value
-
-
-ROUTES = (
-    routes.get("/v1/quotas", list_quotas, needs=needs.QUOTA_READ, from_nodes=True),
-    routes.get("/v1/quota-usages", list_usages, needs=needs.QUOTA_READ, from_nodes=True),
-    routes.write("/v1/quota", upsert, needs=needs.QUOTA_WRITE, from_nodes=True),
-    routes.get("/v1/quota/usage/{name}", read_usage, needs=needs.QUOTA_READ, from_nodes=True),
-    routes.get("/v1/quota/{name}", read, needs=needs.QUOTA_READ, from_nodes=True),
-    routes.write("/v1/quota/{name}", upsert, needs=needs.QUOTA_WRITE, from_nodes=True),
-    routes.delete("/v1/quota/{name}", delete, needs=needs.QUOTA_WRITE, from_nodes=True),
-)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
-from yurt.http import routes
 from yurt.http.answers import answer_slot, changed_view
 from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.lists import list_answer, page_answer
-from yurt.http.routes import QUERY, ROW
 from yurt.server.views.jobs import JobRows
 from yurt.structs.task import ScalingPolicy
 
@@ -53,18 +49,3 @@ async def read(call: Call) -> web.Response:
             if policy.id == policy_id:
                 return read_answer(call, policy, policy.modify_index)
     return object_missing(call, "policy not found", index)
-
-
-LIST_POLICIES = needs.any_of(
-    needs.namespace(Capability.LIST_SCALING_POLICIES),
-    needs.all_of(needs.namespace(Capability.LIST_JOBS), needs.namespace(Capability.READ_JOB)),
-)
-READ_POLICY = needs.any_of(
-    needs.namespace(Capability.READ_SCALING_POLICY),
-    needs.all_of(needs.namespace(Capability.LIST_JOBS), needs.namespace(Capability.READ_JOB)),
-)
-
-ROUTES = (
-    routes.get("/v1/scaling/policies", list_policies, needs=LIST_POLICIES, scope=QUERY, from_nodes=True),
-    routes.get("/v1/scaling/policy/{id}", read, needs=READ_POLICY, scope=ROW, from_nodes=True),
-)

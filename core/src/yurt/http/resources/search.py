@@ -9,13 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
 from yurt.api.uuids import uuid_prefix
-from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
-from yurt.http.routes import ROW
 from yurt.sdk.value import Value
 from yurt.server.views import View
 from yurt.server.views.search import CONTEXTS as SEARCHED
@@ -197,23 +193,3 @@ def _fuzzy_match(context: str, hit: Hit) -> dict[str, Any]:
     if context in SHOWN_BY_NAME:
         return {"ID": hit.name, "Scope": [hit.namespace, hit.id] if hit.namespace else [hit.id]}
     return {"ID": hit.id, "Scope": None}
-
-
-SEARCH = needs.each_row(
-    needs.any_of(
-        needs.namespace(
-            Capability.READ_JOB, Capability.LIST_JOBS, Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME
-        ),
-        needs.namespace(Capability.HOST_VOLUME_READ, Capability.LIST_SCALING_POLICIES),
-        needs.ANY_CAPABILITY,
-        needs.variable(VariableCapability.LIST),
-        needs.node_pool(NodePoolCapability.READ),
-        needs.NODE_READ,
-        needs.PLUGIN_LIST,
-    )
-)
-
-ROUTES = (
-    routes.write("/v1/search", search, needs=SEARCH, scope=ROW, from_nodes=True),
-    routes.write("/v1/search/fuzzy", fuzzy, needs=SEARCH, scope=ROW, from_nodes=True),
-)

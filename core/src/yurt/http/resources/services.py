@@ -8,16 +8,12 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
-from yurt.http import routes
 from yurt.http.answers import answer_slot, changed_view, kinds_index
 from yurt.http.call import Call, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid, list_answer, page_answer
-from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.server.views import Rows, View
 from yurt.server.views.jobs import JobRows
@@ -136,16 +132,3 @@ async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, m
         return object_missing(call, missing, index)
     page = make_page(view.of(ServiceRows).where(column, key), to_wire, key=by_index, options=call.options)
     return read_answer(call, page.rows, index, next_token=page.next_token)
-
-
-READ_JOB = needs.namespace(Capability.READ_JOB)
-READ_SERVICES = needs.any_of(READ_JOB, needs.WORKLOAD)
-"""A task may read the services of its own namespace without a policy."""
-DELETE_SERVICE_REGISTRATION = needs.namespace(Capability.SUBMIT_JOB, Capability.DELETE_SERVICE_REGISTRATION)
-
-ROUTES = (
-    routes.get("/v1/services", list_services, needs=READ_SERVICES, scope=QUERY, from_nodes=True),
-    routes.get("/v1/service/{name}", read, needs=READ_SERVICES, scope=QUERY, from_nodes=True),
-    routes.delete("/v1/service/{name}/{id}", delete, needs=DELETE_SERVICE_REGISTRATION, scope=QUERY, from_nodes=True),
-    routes.get("/v1/allocation/{id}/services", of_alloc, needs=READ_JOB, scope=ROW, from_nodes=True),
-)

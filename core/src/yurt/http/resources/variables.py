@@ -6,16 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import VariableCapability
 from yurt.api.encode import encode_json, to_wire
 from yurt.api.times import parse_duration
-from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import number
-from yurt.http.routes import BODY, QUERY, ROW
 from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
 from yurt.server.views import Listing, View
@@ -163,22 +159,3 @@ async def delete(call: Call) -> web.Response:
     except VariableConflict as error:
         return _conflict(call, error)
     return web.Response(status=204, headers={"X-Nomad-Index": str(index)})
-
-
-LIST_VARIABLES = needs.each_row(needs.variable(VariableCapability.LIST))
-READ_VARIABLE = needs.variable(VariableCapability.READ)
-WRITE_VARIABLE = needs.variable(VariableCapability.WRITE)
-DESTROY_VARIABLE = needs.variable(VariableCapability.DESTROY)
-
-ROUTES = (
-    routes.get("/v1/vars", list_variables, needs=LIST_VARIABLES, scope=ROW, from_nodes=True, cors=True),
-    routes.get(
-        "/v1/var/{path:.*}", read, needs=READ_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400, cors=True
-    ),
-    routes.write(
-        "/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=BODY, from_nodes=True, wrong_method=400, cors=True
-    ),
-    routes.delete(
-        "/v1/var/{path:.*}", delete, needs=DESTROY_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400, cors=True
-    ),
-)

@@ -6,19 +6,15 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
 from yurt.api.uuids import uuid_prefix
-from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import flag
 from yurt.http.resources import csi_volumes
-from yurt.http.routes import BODY, QUERY, ROW
 from yurt.sdk.value import Value, replace
 from yurt.server.views import Listing, View
 from yurt.server.views.volumes import HostVolumeClaimRows, HostVolumeRows
@@ -142,31 +138,3 @@ async def delete_claim(call: Call) -> web.Response:
     if known is None:
         raise Refused(404, "host volume claim not found")
     return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(known.namespace, known.id)))
-
-
-LIST_VOLUMES = needs.any_of(
-    needs.namespace(
-        Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.LIST_JOBS
-    ),
-    needs.each_row(needs.namespace(Capability.HOST_VOLUME_READ)),
-)
-WRITE_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_WRITE_VOLUME), needs.PLUGIN_READ)
-LIST_CLAIMS = needs.each_row(needs.namespace(Capability.HOST_VOLUME_READ))
-DELETE_CLAIM = needs.namespace(Capability.HOST_VOLUME_DELETE)
-CREATE_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_CREATE, Capability.HOST_VOLUME_WRITE)
-REGISTER_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_REGISTER, Capability.HOST_VOLUME_WRITE)
-READ_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_READ)
-DELETE_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_DELETE, Capability.HOST_VOLUME_WRITE)
-
-ROUTES = (
-    routes.get("/v1/volumes", list_volumes, needs=LIST_VOLUMES, scope=QUERY, from_nodes=True),
-    routes.write("/v1/volumes", csi_volumes.register, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
-    routes.get("/v1/volumes/claims", list_claims, needs=LIST_CLAIMS, scope=QUERY, from_nodes=True),
-    routes.delete("/v1/volumes/claim/{id}", delete_claim, needs=DELETE_CLAIM, scope=ROW, from_nodes=True),
-    routes.write("/v1/volume/host/create", create, needs=CREATE_HOST_VOLUME, scope=BODY, from_nodes=True),
-    routes.write("/v1/volume/host/register", register, needs=REGISTER_HOST_VOLUME, scope=BODY, from_nodes=True),
-    routes.get("/v1/volume/host/{id}", read, needs=READ_HOST_VOLUME, scope=ROW, from_nodes=True),
-    routes.delete("/v1/volume/host/{id}", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
-    routes.delete("/v1/volume/host/{id}/delete", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
-)
-"""Order matters: `create` and `register` must not be taken for ids."""

@@ -6,12 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
-from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.query import number
-from yurt.http.routes import QUERY, ROW
 from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES, RowKind
 from yurt.readmodels.overview import Agents
 from yurt.readmodels.query import Asked, parse_query
@@ -106,15 +102,3 @@ def page_wire(page: SelectedRows, index: int) -> dict[str, Any]:
     if page.next_token:
         wire["NextToken"] = page.next_token
     return wire
-
-
-LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
-READ_JOB = needs.namespace(Capability.READ_JOB)
-SEE_PARTS = needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ))
-
-ROUTES = (
-    routes.get("/v1/yurt/jobs", list_jobs, needs=LIST_JOBS, scope=QUERY, from_nodes=True),
-    routes.get("/v1/yurt/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/yurt/nodes", list_nodes, needs=needs.NODE_READ, from_nodes=True),
-    routes.get("/v1/yurt/overview", overview, needs=SEE_PARTS, scope=ROW, from_nodes=True),
-)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from yurt.access import Access, Actor, ShownToken, needs
-from yurt.http import routes
 from yurt.http.authentication import CLIENT_HEADER, COOKIE, SECURE_COOKIE, is_secure, secret_text, session_text
 from yurt.http.call import AUTHORITY, Call, json_answer, prepare_rights
 from yurt.http.errors import Refused
@@ -203,10 +202,3 @@ def _set_cookie(call: Call, answer: web.Response, made: SealedSession) -> None:
         httponly=True,
         samesite="Strict",
     )
-
-
-ROUTES = (
-    routes.get("/v1/yurt/session", describe, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.write("/v1/yurt/session", sign_in, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.delete("/v1/yurt/session", sign_out, needs=needs.ANONYMOUS, from_nodes=True),
-)

@@ -16,11 +16,9 @@ from typing import Final, NamedTuple
 from aiohttp import hdrs, web
 
 import yurt
-from yurt.access import needs
-from yurt.http import routes
+from yurt.http.app_keys import FILES
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
-from yurt.http.routes import AGENT
 from yurt.server.views.acl import AuthMethodRows
 
 FOLDER: Final = Path(yurt.__file__).parent / "ui"
@@ -96,15 +94,14 @@ class PageFiles:
         return known
 
 
-FILES: web.AppKey[dict[str, PageFiles]] = web.AppKey("yurt_ui_files", dict)
-
-
 async def files_of(call: Call) -> PageFiles:
     """The files of the pages."""
     kept = call.request.app[FILES]
     if not kept:
         kept.setdefault("pages", await call.context.env.in_thread(PageFiles))
-    return kept["pages"]
+    files = kept["pages"]
+    assert isinstance(files, PageFiles)
+    return files
 
 
 def headers_of_pages(nonce: str = "") -> dict[str, str]:
@@ -191,12 +188,3 @@ async def to_start(call: Call) -> web.Response:
     """GET / and /ui: to the start page, with the query."""
     query = call.request.query_string
     raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
-
-
-ROUTES = (
-    routes.get("/v1/yurt/ui/config", configuration, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui/a/{hash}/{path:.+}", file, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui/{path:.*}", shell, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-)

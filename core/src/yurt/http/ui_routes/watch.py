@@ -16,13 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiohttp import hdrs, web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
 from yurt.api.encode import encode_builtins
-from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
-from yurt.http.routes import ROW
 from yurt.http.ui_routes.columnar import CARD_LIST, agents_of, live_rows, without_cards
 from yurt.readmodels.kinds import JOBS, KINDS, NODES, RowKind
 from yurt.readmodels.query import Asked, Query, parse_query
@@ -274,13 +270,3 @@ async def _line(call: Call, watched: Watched, rows: LiveRows, found: dict[str, D
         if any(True for part in ("jobs", "nodes") for _ in found[f"{name}\0{part}"].pairs):
             views[name] = {"Overview": await rows.overview(namespace, agents_of(call))}
     return {"Index": index} | ({"Views": views} if views else {}) | ({"Resync": resync} if resync else {})
-
-
-LIST_JOBS = needs.namespace(Capability.LIST_JOBS, Capability.READ_JOB)
-
-ROUTES = (
-    routes.get(
-        "/v1/yurt/watch", watch, needs=needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ)), scope=ROW,
-        from_nodes=True, is_stream=True,
-    ),
-)  # fmt: skip

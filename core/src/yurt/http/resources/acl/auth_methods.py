@@ -6,10 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
-from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
@@ -182,17 +180,3 @@ async def delete_binding_rule(call: Call) -> web.Response:
     call.need_acl()
     need_authority(call)
     return empty_answer(index=await call.operations.acl_policies.delete_binding_rule(call.part("id")))
-
-
-ROUTES = (
-    routes.get("/v1/acl/auth-methods", list_auth_methods, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.write("/v1/acl/auth-method", create_auth_method, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/auth-method/{name}", read_auth_method, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.write("/v1/acl/auth-method/{name}", update_auth_method, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/acl/auth-method/{name}", delete_auth_method, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/binding-rules", list_binding_rules, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.write("/v1/acl/binding-rule", create_binding_rule, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/binding-rule/{id}", read_binding_rule, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.write("/v1/acl/binding-rule/{id}", update_binding_rule, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/acl/binding-rule/{id}", delete_binding_rule, needs=needs.MANAGEMENT, from_nodes=True),
-)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
@@ -123,10 +121,3 @@ def _need_authority(call: Call, name: str) -> None:
 def _made(call: Call, made: MadeToken) -> web.Response:
     wire = made_wire(made)
     return json_answer(call, wire, index=made.log_index)
-
-
-ROUTES = (
-    routes.write("/v1/acl/login", log_in, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.write("/v1/acl/oidc/auth-url", auth_url, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.write("/v1/acl/oidc/complete-auth", complete_auth, needs=needs.ANONYMOUS, from_nodes=True),
-)

@@ -7,7 +7,6 @@ from aiohttp import web
 from yurt.access import ShownNode, needs
 from yurt.api.encode import to_wire
 from yurt.api.uuids import uuid_prefix
-from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
@@ -142,21 +141,3 @@ async def delete_role(call: Call) -> web.Response:
     call.need_acl()
     need_authority(call)
     return empty_answer(index=await call.operations.acl_policies.delete_role(call.part("id")))
-
-
-OWN = needs.each_row(needs.MANAGEMENT)
-"""Anyone with a valid token, or without one, may read his own; management reads all."""
-
-ROUTES = (
-    routes.get("/v1/acl/policies", list_policies, needs=OWN, from_nodes=True),
-    routes.get("/v1/acl/policy/self", own_policies, needs=needs.AUTHENTICATED, from_nodes=True),
-    routes.get("/v1/acl/policy/{name}", read_policy, needs=OWN, from_nodes=True),
-    routes.write("/v1/acl/policy/{name}", upsert_policy, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/acl/policy/{name}", delete_policy, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/roles", list_roles, needs=OWN, from_nodes=True),
-    routes.write("/v1/acl/role", create_role, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/role/{id}", read_role, needs=OWN, from_nodes=True),
-    routes.write("/v1/acl/role/{id}", update_role, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/acl/role/{id}", delete_role, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/role/name/{name}", read_role_by_name, needs=OWN, from_nodes=True),
-)

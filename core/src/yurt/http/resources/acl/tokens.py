@@ -11,16 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
 from yurt.api.encode import to_wire
-from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
 from yurt.http.authentication import secret_text, token_text
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid
-from yurt.http.resources.acl.policies import OWN
 from yurt.http.resources.acl.wire import (
     ANONYMOUS_TOKEN,
     duration_of,
@@ -205,16 +202,3 @@ async def exchange_one_time(call: Call) -> web.Response:
     call.access.name_object("acl/token", made.token.accessor_id)
     wire = made_wire(made)
     return json_answer(call, {"Token": wire}, index=made.log_index)
-
-
-ROUTES = (
-    routes.write("/v1/acl/bootstrap", bootstrap, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.get("/v1/acl/tokens", list_tokens, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.write("/v1/acl/token", create_token, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.get("/v1/acl/token/self", own_token, needs=OWN, from_nodes=True),
-    routes.write("/v1/acl/token/onetime", make_one_time, needs=needs.AUTHENTICATED, from_nodes=True),
-    routes.write("/v1/acl/token/onetime/exchange", exchange_one_time, needs=needs.ANONYMOUS, from_nodes=True),
-    routes.get("/v1/acl/token/{id}", read_token, needs=OWN, from_nodes=True),
-    routes.write("/v1/acl/token/{id}", update_token, needs=needs.MANAGEMENT, from_nodes=True),
-    routes.delete("/v1/acl/token/{id}", delete_token, needs=needs.MANAGEMENT, from_nodes=True),
-)
