@@ -12,9 +12,8 @@ from yurt.filters import PATTERNS_MAX, TERMS_MAX
 from yurt.http import app
 from yurt.http import route_table as routes
 from yurt.http.cluster_routes import unavailable as fixed
-from yurt.http.handlers import Handler, function_of
 from yurt.http.query import WAIT_DEFAULT_S, WAIT_MAX_S
-from yurt.http.routes import Route
+from yurt.http.routes import Handler, Route, function_of
 
 from docs.generator.http_notes import NOTES
 from docs.generator.http_reading import Reads, reads_of

@@ -14,9 +14,8 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.call import Call
 from yurt.http.dispatcher import JOB, JobPaths, add_routes
-from yurt.http.handlers import NamedHandler, function_of
 from yurt.http.route_table import ROUTES
-from yurt.http.routes import QUERY, ROW, Route
+from yurt.http.routes import QUERY, ROW, NamedHandler, Route, function_of
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import serving
 

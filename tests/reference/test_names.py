@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from yurt.http.cluster_routes.unavailable import acl_disabled, enterprise
 from yurt.http.dispatcher import find_need
-from yurt.http.handlers import function_of
 from yurt.http.route_table import add_all_routes
+from yurt.http.routes import function_of
 from yurt.testing.http_api import NODE_ID, add_ready_node, serving
 
 HERE = Path(__file__).parent

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.creation import ContainerCreator
-from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover, DanglingRules
+from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover
 from yurt.sdk.containers.dev_cleanup import DevCleanup
 from yurt.sdk.containers.images import PulledImages
+from yurt.sdk.containers.options import DanglingRules
 from yurt.sdk.containers.starting import Starter, StartSteps
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.driver import LogRotation

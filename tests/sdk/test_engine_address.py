@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from yurt.sdk.containers.engine import EngineAddress
+from yurt.sdk.containers.address import EngineAddress
 
 
 def test_a_user_without_access_to_the_socket_is_told_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from threading import Barrier, Event
 from typing import Any, TypeVar
 
 import pytest
-from yurt.sdk.containers.engine import ENDED, THREADS, Engine, EngineAddress, EngineDown
+from yurt.sdk.containers.address import EngineAddress
+from yurt.sdk.containers.engine import ENDED, THREADS, Engine, EngineDown
 
 LIMIT_S = 30.0
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
-from yurt_driver_docker.config import plugin_config
-from yurt_driver_docker.driver import DockerDriver
+from yurt_driver_docker.plugin import yurt_task_drivers
 
 IMAGE = "yurt-test/busybox:1"
 
@@ -21,7 +20,7 @@ def shell(script: str) -> Config:
 class TestDocker(DriverSuite):
     @pytest.fixture
     def make_driver(self, engine: Any) -> DriverFactory:
-        return lambda context: DockerDriver(plugin_config(replace(context, config={"endpoint": engine.endpoint})))
+        return lambda context: yurt_task_drivers(replace(context, config={"endpoint": engine.endpoint}))[0]
 
     @pytest.fixture
     def cases(self) -> DriverCases:

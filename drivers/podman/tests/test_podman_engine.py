@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from yurt.sdk.deferred import DeferredDriver
 from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortGiven
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
@@ -25,6 +26,7 @@ from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 from yurt_driver_podman.ended_commands import pids, read
 from yurt_driver_podman.engine import PodmanCalls, new_engine
+from yurt_driver_podman.plugin import yurt_task_drivers
 
 LIMIT_S = 60.0
 
@@ -110,9 +112,10 @@ async def test_a_container_whose_process_ends_while_podman_reads_of_it_is_asked_
 
 
 async def test_an_engine_that_is_not_there_is_undetected_with_the_way_to_get_one(tmp_path: Path) -> None:
-    config = plugin_config(PluginContext(config={"socket_path": str(tmp_path / "no.sock")}))
-    driver = PodmanDriver(config)
+    (driver,) = yurt_task_drivers(PluginContext(config={"socket_path": str(tmp_path / "no.sock")}))
     found = await anext(driver.fingerprint())
+    assert isinstance(driver, DeferredDriver)
+    assert not driver.is_made
     await driver.close()
     assert found.health == UNDETECTED
     assert "podman.socket" in found.fix

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
-from yurt_driver_podman.config import plugin_config
-from yurt_driver_podman.driver import PodmanDriver
+from yurt_driver_podman.plugin import yurt_task_drivers
 
 IMAGE = "localhost/yurt-test/busybox:1"
 
@@ -22,7 +21,7 @@ class TestPodman(DriverSuite):
     @pytest.fixture
     def make_driver(self, engine: Any) -> DriverFactory:
         config = {"socket_path": str(engine.socket)}
-        return lambda context: PodmanDriver(plugin_config(replace(context, config=config)))
+        return lambda context: yurt_task_drivers(replace(context, config=config))[0]
 
     @pytest.fixture
     def cases(self) -> DriverCases:

@@ -40,8 +40,7 @@ from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.metrics_snapshot import MetricsSource, gather
 from yurt.http.app import add_audit, make_app
-from yurt.http.app_keys import PLUGINS, RELOAD
-from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS
+from yurt.http.call import AUTHORITY, CONTEXT, PLUGINS, RELOAD, RIGHTS
 from yurt.http.cluster import CLUSTER
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress

@@ -18,9 +18,8 @@ from aiohttp import hdrs, web
 from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
-from yurt.http.app_keys import FILES
 from yurt.http.authentication import session_problem
-from yurt.http.call import AUTHORITY, CONTEXT, Context
+from yurt.http.call import AUTHORITY, CONTEXT, FILES, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.dispatcher import IS_AUDITED, has_cors, has_effect_on_get
 from yurt.http.edge.browsers import policy_of, refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from yurt.server.operations.explanations import Explanations
 from yurt.server.server_status import ServerFacts
 from yurt.server.views import View
 from yurt.server.views.events import EventFilter, Subscription
+from yurt.structs.plugins import PluginReloaded
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
@@ -95,6 +96,25 @@ class RightsSource(Protocol):
 
 RIGHTS: web.AppKey[RightsSource] = web.AppKey("yurt_rights_source")
 """Set on agents without a server, with access control."""
+
+
+class PluginsPort(Protocol):
+    """What an agent with a client offers."""
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The plugins."""
+        ...
+
+    async def reload(self, name: str) -> PluginReloaded:
+        """Reload the code of a plugin."""
+        ...
+
+
+FILES: web.AppKey[dict[str, object]] = web.AppKey("yurt_ui_files", dict)
+"""The files of the web UI (`yurt.http.ui_routes.shell`), once a page was asked for."""
+PLUGINS: web.AppKey[PluginsPort] = web.AppKey("yurt_plugins", PluginsPort)
+RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("yurt_reload")
+"""Rereads and applies the configuration; raises the error that prevents it. Unset without a configuration file."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

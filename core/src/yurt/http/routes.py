@@ -1,27 +1,88 @@
 """The definition of a route: a path, its methods, a handler, its need, and which agent answers it.
 
-Everything that is known of a route stands in its declaration, in a module of `yurt.http.declarations`; its handler is
-imported with the first request (`yurt.http.handlers`). `needs` has no default: a declaration without it does not
-import. A need that depends on a namespace, a node pool or a variable's path also says where that comes from (`scope`):
+Everything that is known of a route stands in its declaration, in a module of `yurt.http.declarations`. `needs` has no
+default: a declaration without it does not import. A need that depends on a namespace, a node pool or a variable's path
+also says where that comes from (`scope`):
 
 - `QUERY`: the `namespace` parameter, together with the path's parameters, names the object or limits the list. The
   dispatcher decides before the body is read.
 - `ROW`: the path names an object by its id. Its namespace is the one of its row, never the one of the query: the
   dispatcher lets through who may do this somewhere, and the view decides about the row.
 - `BODY`: the body names the object; the operation decides.
+
+An agent answers few of its routes. The declarations (`yurt.http.declarations`) are imported with the agent; a module of
+handlers is imported with the first request of its resource, once the dispatcher has let that request through. A
+declaration names its handler as an attribute of the module; type checkers see the module itself:
+
+    if TYPE_CHECKING:
+        from yurt.http.resources import nodes
+    else:
+        nodes = handlers_of("yurt.http.resources.nodes")
+
+    ROUTES = (routes.get("/v1/nodes", nodes.list_nodes, needs=needs.NODE_READ),)
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import TypedDict, Unpack
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from aiohttp import web
 
 from yurt.access.needs import Anonymous, Need, is_scoped
-from yurt.http.handlers import Handler
 from yurt.http.query import INDEX_ERROR
 
+if TYPE_CHECKING:
+    from yurt.http.call import Call
+
+Handler = Callable[["Call"], Coroutine[Any, Any, web.StreamResponse]]
+
 WRONG_METHOD = 405
+
+
+class NamedHandler:
+    """A handler by its module and name."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def __call__(self, call: Call) -> Coroutine[Any, Any, web.StreamResponse]:
+        """Answer, as the handler does."""
+        return self.function(call)
+
+    def __repr__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    @cached_property
+    def function(self) -> Handler:
+        """The handler itself; imports its module."""
+        found: Handler = getattr(import_module(self.module), self.name)
+        return found
+
+
+class HandlerModule:
+    """A module of handlers whose attributes are their names."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> NamedHandler:
+        return NamedHandler(self._name, name)
+
+
+def handlers_of(module: str) -> HandlerModule:
+    """The handlers of a module, which is not imported yet."""
+    return HandlerModule(module)
+
+
+def function_of(handler: Handler) -> Handler:
+    """The function that answers, for code that reads it."""
+    return handler.function if isinstance(handler, NamedHandler) else handler
 
 
 class ScopeFrom(StrEnum):

@@ -94,6 +94,10 @@ class PinnedPaths:
         if os.geteuid() == 0:
             mounting.clear(self.folder, self._live)
 
+    def has_any(self) -> bool:
+        """Whether there may be pinned paths, of this or an earlier agent."""
+        return os.path.isdir(self.folder)
+
     def close(self) -> None:
         """Release everything."""
         self._live.clear()

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 
 import msgspec
+from yurt.sdk.containers.address import Tls
 from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
-from yurt.sdk.containers.dangling import DanglingRules
-from yurt.sdk.containers.engine import Tls
-from yurt.sdk.containers.options import AgentAuth, Gc, Volumes, dangling_rules, image_delay_s
-from yurt.sdk.driver import PluginContext
+from yurt.sdk.containers.options import AgentAuth, DanglingRules, Gc, Volumes, dangling_rules, image_delay_s
+from yurt.sdk.driver import Capabilities, PluginContext
 from yurt.sdk.schema import decode_config
 
+NAME = "docker"
+ENGINE = "Docker"
+INSTALL = 'apt install docker.io and start dockerd, or set endpoint in plugin "docker" of this client\'s configuration'
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 DEFAULT_RUNTIMES = ("runc", "nvidia")
+CAPABILITIES = Capabilities(
+    send_signals=True,
+    exec=True,
+    fs_isolation="image",
+    network_modes=("host", "group", "task", "none"),
+    must_create_network=True,
+    mounts=True,
+    devices=True,
+    finds_by_id=True,
+)
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

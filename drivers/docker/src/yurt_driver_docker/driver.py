@@ -24,7 +24,6 @@ from yurt.sdk.containers.starting import Starter, StartSteps, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import (
-    Capabilities,
     ExecResult,
     ExitResult,
     Fingerprint,
@@ -39,7 +38,7 @@ from yurt.sdk.value import Duration, UnixNano
 
 from yurt_driver_docker import reports
 from yurt_driver_docker.calls import DockerCalls
-from yurt_driver_docker.config import PluginConfig, TaskConfig
+from yurt_driver_docker.config import CAPABILITIES, NAME, PluginConfig, TaskConfig
 from yurt_driver_docker.create import Site, create_body
 from yurt_driver_docker.engine import new_engine
 from yurt_driver_docker.images import Images
@@ -49,24 +48,13 @@ from yurt_driver_docker.node import read_text
 from yurt_driver_docker.pause import PauseContainers
 from yurt_driver_docker.queries import DockerQueries
 
-NAME = "docker"
-
 
 class DockerDriver:
     """Runs tasks as containers of a Docker engine."""
 
     name = NAME
     task_config = TaskConfig
-    capabilities = Capabilities(
-        send_signals=True,
-        exec=True,
-        fs_isolation="image",
-        network_modes=("host", "group", "task", "none"),
-        must_create_network=True,
-        mounts=True,
-        devices=True,
-        finds_by_id=True,
-    )
+    capabilities = CAPABILITIES
 
     def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
         self._config = config

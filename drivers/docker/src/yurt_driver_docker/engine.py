@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from yurt.sdk.containers.engine import Engine, EngineAddress, Tls, failure
+from yurt.sdk.containers.address import EngineAddress, Tls
+from yurt.sdk.containers.engine import Engine, failure
 from yurt.sdk.containers.packages import import_whole
 
-NAME = "Docker"
-INSTALL = 'apt install docker.io and start dockerd, or set endpoint in plugin "docker" of this client\'s configuration'
+from yurt_driver_docker.config import ENGINE
+
 T = TypeVar("T")
 
 
@@ -36,11 +37,11 @@ class DockerLibrary:
             return act(client)
         except docker.errors.APIError as error:
             status = error.response.status_code if error.response is not None else 500
-            raise failure(NAME, status, str(error.explanation or error)) from None
+            raise failure(ENGINE, status, str(error.explanation or error)) from None
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise OSError(str(error)) from None
 
 
 def new_engine(endpoint: str, tls: Tls) -> Engine:
     """The engine at an endpoint."""
-    return Engine(NAME, EngineAddress(endpoint, tls), DockerLibrary())
+    return Engine(ENGINE, EngineAddress(endpoint, tls), DockerLibrary())

@@ -14,8 +14,7 @@ from yurt.sdk.containers.engine import Engine
 from yurt.sdk.driver import Fingerprint
 from yurt.sdk.errors import NotFound
 
-from yurt_driver_docker.config import PluginConfig
-from yurt_driver_docker.engine import INSTALL
+from yurt_driver_docker.config import INSTALL, PluginConfig
 from yurt_driver_docker.reports import healthy
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import msgspec
 from yurt.sdk.containers.common import DEFAULT_CAPS, owner_of, parse_duration
-from yurt.sdk.containers.dangling import DanglingRules
-from yurt.sdk.containers.options import AgentAuth, Gc, Volumes, dangling_rules, image_delay_s
-from yurt.sdk.driver import PluginContext
+from yurt.sdk.containers.options import AgentAuth, DanglingRules, Gc, Volumes, dangling_rules, image_delay_s
+from yurt.sdk.driver import Capabilities, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import decode_config
 
+DRIVER = "podman"
+ENGINE = "Podman"
+INSTALL = (
+    "apt install podman and start its socket (systemctl enable --now podman.socket, or podman system service),"
+    ' or set socket_path in plugin "podman" of this client\'s configuration'
+)
 DEFAULT_SOCKET = "/run/podman/podman.sock"
 DEFAULT_NAME = "default"
+CAPABILITIES = Capabilities(
+    send_signals=True,
+    exec=True,
+    fs_isolation="image",
+    network_modes=("host", "group", "task", "none"),
+    mounts=True,
+    devices=True,
+    finds_by_id=True,
+)
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,6 @@ from yurt.sdk.containers.common import wall_clock
 from yurt.sdk.containers.exec_session import EngineExecSession
 from yurt.sdk.driver import (
     HEALTHY,
-    Capabilities,
     ExecResult,
     ExitResult,
     Fingerprint,
@@ -23,8 +22,8 @@ from yurt.sdk.driver import (
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import Duration, UnixNano, replace
 
-from yurt_driver_podman.config import DEFAULT_NAME, PluginConfig, TaskConfig
-from yurt_driver_podman.service import DRIVER, PodmanService
+from yurt_driver_podman.config import CAPABILITIES, DEFAULT_NAME, DRIVER, PluginConfig, TaskConfig
+from yurt_driver_podman.service import PodmanService
 
 
 class PodmanDriver:
@@ -32,15 +31,7 @@ class PodmanDriver:
 
     name = DRIVER
     task_config = TaskConfig
-    capabilities = Capabilities(
-        send_signals=True,
-        exec=True,
-        fs_isolation="image",
-        network_modes=("host", "group", "task", "none"),
-        mounts=True,
-        devices=True,
-        finds_by_id=True,
-    )
+    capabilities = CAPABILITIES
 
     def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
         self._background = DriverTasks(DRIVER)

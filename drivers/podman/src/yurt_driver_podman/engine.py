@@ -9,16 +9,16 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import aiohttp
+from yurt.sdk.containers.address import EngineAddress
 from yurt.sdk.containers.common import OWNER_LABEL
-from yurt.sdk.containers.engine import Engine, EngineAddress, EngineDown, failure
+from yurt.sdk.containers.engine import Engine, EngineDown, failure
 from yurt.sdk.containers.packages import import_whole
 from yurt.sdk.driver import ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
 
 from yurt_driver_podman import reports
-from yurt_driver_podman.config import PluginConfig
+from yurt_driver_podman.config import ENGINE, INSTALL, PluginConfig
 
-NAME = "Podman"
 API_VERSION = "4.0.0"
 PREFIX = f"/v{API_VERSION}/libpod"
 CONFLICTS = ("state improper", "can only kill running", "is not running", "being removed", "has dependent containers")
@@ -51,12 +51,12 @@ class PodmanLibrary:
 def refusal(status: int, message: str) -> Exception:
     """The engine's error; podman answers 500 for a container in the wrong state."""
     is_conflict = any(words in message for words in CONFLICTS)
-    return failure(NAME, 409 if is_conflict else status, message)
+    return failure(ENGINE, 409 if is_conflict else status, message)
 
 
 def new_engine(socket_path: str) -> Engine:
     """The engine at a socket."""
-    return Engine(NAME, EngineAddress(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX, frees_execs=True)
+    return Engine(ENGINE, EngineAddress(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX, frees_execs=True)
 
 
 def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
@@ -154,10 +154,7 @@ class PodmanCalls:
 class PodmanQueries:
     """Queries a podman engine about its health and its containers."""
 
-    install = (
-        "apt install podman and start its socket (systemctl enable --now podman.socket, or podman system service),"
-        ' or set socket_path in plugin "podman" of this client\'s configuration'
-    )
+    install = INSTALL
     restart = "look at the log of podman's service, and restart it: systemctl restart podman.socket"
 
     def __init__(self, engine: Engine, config: PluginConfig, socket: str) -> None:

@@ -29,7 +29,7 @@ from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 from yurt_driver_podman import reports
-from yurt_driver_podman.config import PluginConfig
+from yurt_driver_podman.config import DRIVER, PluginConfig
 from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
 from yurt_driver_podman.ended_commands import EndedCommands
 from yurt_driver_podman.engine import PREFIX, PodmanCalls, PodmanQueries, labelled, new_engine, post
@@ -38,7 +38,6 @@ from yurt_driver_podman.inotify import Notices
 from yurt_driver_podman.logs import LogReader
 from yurt_driver_podman.network import driver_address
 
-DRIVER = "podman"
 NAME_ATTEMPTS = 5
 
 

@@ -13,8 +13,7 @@ from aiohttp import web
 from yurt import NOMAD_VERSION
 from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
-from yurt.http.app_keys import RELOAD
-from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.call import RELOAD, Call, empty_answer, json_answer
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused, failed_call
 from yurt.sdk.errors import Invalid, NotFound, YurtError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http.app_keys import PLUGINS
-from yurt.http.call import Call, json_answer
+from yurt.http.call import PLUGINS, Call, json_answer
 from yurt.http.errors import Refused
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access import needs
 from yurt.http import routes
-from yurt.http.handlers import handlers_of
+from yurt.http.routes import handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.resources.acl import auth_methods, login, policies, tokens

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability, Need
 from yurt.http import routes
-from yurt.http.handlers import Handler, handlers_of
-from yurt.http.routes import AGENT, NODE, QUERY, ROW
+from yurt.http.routes import AGENT, NODE, QUERY, ROW, Handler, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.agent_routes import (

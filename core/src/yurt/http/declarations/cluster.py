@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import OperatorCapability
 from yurt.http import routes
-from yurt.http.handlers import handlers_of
-from yurt.http.routes import AGENT
+from yurt.http.routes import AGENT, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.cluster_routes import (

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
 from yurt.http import routes
-from yurt.http.handlers import handlers_of
-from yurt.http.routes import BODY, QUERY, ROW
+from yurt.http.routes import BODY, QUERY, ROW, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.resources import (

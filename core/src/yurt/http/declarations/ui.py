@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.http import routes
-from yurt.http.handlers import handlers_of
-from yurt.http.routes import AGENT, QUERY, ROW
+from yurt.http.routes import AGENT, QUERY, ROW, handlers_of
 
 if TYPE_CHECKING:
     from yurt.http.ui_routes import columnar, sessions, shell, watch

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 from aiohttp import hdrs, web
 
 import yurt
-from yurt.http.app_keys import FILES
-from yurt.http.call import Call, json_answer
+from yurt.http.call import FILES, Call, json_answer
 from yurt.http.errors import Refused
 from yurt.server.views.acl import AuthMethodRows
 

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-import msgspec
-
+from yurt.sdk.containers.options import DanglingRules
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, UnixNano
@@ -30,15 +29,6 @@ class ContainerOrigin(NamedTuple):
 
 List = Callable[[], Awaitable[Mapping[str, ContainerOrigin]]]
 """Lists the removable containers of this client, by their ids."""
-
-
-class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's settings for dangling containers; times in seconds."""
-
-    enabled: bool
-    period_s: float
-    grace_s: float
-    dry_run: bool
 
 
 class DanglingRemover:

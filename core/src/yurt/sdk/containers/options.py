@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from yurt.sdk.containers.common import parse_duration
-from yurt.sdk.containers.dangling import DanglingRules
 
 MIN_PERIOD_S = 1.0
 
@@ -40,6 +39,15 @@ class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     enabled: bool | None = None
     selinuxlabel: str = ""
+
+
+class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's settings for dangling containers; times in seconds."""
+
+    enabled: bool
+    period_s: float
+    grace_s: float
+    dry_run: bool
 
 
 def dangling_rules(gc: Gc) -> DanglingRules:
