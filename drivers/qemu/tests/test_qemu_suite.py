@@ -9,7 +9,7 @@ import boot_sector
 import pytest
 from yurt.sdk.value import replace
 from yurt.testing.driver_suite import Config, DriverCases, DriverFactory, DriverSuite
-from yurt_driver_qemu.driver import QemuDriver
+from yurt_driver_qemu.plugin import yurt_task_drivers
 
 EMULATOR = shutil.which("qemu-system-x86_64")
 pytestmark = pytest.mark.skipif(EMULATOR is None, reason="QEMU is not installed (apt install qemu-system-x86)")
@@ -51,7 +51,7 @@ class TestQemu(DriverSuite):
             "args_allowlist": ["-device", "-nodefaults"],
             "emulators_allowlist": ["qemu-system-x86_64", halving, stubborn],
         }
-        return lambda context: QemuDriver(replace(context, config=config))
+        return lambda context: yurt_task_drivers(replace(context, config=config))[0]
 
     @pytest.fixture
     def cases(self, tmp_path: Path, halving: str, stubborn: str) -> DriverCases:

@@ -1,8 +1,9 @@
-"""A driver of an engine whose code is imported when the engine is there, or with the first call about a task.
+"""A driver whose code is imported when its engine is there, or with the first call about a task.
 
-Most machines have no engine for some of the installed drivers. The plugin function of such a driver makes a
-`DeferredDriver` from what the agent asks of every driver: its name, the struct of its tasks' options, its capabilities,
-and a look at the machine that costs little. `make` imports the driver's own module and makes the driver.
+Most machines have no engine (a socket, a program) for some of the installed drivers. The plugin function of such a
+driver makes a `DeferredDriver` from what the agent asks of every driver: its name, the struct of its tasks' options,
+its capabilities, and a look at the machine that costs little. `make` imports the driver's own module and makes the
+driver.
 
 States: deferred -the engine is there, or any call other than `fingerprint` and `close`-> made. A made driver stays.
 """
@@ -38,7 +39,7 @@ LOOK_EVERY_S = 3.0
 
 
 class DeferredDriver:
-    """A driver of an engine that is made when it is needed, with what drivers of engines offer besides `Driver`."""
+    """A driver that is made when it is needed, with all that drivers may offer besides `Driver`."""
 
     def __init__(
         self,

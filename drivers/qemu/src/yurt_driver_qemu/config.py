@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from yurt.sdk.driver import PortGiven, TaskRequest
+from yurt.sdk.driver import UNDETECTED, Capabilities, Fingerprint, PortGiven, TaskRequest
 from yurt.sdk.errors import DriverError
 from yurt.sdk.schema import decode_config
 
 NAME = "qemu"
 DEFAULT_EMULATOR = "qemu-system-x86_64"
+INSTALL = "apt install qemu-system-x86"
+ABSENT = Fingerprint(health=UNDETECTED, description=f"{DEFAULT_EMULATOR} is not on PATH", fix=INSTALL)
+CAPABILITIES = Capabilities(
+    send_signals=False, exec=True, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
+)
 DEFAULT_MACHINE = "pc"
 DEFAULT_ACCELERATOR = "tcg"
 DEFAULT_INTERFACE = "ide"

@@ -14,9 +14,7 @@ from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import owner_of
 from yurt.sdk.driver import (
     HEALTHY,
-    UNDETECTED,
     UNHEALTHY,
-    Capabilities,
     ExecResult,
     ExitResult,
     Fingerprint,
@@ -41,8 +39,11 @@ from yurt.sdk.pinned_paths import PinnedPaths
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 
 from yurt_driver_qemu.config import (
+    ABSENT,
     AGENT_SOCKET,
+    CAPABILITIES,
     DEFAULT_EMULATOR,
+    INSTALL,
     NAME,
     QMP_SOCKET,
     PluginConfig,
@@ -56,10 +57,6 @@ from yurt_driver_qemu.images import Hold, find_image
 from yurt_driver_qemu.monitor import press_power_button
 from yurt_driver_qemu.pinned_images import PinnedImages, settle
 
-CAPABILITIES = Capabilities(
-    send_signals=False, exec=True, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
-)
-INSTALL = "apt install qemu-system-x86"
 KVM_DEVICE = "/dev/kvm"
 VERSION = re.compile(r"version (\d[\d.]*)")
 MONITOR = "monitor"
@@ -100,7 +97,7 @@ class QemuDriver:
         """Whether an emulator is installed, and its version."""
         found = await self._program.look()
         if not found.path:
-            return Fingerprint(health=UNDETECTED, description=f"{DEFAULT_EMULATOR} is not on PATH", fix=INSTALL)
+            return ABSENT
         version = VERSION.search(found.version_text)
         if found.problem or version is None:
             reason = found.problem or f"`{found.path} --version` does not tell a version"
