@@ -24,7 +24,7 @@ OF_THE_LOOP = {
     "create_unix_server", "subprocess_exec",
 }  # fmt: skip
 EDGES: dict[str, int] = {
-    "agent": 16, "cli": 2, "client": 88, "executor": 22, "goplugin": 29, "http": 26, "rpc": 10, "sdk": 28, "server": 49,
+    "agent": 16, "cli": 2, "client": 88, "executor": 22, "goplugin": 29, "http": 26, "rpc": 10, "sdk": 30, "server": 49,
     "storage": 22,
 }  # fmt: skip
 """Packages with the number of uses that each may have at most. `runtime` holds `Env` itself."""
