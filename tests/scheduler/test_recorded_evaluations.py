@@ -20,9 +20,11 @@ CASES = Path(os.environ.get("YURT_SCHEDULER_CASES", KNOWN))
 """A folder with `cases.jsonl.gz`, or such a file; `shape.py` is the one beside it, or the known one."""
 ROLLS_BY_DEPLOYMENT = "a system job is updated by a deployment since 1.11; 1.1.2 made an evaluation for its next step"
 WAITS_FOR_CLIENT = "no placement for a group while a lost client may not have stopped its allocation yet"
+TRIES_AGAIN = "a system job's evaluation that ends after too many refused plans leaves one that tries again"
 DIFFERENT: Mapping[str, str] = {
     "TestSystemSched_JobModify_Rolling": ROLLS_BY_DEPLOYMENT,
     "TestServiceSched_StopAfterClientDisconnect/#00": WAITS_FOR_CLIENT,
+    "TestSystemSched_RetryLimit": TRIES_AGAIN,
 }
 """Cases whose shape differs, by the name of their test, and the rule that explains it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from yurt import scheduler
 from yurt.broker import BlockedEvals
 from yurt.fsm import apply
@@ -14,6 +15,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import NodeMemoryResources
 from yurt.structs.policies import Gang
+from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.quotas import QUOTAS, bound, quota
@@ -30,9 +32,16 @@ def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
     return state
 
 
-def _state(*jobs: Job, nodes: int = 2) -> Snapshot:
+def _system_job(**asked: Resources) -> Job:
+    """A system job with a group for each of these."""
+    tasks = {name: factories.task(resources=resources) for name, resources in asked.items()}
+    groups = tuple(factories.group(name, tasks=(task,), update=None) for name, task in tasks.items())
+    return factories.job("sys", type="system", task_groups=groups)
+
+
+def _state(*jobs: Job, nodes: int = 2, spec: QuotaSpec | None = None, first: c.AnyCommand | None = None) -> Snapshot:
     made: list[c.AnyCommand] = [c.RegisterNode(node=factories.node()) for _ in range(nodes)]
-    made += [*bound(), *(c.RegisterJob(job=job) for job in jobs)]
+    made += [*(() if first is None else (first,)), *bound(spec=spec), *(c.RegisterJob(job=job) for job in jobs)]
     return _with(Snapshot.empty(), *made)
 
 
@@ -89,7 +98,73 @@ def test_a_full_node_is_waited_for_apart_from_the_limit() -> None:
     small = replace(full, node_resources=replace(full.node_resources, memory=NodeMemoryResources(memory_mb=100)))
     made = _attempt(_with(state, c.RegisterNode(node=small)), job)
     assert len(made.plan.placements) == 2
-    assert {each.node_id for each in made.outcome.created} == {"", full.id}
+    assert {each.node_id: each.quota_limit_reached for each in made.outcome.created} == {"": "small", full.id: ""}
+
+
+def test_a_limit_on_what_a_node_grants_is_waited_for_with_the_node() -> None:
+    cores, plain = Resources(cores=1, memory_mb=10), Resources(cpu=300, memory_mb=10)
+    job = _system_job(cores=cores, plain=plain)
+    made = _attempt(_state(job, nodes=2, spec=quota(cpu=500)), job)
+    assert [placement.task_group for placement in made.plan.placements] == ["plain"], "a core has 1,000 MHz"
+    waits = {each.node_id: (each.quota_limit_reached, *each.failed_tg_allocs) for each in made.outcome.created}
+    assert waits.pop("") == ("small", "plain")
+    assert list(waits.values()) == [("small", "cores")] * 2
+
+
+def _two_limits() -> tuple[Snapshot, Job]:
+    """A system job whose two groups meet different limits: "high" that of the parent, "wide" that of the child."""
+    job = _system_job(high=Resources(cpu=400, memory_mb=10), wide=Resources(cpu=10, memory_mb=400))
+    parent = c.UpsertQuotas(quotas=(quota("parent", cpu=1000),))
+    return _state(job, nodes=4, spec=quota("child", parent="parent", memory_mb=1000), first=parent), job
+
+
+def test_allocations_of_several_limits_wait_in_one_evaluation_for_the_outermost() -> None:
+    state, job = _two_limits()
+    made = _attempt(state, job).outcome
+    (waiting,) = made.created
+    assert (waiting.node_id, waiting.quota_limit_reached) == ("", "parent")
+    assert set(waiting.failed_tg_allocs) == {"high", "wide"}
+    assert made.evaluation.quota_limit_reached == "parent"
+
+
+def test_an_evaluation_that_waits_again_tells_what_it_waits_for_now() -> None:
+    state, job = _two_limits()
+    made = _attempt(state, job)
+    (waiting,) = made.outcome.created
+    state = _with(state, c.ApplyPlan(plan=made.plan), c.UpsertQuotas(quotas=(quota("parent", cpu=9000),)))
+    again = scheduler.attempt(state, waiting, now=factories.NOW, seed=2, limits=QUOTAS)
+    assert {placement.task_group for placement in again.plan.placements} == {"high"}
+    assert again.outcome.reblock is not None and again.outcome.created == ()
+    assert again.outcome.reblock.quota_limit_reached == "child"
+    assert set(again.outcome.reblock.failed_tg_allocs) == {"wide"}
+    assert again.outcome.reblock.queued_allocations == {"wide": 2}
+
+
+@pytest.mark.parametrize("job_type", ["system", "sysbatch"])
+def test_nodes_that_wait_for_a_limit_still_do_after_too_many_refused_plans(job_type: str) -> None:
+    job = _job("sys", 1, 400, type=job_type)
+    state = _state(job, nodes=4)
+    (waiting,) = _attempt(state, job).outcome.created
+    last = scheduler.attempt(state, waiting, now=factories.NOW, seed=2, limits=QUOTAS).outcome
+    ended = scheduler.exhausted(waiting, seed=3, now=factories.NOW, snapshot_index=state.index, last=last)
+    (again,) = ended.created
+    assert (ended.evaluation.status, ended.evaluation.blocked_eval) == ("failed", again.id)
+    assert (again.node_id, set(again.failed_tg_allocs)) == ("", {"web"})
+    by_limit, by_time = BlockedEvals(), BlockedEvals()
+    assert not by_limit.block(again) and not by_time.block(again)
+    by_limit.unblock_limit("small", index=state.index + 1)
+    assert by_limit.take_unblocked(9) == by_time.unblock_failed() == (again,)
+    retried = scheduler.attempt(state, again, now=factories.NOW, seed=4, limits=QUOTAS).outcome.reblock
+    assert retried is not None and not by_time.block(retried)
+    assert by_time.unblock_failed() == (), "it waits for the limit, and no longer for a minute"
+
+
+def test_a_node_without_capacity_keeps_its_evaluation_after_too_many_refused_plans() -> None:
+    waiting = Evaluation(id="e", job_id="sys", type="system", status="blocked", node_id="n1")
+    (again,) = scheduler.exhausted(waiting, seed=3, now=factories.NOW, snapshot_index=9).created
+    blocked = BlockedEvals()
+    assert not blocked.block(again)
+    assert blocked.unblock_node("n1", index=10) == (again,)
 
 
 def test_the_applier_refuses_what_two_plans_take_together() -> None:

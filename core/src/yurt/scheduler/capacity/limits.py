@@ -37,7 +37,10 @@ class Limit(Protocol):
 
     @property
     def name(self) -> str:
-        """The quota's name, which identifies the limit; evaluations blocked on it retry when some of it is freed."""
+        """The quota's name, which identifies the limit; evaluations blocked on it retry when some of it is freed.
+
+        Empty for a limit that evaluations do not wait for.
+        """
         ...
 
     def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
@@ -59,8 +62,10 @@ class Limit(Protocol):
 
 
 LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
-"""A function for the limits of a job. Whether a job has limits depends on the job, its namespace and the
-specifications, never on allocations: a series of attempts asks before it lays earlier plans over the state."""
+"""A function for the limits of a job, the innermost first: whatever frees some of a limit or changes it is an event of
+all limits after it too, so that an evaluation which names the last one misses none. Whether a job has limits depends on
+the job, its namespace and the specifications, never on allocations: a series of attempts asks before it lays earlier
+plans over the state."""
 
 
 def region_of(limits: LimitsOf) -> str:
@@ -167,7 +172,7 @@ class LimitCheck:
         self._key = ("", "") if job is None else (job.namespace, job.node_pool)
         self.current: Sequence[Limit] = make()
         self.reached = ""
-        """The name of the limit that last refused a placement; "" for none."""
+        """The name of the outermost limit that refused a placement; "" for none."""
 
     def note_reclaim(self, quotas: Collection[str]) -> None:
         """Record that the attempt reclaims for the guarantees of these quotas."""
@@ -190,11 +195,29 @@ class LimitCheck:
     def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:
         """The dimensions of a limit that one more allocation would exceed after `replaced` is stopped; empty when it
         fits."""
+        found = self.refusal(amounts, replaced)
+        return () if found is None else found[1]
+
+    def refusal(
+        self, amounts: NamespaceUsage, replaced: Allocation | None = None
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """`refuses` with the name of the limit; None when it fits."""
         found = self.excess(amounts, replaced)
-        if found is None:
-            return ()
-        self.reached = found[0]
-        return found[1]
+        if found is not None:
+            self.note(found[0])
+        return found
+
+    def note(self, name: str) -> None:
+        """Record a refusal by a limit: the evaluation of all refused placements names one limit."""
+        self.reached = self.outermost(self.reached, name)
+
+    def outermost(self, *names: str) -> str:
+        """The last of some limits, which is told of the events of the others too; "" for none."""
+        found = sorted({*names} - {""})
+        if len(found) < 2:
+            return found[0] if found else ""
+        order = {limit.name: number for number, limit in enumerate(self.current)}
+        return max(found, key=lambda name: order.get(name, -1))
 
     def excess(
         self, amounts: NamespaceUsage, replaced: Allocation | None, victims: Iterable[Allocation] = ()
@@ -235,7 +258,9 @@ class LimitedGrants:
     def __init__(self, check: LimitCheck, replaced: Allocation | None) -> None:
         self._check = check
         self._replaced = replaced
-        self._refused: tuple[str, tuple[str, ...]] | None = None
+        self._refused: tuple[str, ...] = ()
+        self.limit = ""
+        """The name of the outermost limit that refused a grant; "" for none."""
 
     def refuses(self, usage: Usage) -> str:
         """The exhausted dimensions; empty when the grant fits."""
@@ -246,12 +271,11 @@ class LimitedGrants:
         found = self._check.excess(counted(usage), self._replaced, victims)
         if found is None:
             return ""
-        self._refused = found
+        self.limit, self._refused = self._check.outermost(self.limit, found[0]), found[1]
         return f"{QUOTA_REFUSAL}{found[0] or 'guarantee'}: {', '.join(found[1])}"
 
     def reached(self) -> tuple[str, ...]:
-        """The excess of the last refused grant, whose limit the check then names; empty if none was refused."""
-        if self._refused is None:
-            return ()
-        self._check.reached = self._refused[0]
-        return self._refused[1]
+        """The excess of the last refused grant, which the check then records; empty if none was refused."""
+        if self._refused:
+            self._check.note(self.limit)
+        return self._refused

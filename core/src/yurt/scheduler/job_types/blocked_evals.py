@@ -108,9 +108,10 @@ def exhausted(
     snapshot_index: int,
     last: Outcome | None = None,
 ) -> Outcome:
-    """The end of an evaluation after too many refused plans: failed; service and batch jobs get another evaluation.
+    """The end of an evaluation after too many refused plans: failed, with a blocked evaluation that tries again.
 
-    `last` is the outcome of the last attempt; what it queued and could not place is kept.
+    `last` is the outcome of the last attempt; what it queued and could not place is kept. The other evaluation of a
+    system or sysbatch job waits in the place of this one, at its node, and for the limit that the last attempt met.
     """
     seen = last.evaluation if last is not None else evaluation
     attempts = max_attempts(evaluation.type)
@@ -122,12 +123,13 @@ def exhausted(
         modify_time=now,
         blocked_eval="",
     )
+    wait = CapacityWait(is_escaped=True)
     if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
-        return Outcome(evaluation=failed)
+        wait = wait._replace(node_id=evaluation.node_id, limit=seen.quota_limit_reached, failed=seen.failed_tg_allocs)
     waiting = replace(
         blocked_eval(
             evaluation,
-            CapacityWait(is_escaped=True),
+            wait,
             id=SeededIds(seed, "exhausted").next("eval"),
             now=now,
             snapshot_index=snapshot_index,

@@ -28,16 +28,18 @@ class GroupTargets(NamedTuple):
 class NodePlacement:
     """Places the requests of a system job.
 
-    `failed_nodes` lists for each node the groups without capacity there; `limited` has the pairs of a node and a group
-    that a cluster-wide limit refused before the node was looked at; `failed_fresh` counts for each group those of its
-    new allocations, which replace nothing, that found none.
+    `failed_nodes` lists for each node the groups without capacity there. `limited` has the pairs of a node and a group
+    that a cluster-wide limit refused before the node was looked at, `limited_grants` those that it refused because of
+    what the node would grant; both with the limit's name. `failed_fresh` counts for each group those of its new
+    allocations, which replace nothing, that found none.
     """
 
     def __init__(
         self, view: ClusterView, draft: PlanDraft, limits: LimitCheck, counts: Mapping[str, dict[str, int]]
     ) -> None:
         self.failed_nodes: dict[str, set[str]] = {}
-        self.limited: set[tuple[str, str]] = set()
+        self.limited: dict[tuple[str, str], str] = {}
+        self.limited_grants: dict[tuple[str, str], str] = {}
         self.failed_fresh: dict[str, int] = {}
         self._view = view
         self._draft = draft
@@ -84,14 +86,20 @@ class NodePlacement:
         """The placement on a node, or the reason why a limit or the node refuses it."""
         if not self._limits.current:
             return placer.place_on(row)
-        dimensions = self._limits.refuses(placer.ask.least_amounts, replaced)
-        if dimensions:
-            if self._limits.reached:
-                self.limited.add((self._view.rows.ids[row], group))
+        refusal = self._limits.refusal(placer.ask.least_amounts, replaced)
+        pair = (self._view.rows.ids[row], group)
+        if refusal is not None:
+            name, dimensions = refusal
+            if name:
+                self.limited[pair] = name
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
-        placer.limits = LimitedGrants(self._limits, replaced)
+        placer.limits = grants = LimitedGrants(self._limits, replaced)
         found = placer.place_on(row)
-        return replace(found, quota_exhausted=placer.limits.reached()) if isinstance(found, AllocationMetric) else found
+        if not isinstance(found, AllocationMetric):
+            return found
+        if grants.limit:
+            self.limited_grants[pair] = grants.limit
+        return replace(found, quota_exhausted=grants.reached())
 
     def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
         draft = self._draft

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from yurt.scheduler.capacity.limits import LimitCheck
 from yurt.scheduler.capacity.view import ClusterView
-from yurt.scheduler.job_types.blocked_evals import CapacityWait, blocked_eval
+from yurt.scheduler.job_types.blocked_evals import REMAINING, CapacityWait, blocked_eval
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.node_placement import NodePlacement
 from yurt.scheduler.job_types.outcome import completed
@@ -20,13 +20,20 @@ from yurt.scheduler.reconcile.classify import is_abandoned
 from yurt.scheduler.reconcile.deployments import cancel_unneeded
 from yurt.scheduler.reconcile.results import Results, StopRequest
 from yurt.sdk.value import replace
-from yurt.structs.evaluation import DesiredUpdates
+from yurt.structs.evaluation import DesiredUpdates, Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.predicates import is_of_version
-from yurt.structs.status import CLIENT_LOST, EVAL_BLOCKED
+from yurt.structs.status import CLIENT_LOST, EVAL_BLOCKED, TRIGGER_QUEUED_ALLOCS
 
 BUSY: Final = ("place", "destructive_update", "in_place_update", "canary")
 """While any of these counts is above 0, a deployment is not complete."""
+
+
+class _Wait(NamedTuple):
+    """The groups that one evaluation waits for, and the name of the limit that refused some of them; "" for none."""
+
+    groups: frozenset[str]
+    limit: str
 
 
 class SystemAttempt:
@@ -43,8 +50,10 @@ class SystemAttempt:
         """The nodes on which a sysbatch job has ended, by group."""
         self.failed_nodes: Mapping[str, set[str]] = {}
         """The groups without capacity on a node, by node."""
-        self._limited: Collection[tuple[str, str]] = ()
-        """The (node, group) that a limit refused."""
+        self._limited: Mapping[tuple[str, str], str] = {}
+        """The limit that refused a group whatever the node would grant, by (node, group)."""
+        self._limited_grants: Mapping[tuple[str, str], str] = {}
+        """The limit that refused a node's grant, by (node, group)."""
         self._limits = LimitCheck(context.limits, context.job, context.guarantees)
         self.view.guarantees = self._limits.guarantees
         self._version_deployment_id = context.evaluation.deployment_id
@@ -52,7 +61,7 @@ class SystemAttempt:
 
     @property
     def limit_reached(self) -> str:
-        """The cluster-wide limit that refused a placement; "" for none."""
+        """The outermost cluster-wide limit that refused a placement; "" for none."""
         return self._limits.reached
 
     def run(self) -> tuple[Plan, Outcome]:
@@ -76,22 +85,32 @@ class SystemAttempt:
             diff.follow_up()
             rollout.end(is_busy=_is_busy(counts, placement.failed_fresh))
             self.placers, self.done, self.failed_nodes = diff.placers, diff.done, placement.failed_nodes
-            self._limited = placement.limited
+            self._limited, self._limited_grants = placement.limited, placement.limited_grants
         plan = draft.as_plan(_desired(counts))
         return plan, self._outcome(plan)
 
-    def _waits(self) -> dict[str, set[str]]:
-        """The groups of each evaluation to block, by its node.
+    def _waits(self) -> dict[str, _Wait]:
+        """The evaluations to block, by node.
 
         One for each node without room: capacity on other nodes does not help the allocation that waits for this one.
         Allocations that a limit refused wait in one evaluation without a node: one per node would wake them all when
-        one fits, and a cluster of n nodes would write n evaluations for each change under the limit.
+        one fits, and a cluster of n nodes would write n evaluations for each change under the limit. That evaluation
+        names the outermost of their limits, which is told of the events of the others too. When a limit refuses only
+        what a node would grant, something freed on the node may help as well: such allocations wait with their node,
+        for both.
         """
-        waits: dict[str, set[str]] = {}
-        for node_id, groups in self.failed_nodes.items():
-            for group in groups:
-                waits.setdefault("" if (node_id, group) in self._limited else node_id, set()).add(group)
-        return waits
+        groups: dict[str, set[str]] = {}
+        limits: dict[str, set[str]] = {}
+        for node_id, names in self.failed_nodes.items():
+            for pair in ((node_id, name) for name in names):
+                waits_at = "" if pair in self._limited else node_id
+                groups.setdefault(waits_at, set()).add(pair[1])
+                limit = self._limited.get(pair) or self._limited_grants.get(pair, "")
+                limits.setdefault(waits_at, set()).add(limit)
+        return {
+            node_id: _Wait(frozenset(found), self._limits.outermost(*limits[node_id]))
+            for node_id, found in sorted(groups.items())
+        }
 
     def _classes(self) -> tuple[str, ...]:
         """The classes of the nodes: none of them has what an evaluation lacks that waits for a limit alone."""
@@ -101,29 +120,18 @@ class SystemAttempt:
         context, draft, evaluation = self.context, self.draft, self.context.evaluation
         created = list(draft.results.followups)
         waits = self._waits()
-        is_blocked_again = evaluation.status == EVAL_BLOCKED and evaluation.node_id in waits
-        if is_blocked_again:
-            del waits[evaluation.node_id]
-        for node_id, groups in sorted(waits.items()):
-            wait = CapacityWait(
-                failed={name: draft.failed[name] for name in sorted(groups)},
-                classes={} if node_id else dict.fromkeys(self._classes(), False),
-                node_id=node_id,
-                limit=self.limit_reached,
-            )
+        again = waits.pop(evaluation.node_id, None) if evaluation.status == EVAL_BLOCKED else None
+        for node_id, wait in waits.items():
             id = context.ids.next("blocked")
             snapshot_index = context.snapshot.index
+            waiting = self._capacity_wait(node_id, wait)
             created.append(
-                blocked_eval(evaluation, wait, id=id, now=context.now, snapshot_index=snapshot_index, job=context.job)
+                blocked_eval(
+                    evaluation, waiting, id=id, now=context.now, snapshot_index=snapshot_index, job=context.job
+                )
             )
-        if is_blocked_again:
-            reblocked = replace(
-                evaluation,
-                class_eligibility={} if evaluation.node_id else dict.fromkeys(self._classes(), False),
-                quota_limit_reached=self.limit_reached,
-                snapshot_index=context.snapshot.index,
-                modify_time=context.now,
-            )
+        if again is not None:
+            reblocked = self._reblocked(self._capacity_wait(evaluation.node_id, again))
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         deployment = draft.deployment
         ended = completed(
@@ -134,6 +142,30 @@ class SystemAttempt:
             deployment_id=deployment.id if deployment is not None else self._version_deployment_id,
         )
         return Outcome(evaluation=ended, created=tuple(created))
+
+    def _capacity_wait(self, node_id: str, wait: _Wait) -> CapacityWait:
+        return CapacityWait(
+            failed={name: self.draft.failed[name] for name in sorted(wait.groups)},
+            classes={} if node_id else dict.fromkeys(self._classes(), False),
+            node_id=node_id,
+            limit=wait.limit,
+        )
+
+    def _reblocked(self, wait: CapacityWait) -> Evaluation:
+        """The blocked evaluation of this attempt with the reasons why it waits again."""
+        return replace(
+            self.context.evaluation,
+            # One that waited after refused plans waits for capacity now: nothing is to be tried again every minute.
+            triggered_by=TRIGGER_QUEUED_ALLOCS,
+            status_description=REMAINING,
+            class_eligibility=wait.classes,
+            escaped_computed_class=False,
+            quota_limit_reached=wait.limit,
+            failed_tg_allocs=wait.failed,
+            queued_allocations={name: self.draft.queued[name] for name in wait.failed},
+            snapshot_index=self.context.snapshot.index,
+            modify_time=self.context.now,
+        )
 
 
 def _is_busy(counts: Counts, failed_fresh: Mapping[str, int]) -> bool:
