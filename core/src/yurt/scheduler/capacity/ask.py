@@ -84,7 +84,7 @@ class GroupAsk:
     def signature(self) -> tuple[object, ...]:
         """A key of the request: equal ones fit equally often into the same free amounts and devices."""
         usage = self.plain.usage
-        return (usage.cpu, usage.memory, usage.disk, self.cores, self.needed_devices)
+        return (usage.cpu, usage.memory, usage.disk, self.cores, tuple(request for _, request in self.devices))
 
     @cached_property
     def least_amounts(self) -> NamespaceUsage:
@@ -103,7 +103,8 @@ class GroupAsk:
         """`least_amounts` with parts of devices and the first alternatives: the amounts that a guarantee may have to
         cover.
 
-        What a node grants decides once more.
+        What a node grants decides once more. A share without percent counts as a whole device, and so does a MIG
+        instance, since its profile depends on the node: a guarantee covers fewer of them than it could hold.
         """
         devices = dict(self.least_amounts.devices)
         for _, request in self.devices:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk
-from yurt.scheduler.devices.offers import Stock, rack_of
+from yurt.scheduler.devices.offers import Rack, Stock, mig_places, mig_places_max, rack_of
+from yurt.scheduler.devices.topology import REQUIRE
+from yurt.sdk.device import MIG
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
 from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources, with_usage
@@ -25,8 +28,11 @@ from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
 AMOUNTS = (CPU, MEMORY, DISK, CORES)
-SHARES_PER_CARD = 48
+SHARES_PER_CARD: Final = 48
 """The assumed number of shares that fit on a card; the scheduler uses their real sizes."""
+CARD_PARTS: Final = 35 * SHARES_PER_CARD
+"""The parts in which devices are counted: a card has as many whole ones for each share, and for each of 1 to 8 MIG
+instances."""
 TABLES_MAX: Final = 64
 """The maximum number of different requests for which counts are maintained."""
 ALL_ROWS: Final = slice(None)
@@ -53,6 +59,7 @@ class _Frame(NamedTuple):
     limits: IntArray
     empty_slots: IntArray
     empty_counts: dict[RequestedDevice, IntArray]
+    needed_parts: dict[RequestedDevice, IntArray]
     empty_sums: dict[Signature, int]
 
 
@@ -191,30 +198,54 @@ class PoolCapacity:
         for request, counts in self._counts.items():
             counts[at] = self._count(at, request, self._in_use[at])
 
-    def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
-        """Whether `number` allocations fit on each of these rows in addition to the taken capacity."""
-        amounts = _amounts(ask) * number
-        requests = tuple(request for _, request in ask.devices)
-        needed = number * sum(map(_parts, requests))
-        # A share may begin to use a card that is counted as a free one.
-        is_by_whole = not any(one.share or one.first_available for one in (*requests, *self._taken))
+    def spares(self, rows: Iterable[int], demands: Sequence[PendingAllocs]) -> bool:
+        """Whether all of these allocations fit on each of these rows in addition to the taken capacity, whichever
+        devices they get there."""
+        amounts = sum((_amounts(one.ask) * one.number for one in demands), np.zeros(len(AMOUNTS), np.int64))
+        number = sum(one.number for one in demands)
+        requests = [(request, one.number * _parts(request)) for one in demands for _, request in one.ask.devices]
         for at in rows:
-            if bool((self.free[at] < amounts).any()):
+            if self._slots[at] < number or bool((self.free[at] < amounts).any()):
                 return False
-            rack = rack_of(self._snapshot.nodes[self._ids[at]])
-            if not any(rack.matching(one) for request in requests for one in (request, *request.first_available)):
-                continue
-            taken = sum(int(parts[at]) for parts in self._taken.values())
-            if not is_by_whole or any(self._device_parts(one)[at] - taken < needed for one in requests):
+            if requests and not self._spares_devices(at, requests):
                 return False
         return True
 
-    def use_on(self, rows: Iterable[int], ask: GroupAsk, number: int) -> None:
-        """Subtract the amounts of `number` allocations from each of these rows, since they may land on any."""
-        for at in rows:
+    def _spares_devices(self, at: int, requests: Sequence[tuple[RequestedDevice, int]]) -> bool:
+        """Whether a row has devices for these requests in addition to the taken ones, whichever they get; each with
+        the parts that all of its allocations use.
+
+        Numbers decide only where all that compete for a device may have the same ones and are met by any of them. A
+        share may begin to use a free card, a request without a model may take the only card of the model that another
+        names, and of the devices that are left no two may be adjacent.
+        """
+        rack = rack_of(self._snapshot.nodes[self._ids[at]])
+        more = [(one, _mask(rack, one), parts) for one, parts in requests]
+        taken = [(one, _mask(rack, one), int(parts[at])) for one, parts in self._taken.items() if parts[at]]
+        for request, mask, _ in more:
+            if not any(mask & other for _, other, _ in taken):
+                continue
+            rivals = [each for each in (*taken, *more) if mask & each[1]]
+            if not all(other == mask and _is_met_by_any(rack, one) for one, other, _ in rivals):
+                return False
+            if sum(parts for _, _, parts in rivals) > self._device_parts(request)[at]:
+                return False
+        return True
+
+    def use_on(self, rows: Sequence[int], demands: Iterable[PendingAllocs]) -> None:
+        """Subtract the amounts of all of these allocations from each of these rows, since they may land on any."""
+        for at, (ask, number, _) in product(rows, demands):
             self.free[at] -= _amounts(ask) * number
-            for request in ask.needed_devices:
-                self._taken.setdefault(request, np.zeros_like(self._slots))[at] += number * _parts(request)
+            self._slots[at] -= number
+            for _, request in ask.devices:
+                parts = number * _parts(request)
+                if request.all_of_node:
+                    rack = rack_of(self._snapshot.nodes[self._ids[at]])
+                    parts = CARD_PARTS * len(rack.matching(request))
+                self._taken_of(request)[at] += parts
+
+    def _taken_of(self, request: RequestedDevice) -> IntArray:
+        return self._taken.setdefault(request, np.zeros_like(self._slots))
 
     def _table(self, ask: GroupAsk) -> _PlacesByRow:
         key = ask.signature
@@ -292,10 +323,9 @@ class PoolCapacity:
     def _use(self, at: int, ask: GroupAsk, number: int) -> None:
         self.free[at] -= _amounts(ask) * number
         self._slots[at] -= number
-        for request in ask.needed_devices:
-            counts = self._device_parts(request)
-            taken = self._taken.setdefault(request, np.zeros_like(self._slots))
-            taken[at] += counts[at] if request.all_of_node else number * _parts(request)
+        for _, request in ask.devices:
+            counts = self._device_parts(request) if request.all_of_node else number * self._needed_parts(request)
+            self._taken_of(request)[at] += counts[at]
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
         """The number of allocations for which each row has enough devices."""
@@ -305,11 +335,11 @@ class PoolCapacity:
         if request.all_of_node:
             found: IntArray = ((counts > 0) & (taken == 0)).astype(np.int64)
             return found
-        places: IntArray = np.maximum(counts - taken, 0) // _parts(request)
+        places: IntArray = np.maximum(counts - taken, 0) // self._needed_parts(request)[rows]
         return places
 
     def _device_parts(self, request: RequestedDevice, *, is_empty: bool = False) -> IntArray:
-        """The free devices of each row in parts of a card, less the taken ones."""
+        """The free devices of each row in parts of a card; those in `_taken` count as free."""
         present = self._frame.empty_counts if is_empty else self._counts
         counts = present.get(request)
         if counts is None and is_empty:
@@ -319,10 +349,19 @@ class PoolCapacity:
         present[request] = counts
         return counts
 
+    def _needed_parts(self, request: RequestedDevice) -> IntArray:
+        """The parts of a card that one allocation uses on each row."""
+        found = self._frame.needed_parts.get(request)
+        if found is None:
+            nodes = self._snapshot.nodes
+            each = [_parts(request, rack_of(nodes[node_id])) for node_id in self._ids]
+            found = self._frame.needed_parts[request] = np.asarray(each, np.int64)
+        return found
+
     def _present_counts(self, request: RequestedDevice) -> IntArray:
         """The device counts of all rows; those of unchanged nodes are cached."""
         lasting = self._snapshot.columns.nodes.lasting
-        cached: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
+        cached: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool capacity", request), {})
         nodes, in_use = self._snapshot.nodes, self._snapshot.columns.in_use
         found: list[int] = []
         for at, node_id in enumerate(self._ids):
@@ -342,19 +381,51 @@ class PoolCapacity:
             return 0
         stock = Stock(node, in_use.devices)
         items = stock.matching(request)
+        if request.share == MIG:
+            return mig_places(stock, request) * _unit(request, stock.rack)
         if request.share:
-            return sum(SHARES_PER_CARD for item in items if not stock.of(item).is_whole)
+            return sum(CARD_PARTS for item in items if not stock.of(item).is_whole)
         free = sum(1 for item in items if stock.is_free(item))
-        return 0 if request.all_of_node and free < len(items) else free * SHARES_PER_CARD
+        return 0 if request.all_of_node and free < len(items) else free * CARD_PARTS
 
     def _in_use_on(self, at: int) -> ExclusiveResources:
         found = self._in_use.get(at)
         return self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE) if found is None else found
 
 
-def _parts(request: RequestedDevice) -> int:
-    """The device parts that one allocation uses."""
-    return max(1, request.count) * (1 if request.share else SHARES_PER_CARD)
+def _parts(request: RequestedDevice, rack: Rack | None = None) -> int:
+    """The parts of a card that one allocation uses; without a rack, of a MIG instance those of a whole card."""
+    return max(1, request.count) * _unit(request, rack)
+
+
+def _unit(request: RequestedDevice, rack: Rack | None) -> int:
+    """The parts of one device or share."""
+    if request.share == MIG:
+        return CARD_PARTS // (1 if rack is None else max(1, mig_places_max(rack, request)))
+    return CARD_PARTS // SHARES_PER_CARD if request.share else CARD_PARTS
+
+
+def _mask(rack: Rack, request: RequestedDevice) -> int:
+    """The devices that a request or its alternatives permit, booked or not."""
+    found = 0
+    for kind in rack.kinds(request):
+        found |= kind.mask
+    for other in request.first_available:
+        found |= _mask(rack, other)
+    return found
+
+
+def _is_met_by_any(rack: Rack, request: RequestedDevice) -> bool:
+    """Whether any `count` of the permitted devices meet a request together, if they are free."""
+    topology = request.topology
+    if request.all_of_node or request.share or request.first_available or request.constraints:
+        return False
+    if topology is not None and REQUIRE in (topology.nvlink, topology.numa):
+        return False
+    kinds = rack.kinds(request)
+    # Several kinds together meet only a request that leaves the model open, and only by whole cards.
+    is_mixed = request.name.count("/") < 2 and not any(kind.is_part for kind in kinds)
+    return request.count < 2 or len(kinds) < 2 or is_mixed
 
 
 def _overlap(one: RequestedDevice, other: RequestedDevice) -> bool:
@@ -395,6 +466,7 @@ def _frame(snapshot: Snapshot, pool: str) -> _Frame:
             limits=limits,
             empty_slots=_slots(limits, np.zeros_like(limits)),
             empty_counts={},
+            needed_parts={},
             empty_sums={},
         )
     return found

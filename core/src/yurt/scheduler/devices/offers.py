@@ -25,7 +25,7 @@ from yurt.scheduler.devices.bookings import (
     instance_key,
     modes_of,
 )
-from yurt.scheduler.devices.partitions import best_start, profiles_of, share_at
+from yurt.scheduler.devices.partitions import best_start, number_of_places, profiles_of, share_at
 from yurt.scheduler.devices.topology import (
     IGNORE,
     PLACES,
@@ -435,6 +435,23 @@ def _best_place(
         chosen = choose(stock.layout, fresh, stock.free(), TopologyRequest(1, IGNORE, IGNORE))
         best = members(chosen)[0] if chosen else best
     return stock.items[best], usable[best][1]
+
+
+def mig_places(stock: Stock, request: RequestedDevice) -> int:
+    """The number of MIG instances for a request: present ones that are free, and those that cards have places for."""
+    found = 0
+    for item in stock.matching(request):
+        if item.is_part:
+            found += stock.is_free(item) and capacity_mb(item.kind, item.instance) >= request.memory_mb
+        else:
+            found += number_of_places(profiles_of(item.kind, item.instance), request.memory_mb, stock.of(item))
+    return found
+
+
+def mig_places_max(rack: Rack, request: RequestedDevice) -> int:
+    """The maximum number of MIG instances for a request on one free card."""
+    cards = (profiles_of(item.kind, item.instance) for item in rack.matching(request) if not item.is_part)
+    return max((number_of_places(profiles, request.memory_mb, NOTHING) for profiles in cards), default=0)
 
 
 def _parent(item: DeviceItem) -> str:

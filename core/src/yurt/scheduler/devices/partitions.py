@@ -7,12 +7,16 @@ which the instance begins. So bookings alone decide whether another instance fit
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
 
 from yurt.scheduler.devices.attributes import text_of
 from yurt.scheduler.devices.bookings import Booked, Share, modes_of
 from yurt.sdk.device import MIG
 from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
 from yurt.structs.node import NodeDevice, NodeDeviceResource
+
+PLACES_KEPT: Final = 4096
 
 
 def profiles_of(kind: NodeDeviceResource, instance: NodeDevice) -> tuple[MigProfile, ...]:
@@ -49,6 +53,18 @@ def best_start(profiles: Sequence[MigProfile], profile: MigProfile, booked: Book
         return None
     free = [start for start in profile.starts if not taken & profile.slices(start)]
     return max(free, key=lambda start: (_remaining(profiles, taken | profile.slices(start)), -start), default=None)
+
+
+@lru_cache(maxsize=PLACES_KEPT)
+def number_of_places(profiles: tuple[MigProfile, ...], memory_mb: int, booked: Booked) -> int:
+    """The number of instances with at least this memory that fit on a card, placed as allocations come: the smallest
+    profile first, each at its best place."""
+    found = 0
+    for profile in profiles:
+        while profile.memory_mb >= memory_mb and (start := best_start(profiles, profile, booked)) is not None:
+            booked = booked._replace(shares=(*booked.shares, share_at(profile, start)))
+            found += 1
+    return found
 
 
 def _remaining(profiles: Iterable[MigProfile], taken: int) -> int:

@@ -234,11 +234,10 @@ class _Reservations:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
         late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.free_capacity.spares(kept.rows, one.ask, one.number) for kept in late for one in entry.demands):
+        if not all(kept.free_capacity.spares(kept.rows, entry.demands) for kept in late):
             return False
         for kept in late:
-            for one in entry.demands:
-                kept.free_capacity.use_on(kept.rows, one.ask, one.number)
+            kept.free_capacity.use_on(kept.rows, entry.demands)
         return True
 
     def add(self, entry: QueueEntry) -> None:

@@ -125,7 +125,7 @@ class PoolView:
         self._delays = _DelaysOfUsage(state, pool, queue)
         self._remembered: dict[Hashable, Any] = {}
         self._changed_nodes: set[str] = set()
-        self._room: PoolCapacity | None = None
+        self._free_capacity: PoolCapacity | None = None
         self._weights: tuple[Mapping[str, int], Mapping[Path, int]] | None = None
         self._node_ids = {node.id for node in state.nodes.values() if node.node_pool == pool}
         rows = [row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id)]
@@ -151,10 +151,10 @@ class PoolView:
 
     def free_capacity(self) -> PoolCapacity:
         """A copy of the free capacity, for planning."""
-        if self._room is None or not self._room.follow(self.state, self._changed_nodes):
-            self._room = PoolCapacity(self.state, self.pool)
+        if self._free_capacity is None or not self._free_capacity.follow(self.state, self._changed_nodes):
+            self._free_capacity = PoolCapacity(self.state, self.pool)
         self._changed_nodes.clear()
-        return self._room.copy()
+        return self._free_capacity.copy()
 
     @property
     def capacity(self) -> Amounts:
@@ -265,7 +265,7 @@ class PoolView:
         self._history.add(kinds_of(alloc.job), max(0, alloc.modify_time - alloc.create_time))
 
     def _is_own(self, node: Node | None) -> bool:
-        """Whether a node belongs to the pool; the room reads its capacity itself."""
+        """Whether a node belongs to the pool; `PoolCapacity` reads its capacity itself."""
         return node is not None and node.node_pool == self.pool
 
 
