@@ -3,6 +3,7 @@
     python -m bench queue [-trace FILE] [-skip N] [-jobs N] [-load L ...] [-policy TEXT ...] [-json]
     python -m bench queue -look
     python -m bench queue -starts [-trace FILE] [-skip N] [-jobs N] [-load L ...]
+    python -m bench queue -scale [-jobs N]
 
 Without a trace, jobs are drawn from the model of Lublin and Feitelson: large parallel jobs. A trace is a CSV file with
 the columns timestamp, duration, num_gpus and cluster. Run times are cut at 2 days, limits that users declare are 1.05
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from yurt.queue.backfill import BackfillRules
 
-from bench.queue import look, starts, trace
+from bench.queue import look, scale, starts, trace
 from bench.queue.engine import Policy, Simulation
 from bench.queue.figures import Figures, figures, private_ends
 from bench.queue.policies import EASY, Cohorts, DynamicPriority, FairShare, FairTree, Fifo, Multifactor
@@ -52,11 +53,15 @@ def main() -> None:
     parser.add_argument("-policy", nargs="*", default=[], help="parts of the names of those to run")
     parser.add_argument("-json", action="store_true")
     parser.add_argument("-skip", type=int, default=0, help="jobs of the trace before the first")
+    parser.add_argument("-scale", action="store_true", help="measure memory, a restart and a drain of -jobs instead")
     parser.add_argument("-look", action="store_true", help="measure the cost of the gate instead")
     parser.add_argument("-starts", action="store_true", help="measure the error of start forecasts instead")
     options = parser.parse_args()
     if options.look:
         look.show(look.Size())
+        return
+    if options.scale:
+        scale.show(look.Size(), options.jobs)
         return
     for load in options.load:
         if options.trace is not None:

@@ -163,9 +163,10 @@ def job_of(number: int, namespaces: int, *, name: str, count: int) -> Job:
     made = factories.job(f"{name}-{number}", type="batch", namespace=f"team-{number % namespaces}", node_pool=POOL)
     asked = Resources(cpu=500, memory_mb=1024, devices=(RequestedDevice(name="nvidia/gpu", count=1),))
     group = made.task_groups[0]
-    task = replace(group.tasks[0], resources=asked)
+    task = replace(group.tasks[0], driver="exec", resources=asked)
     limit = Duration(round(HOURS[number % len(HOURS)] * HOUR))
-    return replace(made, task_groups=(replace(group, count=count, tasks=(task,), max_run_duration=limit),))
+    group = replace(group, count=count, tasks=(task,), max_run_duration=limit)
+    return replace(made, datacenters=("*",), task_groups=(group,))
 
 
 def granted(made: Job, on: Node, index: int) -> AllocatedResources:
