@@ -23,6 +23,7 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
+NO_DEVICES = "devices: no devices match request"
 CLAIMED = "conflicting claims for host volume with single-writer"
 
 
@@ -130,7 +131,7 @@ class GroupAsk:
         if self.devices:
             granted = grant_devices(node, in_use.devices, self.devices)
             if granted is None:
-                return "devices: no devices match request"
+                return NO_DEVICES
             for name, device in granted[0]:
                 tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
         if self.cores and not self._give_cores(tasks, node, free):

@@ -49,6 +49,13 @@ class PendingAllocs(NamedTuple):
     """The minimum number that must be placed together; above 1 only for gangs."""
 
 
+class PlannedAllocs(NamedTuple):
+    """Allocations of one group that were taken from the free capacity: their number by row."""
+
+    ask: GroupAsk
+    rows: tuple[tuple[int, int], ...]
+
+
 class _Frame(NamedTuple):
     """Values that derive from a pool's nodes alone; computed once for unchanged nodes."""
 
@@ -152,11 +159,16 @@ class PoolCapacity:
             self._refresh(list(taken))
         return taken
 
+    def plan(self, demands: Iterable[PendingAllocs]) -> list[PlannedAllocs]:
+        """As `take`, with what `first_release` gives back; groups without capacity are missing."""
+        taken = [(one.ask, self.take((one,))) for one in demands]
+        return [PlannedAllocs(ask, tuple(rows.items())) for ask, rows in taken if rows]
+
     def has_capacity(self, demands: Iterable[PendingAllocs]) -> bool:
         """Whether some group could place an allocation now."""
         return any(self._table(one.ask).total >= max(1, one.least) for one in demands)
 
-    def first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
+    def first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation | PlannedAllocs]) -> int:
         """The number of these allocations that must end, in order, until some group fits; -1 if ending all does not
         suffice.
 
@@ -166,19 +178,26 @@ class PoolCapacity:
         self._tables.clear()
         return found
 
-    def _first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation]) -> int:
+    def _first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation | PlannedAllocs]) -> int:
         sums = [self._table(one.ask).total for one in demands]
         for number, alloc in enumerate(ended, 1):
-            at = self._at.get(alloc.node_id)
-            if at is None:
-                continue
-            before = [self._row_places(at, one.ask) for one in demands]
-            self._give_back(alloc, at)
-            for index, one in enumerate(demands):
-                sums[index] += self._row_places(at, one.ask) - before[index]
-                if sums[index] >= max(1, one.least):
-                    return number
+            for at in self._rows_of(alloc):
+                before = [self._row_places(at, one.ask) for one in demands]
+                if isinstance(alloc, PlannedAllocs):
+                    self._use(at, alloc.ask, -dict(alloc.rows)[at])
+                else:
+                    self._give_back(alloc, at)
+                for index, one in enumerate(demands):
+                    sums[index] += self._row_places(at, one.ask) - before[index]
+            if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
+                return number
         return -1
+
+    def _rows_of(self, alloc: Allocation | PlannedAllocs) -> Iterable[int]:
+        if isinstance(alloc, PlannedAllocs):
+            return [at for at, _ in alloc.rows]
+        at = self._at.get(alloc.node_id)
+        return () if at is None else (at,)
 
     def release(self, allocs: Iterable[Allocation]) -> None:
         """Count allocations as ended."""
@@ -321,10 +340,13 @@ class PoolCapacity:
         return max(0, found)
 
     def _use(self, at: int, ask: GroupAsk, number: int) -> None:
+        """Take capacity for `number` allocations; negative: give it back."""
+        self._most = None
         self.free[at] -= _amounts(ask) * number
         self._slots[at] -= number
         for _, request in ask.devices:
-            counts = self._device_parts(request) if request.all_of_node else number * self._needed_parts(request)
+            # All devices of a node are one allocation's: no other can be given back before, so the count is the same.
+            counts = number * (self._device_parts(request) if request.all_of_node else self._needed_parts(request))
             self._taken_of(request)[at] += counts[at]
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:

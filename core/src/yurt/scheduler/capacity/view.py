@@ -107,6 +107,11 @@ class ClusterView:
         found = self._in_use.get(node_id)
         return self.columns.in_use.get(node_id, NOTHING_IN_USE) if found is None else found
 
+    @property
+    def rows_in_plan(self) -> list[int]:
+        """The rows of which the plan changes the exclusive resources."""
+        return [self.columns.rows[node_id] for node_id in self._in_use]
+
     def release(self, alloc: Allocation) -> None:
         """Free the resources of an allocation that the plan stops."""
         if is_using(alloc) and alloc.id not in self._released:

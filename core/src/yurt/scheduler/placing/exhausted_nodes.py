@@ -75,6 +75,12 @@ class ExhaustedNodes:
         if self.counts is not None:
             self._add(row, (reason,))
 
+    def refuse_all(self, rows: IntArray, reason: str) -> None:
+        """As `refuse`, for several rows."""
+        if len(rows):
+            self._refused.setdefault(reason, set()).update(rows.tolist())
+            self.counts = None
+
     def masks(self) -> dict[str, BoolArray]:
         """The rows that lack each dimension, and those that refused for each reason."""
         found = {

@@ -27,6 +27,7 @@ from yurt.scheduler.feasibility.masks import (
 from yurt.scheduler.feasibility.node_cache import answers_by_row
 from yurt.scheduler.feasibility.volumes import VolumeClaims, VolumeReason
 from yurt.scheduler.ids import number_of
+from yurt.scheduler.placing.device_refusals import DeviceRefusals, RefusalsInTurn
 from yurt.scheduler.placing.placement_metrics import PlacementMetrics
 from yurt.scheduler.placing.preemption import PREEMPTION, preemption_score
 from yurt.scheduler.placing.preemption_choice import PreemptionChoice
@@ -84,6 +85,7 @@ class GroupPlacer:
         self.limits: LimitedGrants | None = None
         """Cluster-wide limits, such as a quota, that the next grant must not exceed; None without any."""
         self._salt = salt
+        self._device_refusals = DeviceRefusals(view, self.ask)
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
         )
@@ -172,18 +174,20 @@ class GroupPlacer:
         ranker = self.ranker
         if self.volumes.is_used:
             self.look_at_volumes(index)
+        refusals = RefusalsInTurn(ranker, self._device_refusals, is_plain=not penalised and preferred is None)
         while True:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
+            # A different salt for each try: two placements on one node must not draw the same dynamic port.
+            self._salt += refusals.pass_over(row)
             if row is None:
                 return self._preempting()
-            # A different salt for each try: two placements on one node must not draw the same dynamic port.
             self._salt += 1
             grant = self._grant(row)
             # The ranking counts amounts only; ports, cores and devices are checked on the best node alone.
             if isinstance(grant, str):
-                ranker.exhausted.refuse(row, grant)
-                ranker.close(row)
+                refusals.add(row, grant)
                 continue
+            refusals.end(expected)
             metrics = self._metrics(ranker.top(row, penalised))
             self._taken(row, grant)
             self.volumes.count(row, index)

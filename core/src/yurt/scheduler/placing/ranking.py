@@ -44,6 +44,13 @@ class RankOptions(NamedTuple):
     salt: int
 
 
+class SetAsideRows(NamedTuple):
+    """Rows that are left out of the ranking for a while, with their scores."""
+
+    rows: IntArray
+    scores: FloatArray
+
+
 class Ranker:
     """The scores of all nodes for one group."""
 
@@ -155,6 +162,47 @@ class Ranker:
         """Exclude rows for this group."""
         if self._open.close_all(mask):
             self._generation = STALE
+
+    @property
+    def can_set_aside(self) -> bool:
+        """Whether rows keep their scores while others are placed on: there is no spread."""
+        return self._cells is None
+
+    def set_aside(self, rows: IntArray) -> SetAsideRows:
+        """Leave rows out until `pass_over` closes them or `bring_back` ranks them again."""
+        assert self.can_set_aside, "with spreads each placement changes the scores of others"
+        scores = self._arrays.scores
+        rows = rows[scores[rows] != IMPOSSIBLE]
+        found = SetAsideRows(rows, scores[rows])
+        scores[rows] = IMPOSSIBLE
+        self._window.entries = []
+        return found
+
+    def pass_over(self, aside: SetAsideRows, best: int | None) -> tuple[IntArray, SetAsideRows]:
+        """Close the rows that rank before the best of the others; returns them, and those that remain set aside."""
+        rows, scores = aside
+        if best is None:
+            is_better = np.ones(len(rows), np.bool_)
+        else:
+            score, tie = self._arrays.scores[best], self.ties[np.asarray([best])][0]
+            is_better = (scores > score) | ((scores == score) & (self.ties[rows] < tie))
+        passed = rows[is_better]
+        if len(passed):
+            mask = np.zeros(len(self.own), np.bool_)
+            mask[passed] = True
+            self._open.close_all(mask)
+        return passed, SetAsideRows(rows[~is_better], scores[~is_better])
+
+    def bring_back(self, aside: SetAsideRows) -> None:
+        """Rank the rows again that were set aside."""
+        if len(aside.rows):
+            self._arrays.scores[aside.rows] = aside.scores
+            self._window.entries = []
+
+    def fill_window(self, expected: int) -> None:
+        """Have the runners-up at hand again after rows were closed."""
+        if self._cells is None and len(self._window.entries) < SCORES_KEPT and not self._window.has_all:
+            self._window.fill(self._arrays.scores, self.ties, _window_size(expected))
 
     def placed(self, row: int) -> None:
         """Update after a placement of this group on the row."""

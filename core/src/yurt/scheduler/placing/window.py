@@ -32,6 +32,11 @@ class Window:
         self.entries: list[Entry] = []
         self._bound: Entry = NO_BOUND
 
+    @property
+    def has_all(self) -> bool:
+        """Whether the window holds all rows with capacity."""
+        return bool(self.entries) and self._bound == NO_BOUND
+
     def fill(self, scores: FloatArray, ties: Ties, size: int) -> None:
         """Set the best rows."""
         rows, is_all = best_rows(scores, ties, size)

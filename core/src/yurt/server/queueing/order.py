@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
@@ -11,12 +13,13 @@ from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import fair_order
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Path, Waiting
-from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PlannedAllocs, PoolCapacity
 from yurt.scheduler.placing.preemption import PRIORITY_DELTA
 from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.pool_view import PoolView
+from yurt.structs.alloc import Allocation
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
@@ -91,7 +94,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
     walk = _QueueWalk(view, line, jobs, guaranteed, free_capacity)
     if not walk.may_start():
         return QueueDecision((), ())
-    kept = _Reservations(view, now)
+    kept = _Reservations(view, now, in_flight)
     release: list[JobKey] = []
     passed = 0
     for job in walk.jobs(now):
@@ -99,6 +102,7 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
         fits = free_capacity.has_capacity(entry.demands)
         if fits and job.key in ready and kept.permits(entry):
             free_capacity.take(entry.demands)
+            kept.note_release(entry)
             release.append(job.key)
             if len(release) + len(in_flight) >= WINDOW:
                 break
@@ -222,11 +226,17 @@ class PromisedCapacity(NamedTuple):
 class _Reservations:
     """The capacity reserved for the first jobs that do not fit."""
 
-    def __init__(self, view: PoolView, now: int) -> None:
+    def __init__(self, view: PoolView, now: int, in_flight: Sequence[QueueEntry]) -> None:
         self.promises: list[Promise] = []
         self._view, self._now = view, now
+        self._released = list(in_flight)
+        """Jobs that are about to run: the state does not show yet what they take."""
         self._kept: list[PromisedCapacity] = []
         self._is_closed = False
+
+    def note_release(self, entry: QueueEntry) -> None:
+        """Count a job of this decision as running."""
+        self._released.append(entry)
 
     def permits(self, entry: QueueEntry) -> bool:
         """Whether a job may start before waiting ones: it ends in time, or leaves their capacity wherever it runs."""
@@ -248,7 +258,7 @@ class _Reservations:
         """
         if len(self.promises) >= max(1, self._view.queue.reservations):
             return
-        found = reserved(self._view, entry.demands, self._now)
+        found = reserved(self._view, entry.demands, self._now, self._released)
         self.promises.append(
             Promise(entry.waiting.key, 0 if found is None else found.start, found is not None and found.is_sure)
         )
@@ -261,24 +271,43 @@ class _Reservations:
         self._kept.append(found)
 
 
-def reserved(view: PoolView, demands: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
-    """The first end of running allocations after which a job fits: by their limits, else by run times of the past."""
+def reserved(
+    view: PoolView, demands: Sequence[PendingAllocs], now: int, released: Sequence[QueueEntry] = ()
+) -> PromisedCapacity | None:
+    """The first end of running allocations after which a job fits: by their limits, else by run times of the past.
+
+    Released jobs that have no allocation yet run from now on, where `PoolCapacity.take` puts them: the scheduler may
+    choose other nodes.
+    """
+    if released:
+        return _reserved(view, demands, now, released)
     key = tuple((one.ask.signature, one.number, one.least) for one in demands)
-    found = view.remembered(key, lambda: _reserved(view, demands, now))
+    found = view.remembered(key, lambda: _reserved(view, demands, now, ()))
     return (
         None if found is None else found._replace(free_capacity=found.free_capacity.copy(), start=max(found.start, now))
     )
 
 
-def _reserved(view: PoolView, demands: Sequence[PendingAllocs], now: int) -> PromisedCapacity | None:
-    for ends, is_sure in ((view.ends(RELEASES_MAX), True), (view.expected_ends(now, RELEASES_MAX), False)):
+def _reserved(
+    view: PoolView, demands: Sequence[PendingAllocs], now: int, released: Sequence[QueueEntry]
+) -> PromisedCapacity | None:
+    for is_sure in (True, False):
         free_capacity = view.free_capacity()
-        allocs = [alloc for _, alloc in ends]
-        count = free_capacity.first_release(demands, allocs) if allocs else -1
+        ends: list[tuple[int, Allocation | PlannedAllocs]] = []
+        ends.extend(view.ends(RELEASES_MAX) if is_sure else view.expected_ends(now, RELEASES_MAX))
+        has_unlimited = view.has_unlimited
+        for entry in released:
+            for planned in free_capacity.plan(entry.demands):
+                limit = planned.ask.group.max_run_duration or entry.waiting.limit
+                has_unlimited = has_unlimited or not limit
+                if limit or not is_sure:
+                    end = now + (limit or view.expected_run_time(entry.job))
+                    insort(ends, (end, planned), key=itemgetter(0))
+        count = free_capacity.first_release(demands, [one for _, one in ends]) if ends else -1
         if count > 0:
             rows = free_capacity.take(demands)
             assert rows, (demands, "it fits after these releases")
             return PromisedCapacity(free_capacity, tuple(rows), ends[count - 1][0], is_sure)
-        if not view.has_unlimited:
+        if not has_unlimited:
             break
     return None

@@ -26,6 +26,7 @@ from yurt.state.quota_tree import weights_of_namespaces
 from yurt.state.usage import is_using
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.predicates import is_server_terminal
 from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue
@@ -213,10 +214,13 @@ class PoolView:
         for alloc_id in self._runs.unlimited:
             alloc = self._runs.by_id[alloc_id].alloc
             assert alloc.job is not None
-            kinds, elapsed = kinds_of(alloc.job), max(0, now - alloc.create_time)
-            whole = self._history.expected(kinds, percent=LIKELY, elapsed=elapsed, limit=0)
+            whole = self.expected_run_time(alloc.job, elapsed=max(0, now - alloc.create_time))
             found.append((alloc.create_time + whole, alloc_id))
         return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
+
+    def expected_run_time(self, job: Job, *, elapsed: int = 0) -> int:
+        """The run time that a job without a limit probably does not exceed."""
+        return self._history.expected(kinds_of(job), percent=LIKELY, elapsed=elapsed, limit=0)
 
     @property
     def lowest_priority(self) -> int | None:

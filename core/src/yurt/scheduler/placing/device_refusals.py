@@ -1,0 +1,156 @@
+"""Rows whose devices cannot meet a group's requests, as earlier attempts found out.
+
+In a full pool nearly every node refuses, and each refusal costs a look at its devices. An attempt at an equal request
+knows the refusals of the ones before, as long as neither the node nor what is in use on it has changed. They only save
+work: a row that is unknown here is asked, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.ask import NO_DEVICES, GroupAsk
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.scheduler.placing.ranking import Ranker, SetAsideRows
+from yurt.state.arrays import IntArray
+from yurt.state.columns import CHUNK, Chunk
+from yurt.state.exclusive_resources import NOTHING_IN_USE, ExclusiveResources
+from yurt.structs.node import Node
+
+KEYS: Final = "keys of device refusals"
+REQUESTS_MAX: Final = 32
+"""The maximum number of different requests whose refusals are kept."""
+
+
+class _Refusals(NamedTuple):
+    """The rows that refused a request; never changed, since attempts in other threads read it."""
+
+    chunks: tuple[Chunk, ...]
+    """The columns' chunks for which the refusals were last checked."""
+    is_refused: BoolArray
+    nodes: list[Node | None]
+    in_use: list[ExclusiveResources | None]
+
+
+class DeviceRefusals:
+    """The known refusals of one group's device requests in the state of an attempt."""
+
+    def __init__(self, view: ClusterView, ask: GroupAsk) -> None:
+        self._view = view
+        # What a node is asked for before its devices belongs to the key: a row without cores refuses for these.
+        self._key = ("device refusals", tuple(request for _, request in ask.devices), ask.cores, tuple(ask.volumes))
+        self._new: list[int] = []
+
+    def note(self, row: int) -> None:
+        """Record that a row refused."""
+        self._new.append(row)
+
+    def rows(self) -> IntArray:
+        """The rows that refuse, other than those that the plan changes."""
+        is_refused = self._known().is_refused
+        changed = self._view.rows_in_plan
+        if changed:
+            is_refused = is_refused.copy()
+            is_refused[changed] = False
+        found: IntArray = np.flatnonzero(is_refused)
+        return found
+
+    def keep(self) -> None:
+        """Keep what was recorded, for later attempts."""
+        if not self._new:
+            return
+        known = self._known()
+        new = {row for row in self._new if not known.is_refused[row]}.difference(self._view.rows_in_plan)
+        self._new.clear()
+        if not new:
+            return
+        is_refused, nodes, in_use = known.is_refused.copy(), known.nodes.copy(), known.in_use.copy()
+        for row in new:
+            is_refused[row] = True
+            nodes[row], in_use[row] = self._view.node(row), self._view.in_use(row)
+        self._store(_Refusals(known.chunks, is_refused, nodes, in_use))
+
+    def _known(self) -> _Refusals:
+        """The refusals that still hold."""
+        found: _Refusals | None = self._view.rows.lasting.get(self._key)
+        chunks = self._view.columns.chunks
+        size = len(chunks) * CHUNK
+        if found is None or len(found.nodes) > size:
+            return _Refusals(chunks, np.zeros(size, np.bool_), [None] * size, [None] * size)
+        if found.chunks is chunks:
+            return found
+        found = self._checked(found, chunks)
+        self._store(found)
+        return found
+
+    def _checked(self, known: _Refusals, chunks: tuple[Chunk, ...]) -> _Refusals:
+        more = len(chunks) * CHUNK - len(known.nodes)
+        is_refused = np.concatenate([known.is_refused, np.zeros(more, np.bool_)])
+        nodes, in_use = known.nodes + [None] * more, known.in_use + [None] * more
+        ids, now, table = self._view.rows.ids, self._view.columns.in_use, self._view.snapshot.nodes
+        for number, (chunk, then) in enumerate(zip(chunks, known.chunks, strict=False)):
+            # A change of a node, or of what is in use on it, makes new arrays for its chunk.
+            if chunk.used is then.used and chunk.offered is then.offered:
+                continue
+            first = number * CHUNK
+            for row in (np.flatnonzero(is_refused[first : first + CHUNK]) + first).tolist():
+                is_same = now.get(ids[row], NOTHING_IN_USE) is in_use[row] and table.get(ids[row]) is nodes[row]
+                if not is_same:
+                    is_refused[row], nodes[row], in_use[row] = False, None, None
+        return _Refusals(chunks, is_refused, nodes, in_use)
+
+    def _store(self, refusals: _Refusals) -> None:
+        lasting = self._view.rows.lasting
+        if self._key not in lasting:
+            keys: list[Hashable] = lasting.setdefault(KEYS, [])
+            keys.append(self._key)
+            if len(keys) > REQUESTS_MAX:
+                lasting.pop(keys.pop(0), None)
+        lasting[self._key] = refusals
+
+
+class RefusalsInTurn:
+    """The rows that refuse during one placement: each is closed when its turn in the ranking comes.
+
+    Known refusals are set aside together once a first row refuses for its devices. Those that rank before the next row
+    count as asked: results are those of asking each.
+    """
+
+    def __init__(self, ranker: Ranker, known: DeviceRefusals, *, is_plain: bool) -> None:
+        """`is_plain`: the ranking has no exceptions for this placement."""
+        self._ranker, self._known, self._is_plain = ranker, known, is_plain
+        self._aside: SetAsideRows | None = None
+
+    def add(self, row: int, reason: str) -> None:
+        """The best row refused."""
+        ranker = self._ranker
+        ranker.exhausted.refuse(row, reason)
+        ranker.close(row)
+        if reason == NO_DEVICES:
+            self._known.note(row)
+            if self._aside is None and self._is_plain and ranker.can_set_aside:
+                self._aside = ranker.set_aside(self._known.rows())
+
+    def pass_over(self, row: int | None) -> int:
+        """The next row is asked, or there is none: close the known refusals before it; their number."""
+        if self._aside is None:
+            found = 0
+        else:
+            passed, self._aside = self._ranker.pass_over(self._aside, row)
+            self._ranker.exhausted.refuse_all(passed, NO_DEVICES)
+            found = len(passed)
+        if row is None:
+            self._known.keep()
+        return found
+
+    def end(self, expected: int) -> None:
+        """A row is placed on; `expected` more placements of the same kind follow."""
+        if self._aside is not None:
+            self._ranker.bring_back(self._aside)
+        # Otherwise the runners-up that are shown would depend on which refusals were known.
+        self._ranker.fill_window(expected)
+        self._known.keep()

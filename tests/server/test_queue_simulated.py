@@ -1,0 +1,247 @@
+"""The server's gate, scheduler and log commands in virtual time: they start jobs when the simulator of `bench queue`
+does, keep the promised start of the head, and leave no capacity idle that a waiting job may use."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from yurt import scheduler
+from yurt.fsm import apply
+from yurt.queue.backfill import BackfillRules
+from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.server.queueing.gate import QueueGate
+from yurt.state import Snapshot
+from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.commands import (
+    AllocUpdate,
+    AnyCommand,
+    ApplyPlan,
+    RegisterJob,
+    RegisterNode,
+    UpdateAllocsFromClient,
+    UpsertEvaluations,
+    UpsertNamespaces,
+    UpsertNodePools,
+)
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import NodeDevice, NodeDeviceResource
+from yurt.structs.queueing.batch_queue import BatchQueue, FairShareQueue, FifoQueue
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.testing import factories
+
+from bench.queue.engine import Simulation
+from bench.queue.policies import EASY, HALF_LIFE, FairShare, Fifo
+from bench.queue.trace import SECOND, Job
+
+TENANTS = ("vision", "speech", "robots")
+POOL = "gpu"
+BEGIN = int(factories.NOW)
+FAIR = BatchQueue(fair_share=FairShareQueue(half_life=Duration(HALF_LIFE)))
+FIFO = BatchQueue(fifo=FifoQueue())
+
+
+def jobs_of(seed: int, number: int, gpus: int) -> list[Job]:
+    """Jobs whose limits are between 1.05 and 6 times their run time."""
+    draw, at, found = random.Random(seed), BEGIN, []
+    for each in range(number):
+        at += round(draw.expovariate(1 / 900)) * SECOND + SECOND
+        duration = round(draw.choice((60, 600, 3600, 4 * 3600)) * draw.uniform(0.5, 1.5)) * SECOND
+        limit = round(duration / SECOND * draw.uniform(1.05, 6)) * SECOND
+        size = draw.choice((1, 1, 1, 2, 4, gpus))
+        found.append(Job(each, at, duration, limit, size, draw.choice(TENANTS[: draw.choice((1, 2, 3))])))
+    return found
+
+
+class Running(NamedTuple):
+    """A job that runs: its latest end and its node."""
+
+    job: Job
+    latest_end: int
+    node: str
+
+
+class Pool:
+    """The leader's parts that decide, over the state that commands make."""
+
+    def __init__(self, queue: BatchQueue, jobs: list[Job], *, gpus: int, nodes: int = 1, seed: int = 0) -> None:
+        """`gpus` by node. With a seed, the gate decides again at random times before all released jobs are placed."""
+        self.state = Snapshot.empty()
+        self.gate = QueueGate("global")
+        self.gpus = gpus
+        self.starts: dict[int, int] = {}
+        self.waiting: dict[int, Job] = {}
+        self.running: dict[int, Running] = {}
+        self.promised: dict[int, int] = {}
+        """The first promise of each job, made while no released job waits for its allocation."""
+        self.idle: list[str] = []
+        """Jobs that waited although they might have run."""
+        self._jobs = {job.id: job for job in jobs}
+        self._ends: list[tuple[int, int, str]] = []
+        self._attempts = 0
+        self._draw = random.Random(seed) if seed else None
+        self._apply(UpsertNamespaces(namespaces=tuple(Namespace(name=name) for name in TENANTS)))
+        self._apply(UpsertNodePools(pools=(NodePool(name=POOL, batch_queue=queue),), now=UnixNano(BEGIN)))
+        for number in range(nodes):
+            self._add_node(number)
+
+    def play(self) -> Pool:
+        """Run all jobs."""
+        arrivals = deque(self._jobs.values())
+        while arrivals or self._ends:
+            now = min([end for end, *_ in self._ends[:1]] + [job.submit for job in islice(arrivals, 1)])
+            while self._ends and self._ends[0][0] <= now:
+                self._end(*heapq.heappop(self._ends))
+            while arrivals and arrivals[0].submit <= now:
+                self._arrive(arrivals.popleft())
+            self._decide(now)
+        return self
+
+    def free(self, at: int | None = None) -> dict[str, int]:
+        """The free GPUs of each node, now or by limits at a time."""
+        found = dict.fromkeys(self.state.nodes.keys(), self.gpus)
+        for one in self.running.values():
+            found[one.node] -= one.job.gpus * (at is None or one.latest_end > at)
+        return found
+
+    def _add_node(self, number: int) -> None:
+        cards = tuple(NodeDevice(id=f"gpu-{card:03}", healthy=True) for card in range(self.gpus))
+        kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="h100", instances=cards)
+        made = factories.node(factories.number_id(number + 1, kind=1))
+        resources = replace(made.node_resources, devices=(kind,))
+        self._apply(RegisterNode(node=replace(made, node_pool=POOL, node_resources=resources)))
+
+    def _apply(self, command: AnyCommand) -> None:
+        step = apply(self.state, command, index=self.state.index + 1)
+        self.state = step.state
+        self.gate.follow(step.changes)
+
+    def _arrive(self, job: Job) -> None:
+        self.waiting[job.id] = job
+        made = factories.job(str(job.id), type="batch", namespace=job.tenant, node_pool=POOL)
+        asked = Resources(cpu=1, memory_mb=1, devices=(RequestedDevice(name="nvidia/gpu", count=job.gpus),))
+        task = replace(made.task_groups[0].tasks[0], resources=asked)
+        group = replace(made.task_groups[0], tasks=(task,), count=1, max_run_duration=Duration(job.limit))
+        self._apply(RegisterJob(job=replace(made, task_groups=(group,), submit_time=UnixNano(job.submit))))
+        stored = self.state.jobs[job.tenant, str(job.id)]
+        evaluation = Evaluation(
+            id=f"eval-{job.id}",
+            namespace=job.tenant,
+            job_id=stored.id,
+            type="batch",
+            triggered_by="job-register",
+            status="pending",
+            create_time=UnixNano(job.submit),
+            job_modify_index=stored.job_modify_index,
+        )
+        self._apply(UpsertEvaluations(evaluations=(evaluation,)))
+        assert self.gate.takes(self.state, self.state.evals[evaluation.id])
+
+    def _end(self, now: int, job_id: int, alloc_id: str) -> None:
+        del self.running[job_id]
+        row = self.state.allocs[alloc_id]
+        update = AllocUpdate(id=row.id, node_id=row.node_id, client_status="complete")
+        self._apply(UpdateAllocsFromClient(updates=(update,), now=UnixNano(now)))
+
+    def _decide(self, now: int) -> None:
+        released: deque[Evaluation] = deque()
+        while True:
+            is_settled = not released
+            if is_settled or (self._draw is not None and self._draw.random() < 0.5):
+                found = self.gate.look(self.state, now)
+                released.extend(found)
+                if is_settled and not found:
+                    break
+            if released:
+                self._place(released.popleft(), now)
+        for promise in self.gate.promises.get(POOL, ())[:1]:
+            if promise.start:
+                self.promised.setdefault(int(promise.key[1]), promise.start)
+        self._note_idle(now)
+
+    def _place(self, evaluation: Evaluation, now: int) -> None:
+        self._attempts += 1
+        plan = scheduler.attempt(self.state, evaluation, now=UnixNano(now), seed=self._attempts).plan
+        self.gate.forget(evaluation)
+        self._apply(ApplyPlan(plan=plan))
+        (alloc,) = self.state.allocs.each_where("job", (evaluation.namespace, evaluation.job_id))
+        job = self.waiting.pop(int(evaluation.job_id))
+        self.starts[job.id] = now
+        self.running[job.id] = Running(job, now + job.limit, alloc.node_id)
+        heapq.heappush(self._ends, (now + job.duration, job.id, alloc.id))
+
+    def _note_idle(self, now: int) -> None:
+        """Note jobs that fit and delay none of those that do not fit."""
+        free = max(self.free().values())
+        heads = [job for job in self.waiting.values() if job.gpus > free]
+        self.idle += [
+            f"{job} at {now}"
+            for job in self.waiting.values()
+            if job.gpus <= free and not any(self._delays(job, head, now) for head in heads)
+        ]
+
+    def _delays(self, job: Job, head: Job, now: int) -> bool:
+        """Whether a job might delay the earliest start of one that does not fit, on whatever node it runs."""
+        times = sorted(one.latest_end for one in self.running.values())
+        start = next(at for at in times if max(self.free(at).values()) >= head.gpus)
+        rows = [free for free in self.free(start).values() if free >= head.gpus]
+        return now + job.limit > start and min(rows) < head.gpus + job.gpus
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fair_share_starts_the_jobs_of_a_trace_when_the_simulator_does(seed: int) -> None:
+    jobs = jobs_of(seed, 120, 8)
+    simulated = Simulation(jobs, 8, FairShare(BackfillRules(reservations=1, depth=500))).run().starts
+    assert sum(simulated[job.id] > job.submit for job in jobs) > 20
+    assert Pool(FAIR, jobs, gpus=8).play().starts == simulated
+
+
+@pytest.mark.parametrize("placed_late", [0, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_fifo_starts_them_when_easy_backfill_does_also_with_jobs_in_flight(seed: int, placed_late: int) -> None:
+    jobs = jobs_of(seed, 120, 8)
+    simulated = Simulation(jobs, 8, Fifo("EASY", EASY)).run().starts
+    assert Pool(FIFO, jobs, gpus=8, seed=placed_late).play().starts == simulated
+
+
+@st.composite
+def job_lists(draw: st.DrawFn, gpus: int) -> list[Job]:
+    """Jobs that end within their limits; most come while others wait."""
+    at, found = BEGIN, []
+    for number in range(draw(st.integers(4, 24))):
+        at += draw(st.sampled_from((0, 1, 60, 900))) * SECOND
+        limit = draw(st.sampled_from((60, 300, 1000, 3600, 9000)))
+        duration = draw(st.integers(1, limit))
+        size = draw(st.sampled_from((1, 1, 2, max(1, gpus - 1), gpus)))
+        found.append(Job(number, at, duration * SECOND, limit * SECOND, size, draw(st.sampled_from(TENANTS))))
+    return found
+
+
+SHAPES = st.sampled_from([(8, 1), (4, 1), (4, 2), (2, 3)])
+"""GPUs by node, and nodes."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), SHAPES, st.integers(0, 3))
+def test_the_head_starts_no_later_than_its_first_promise(
+    data: st.DataObject, shape: tuple[int, int], seed: int
+) -> None:
+    jobs = data.draw(job_lists(shape[0]))
+    pool = Pool(FIFO, jobs, gpus=shape[0], nodes=shape[1], seed=seed).play()
+    assert len(pool.starts) == len(jobs)
+    assert {job: pool.starts[job] for job, by in pool.promised.items() if pool.starts[job] > by} == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), SHAPES, st.sampled_from([FIFO, FAIR]), st.integers(0, 3))
+def test_no_job_waits_while_it_fits_and_delays_nobody(
+    data: st.DataObject, shape: tuple[int, int], queue: BatchQueue, seed: int
+) -> None:
+    jobs = data.draw(job_lists(shape[0]))
+    assert Pool(queue, jobs, gpus=shape[0], nodes=shape[1], seed=seed).play().idle == []
