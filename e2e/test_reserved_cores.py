@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.executor.cgroups import MOUNTS_FILE, parse_mounts
+from yurt.executor.cgroups import MOUNTS_FILE, Hierarchies, parse_mounts, read_text
 from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs, wait_for
 
 CORES = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-FOUND = parse_mounts(Path(MOUNTS_FILE).read_text()) if Path(MOUNTS_FILE).exists() else None
+FOUND = parse_mounts(Path(MOUNTS_FILE).read_text()) if Path(MOUNTS_FILE).exists() else Hierarchies()
+OFFERED = (*FOUND.v1, *read_text(f"{FOUND.unified}/cgroup.controllers").split())
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="cpusets need root on Linux"),
     pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core"),
-    pytest.mark.skipif(FOUND is None or not (FOUND.unified or "cpuset" in FOUND.v1), reason="no cpuset controller"),
+    pytest.mark.skipif("cpuset" not in OFFERED, reason="this host has no cpuset controller"),
 ]
 SHOW = "echo $$ > local/pid; exec sleep 3000"
 

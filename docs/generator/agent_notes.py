@@ -95,13 +95,16 @@ client.reserved.disk      MiB of disk that no task gets.
 client.reserved.reserved_ports  Ports that no task gets, such as `22,8500-8600`.
 client.server_join.retry_max  Failed rounds through all servers, before the first connection, after which the agent
                           ends; 0 means never.
-client.server_join.retry_interval  The longest pause between two rounds; the first ones are shorter.
+client.server_join.retry_interval  The longest pause between two rounds, at least `100ms`; the first ones are shorter.
 client.no_host_uuid       With `false` a new node's ID is made of the machine's UUID, the firmware's or else that of
-                          `/etc/machine-id`, as a hash that does not reveal it: the node keeps its ID when its state is
-                          lost. Machines cloned with the same UUID must not set it.
+                          `/etc/machine-id`, as a hash that does not reveal it. Placeholders of firmware do not count.
+                          A node whose state is lost has the same ID again but another secret: the servers refuse it
+                          until `PUT /v1/node/<id>/purge` has removed the earlier one. Machines cloned with the
+                          same UUID must not set it.
 client.cgroup_parent      The parent of the cgroups of tasks that are processes of this machine (`raw_exec`, `exec`,
                           `java`, `qemu`), below the mount point, such as `nomad.slice`; otherwise `yurt.slice`. Tasks
-                          see it as `NOMAD_PARENT_CGROUP`.
+                          see it as `NOMAD_PARENT_CGROUP`. The parent, its limits and its cores remain the operator's.
+                          The agent does not start where a controller that the host has does not reach the tasks.
 client.nomad_service_discovery  With `false` the node takes no allocations with services of `provider = "nomad"`.
 client.template.nomad_retry.attempts  Failed questions to the servers after which a template fails, and its task with
                           it when it is the first rendering; 0: it waits until a server answers.
@@ -124,8 +127,10 @@ client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_termi
 client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
 client.reservable_cores   The cores that tasks with `cores` may get, such as `0-3,8`; otherwise all but the reserved.
-                          Tasks of `raw_exec`, `exec`, `java` and `qemu` without `cores` leave these cores while they
-                          are reserved, where tasks have cpusets.
+                          Tasks of `raw_exec`, `exec`, `java` and `qemu` without `cores` leave cores that another
+                          task of these drivers reserves, where tasks have cpusets. Containers of Docker and Podman
+                          take no part: those with `cores` run on these alone, but other tasks may run there too, and
+                          those without `cores` run on all cores.
 client.users.dynamic_user_min  The first id of the pool of dynamic users.
 client.users.dynamic_user_max  The last one.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from yurt.agent.blocks.without_effect import REASONS, no_effect_lines, no_effect_of
 from yurt.agent.component_configs import cgroup_parent, fingerprint_retries, search_settings
+from yurt.agent.config_check import check
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
 from yurt.client.config import FingerprintRetry
 from yurt.client.fingerprint.host import host_uuid
@@ -65,7 +66,7 @@ def test_a_cgroup_parent_is_a_path_below_the_mount_point(given: str) -> None:
     assert cgroup_parent({"cgroup_parent": given}) == given.strip("/")
 
 
-@pytest.mark.parametrize("given", ["../x", "a//b", "a b", "x/..", "."])
+@pytest.mark.parametrize("given", ["../x", "a//b", "a b", "x/..", ".", "../../x", "a/cgroup.procs"])
 def test_another_cgroup_parent_is_refused(given: str) -> None:
     with pytest.raises(Invalid, match="cgroup_parent"):
         cgroup_parent({"cgroup_parent": given})
@@ -85,3 +86,32 @@ def test_the_id_of_a_host_is_lasting_and_does_not_reveal_its_source(tmp_path: Pa
     assert of_system != of_firmware == host_uuid((firmware, system))
     assert "4c4c4544" not in of_firmware and len(of_firmware) == 36
     assert host_uuid((tmp_path / "none",)) == ""
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    ["Not Settable", "00000000-0000-0000-0000-000000000000", "03000200-0400-0500-0006-000700080009", "uninitialized"],
+)
+def test_a_placeholder_is_not_the_id_of_a_host(tmp_path: Path, placeholder: str) -> None:
+    firmware, system = tmp_path / "product_uuid", tmp_path / "machine-id"
+    system.write_text("9d1f\n")
+    firmware.write_text(f"{placeholder}\n")
+    assert host_uuid((firmware, system)) == host_uuid((system,))
+    assert host_uuid((firmware,)) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("client", "server_join", "retry_interval"),
+        ("server", "server_join", "retry_interval"),
+        ("server", "retry_interval"),
+        ("client", "fingerprint", "env_aws", "retry_interval"),
+        ("rpc", "dial_timeout"),
+    ],
+    ids=".".join,
+)
+def test_a_pause_of_nothing_is_refused_with_its_place(path: tuple[str, ...]) -> None:
+    (found,) = check(document(path, "0s"), ROOT)[1]
+    assert found.path == path and found.text == f'"{".".join(path)}" must be 100ms or more, not "0s"'
+    assert not check(document(path, "100ms"), ROOT)[1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def test_files_are_checked_together_as_an_agent_would_read_them(tmp_path: Path, run: Any) -> None:
     first, second = tmp_path / "a.hcl", tmp_path / "b.json"
@@ -30,6 +32,17 @@ def test_a_folder_without_configuration_is_an_error(tmp_path: Path, run: Any) ->
     code, _, errors = run("config", "validate", str(tmp_path))
     assert code == 1
     assert "no configuration file there" in errors
+
+
+@pytest.mark.parametrize("parent", ["../../x", "a/cgroup.procs"])
+def test_a_cgroup_parent_that_a_start_refuses_is_refused(tmp_path: Path, run: Any, parent: str) -> None:
+    file = tmp_path / "a.hcl"
+    file.write_text(
+        f'data_dir = "{tmp_path}"\nserver {{\n  enabled = true\n}}\n'
+        f'client {{\n  enabled = true\n  cgroup_parent = "{parent}"\n}}\n'
+    )
+    code, _, errors = run("config", "validate", str(file))
+    assert code == 1 and f'client cgroup_parent: "{parent}" must be the path' in errors
 
 
 def test_a_setting_without_effect_is_told(tmp_path: Path, run: Any) -> None:

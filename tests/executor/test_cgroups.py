@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from yurt.executor import cgroups
+from yurt.executor import ProcessExecutor, cgroups
 from yurt.executor.cgroups import (
     Hierarchies,
+    copy_cpuset,
     cpu_weight,
+    missing_controllers,
     override,
+    parse_cores,
     parse_mounts,
     plan,
     prepare,
@@ -66,7 +70,8 @@ def test_on_v2_a_task_has_one_folder_with_every_limit() -> None:
 def test_memory_nodes_are_kept_to_with_all_cores_unless_some_are_reserved(tmp_path: Path) -> None:
     near = CgroupSpec(memory_nodes=(1,))
     two = Hierarchies(unified="/cg", controllers=("cpuset",))
-    (tmp_path / "cpuset.cpus").write_text("0-7\n")
+    (tmp_path / "yurt.slice").mkdir()
+    (tmp_path / "yurt.slice" / "cpuset.cpus").write_text("0-7\n")
     one = Hierarchies(v1={"cpuset": str(tmp_path)})
 
     assert plan(two, "yurt.slice", task_id="t", asked=near).folders[0][1] == (("cpuset.mems", "1"),)
@@ -144,3 +149,43 @@ def test_empty_cgroups_of_dead_dev_runs_are_removed(tmp_path: Path) -> None:
         (tmp_path / name / "shims").mkdir(parents=True)
     remove_left_behind(Hierarchies(unified=str(tmp_path), v1={"cpu": str(tmp_path / "none")}))
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_the_operators_cpuset_of_a_parent_is_kept_and_inherited(tmp_path: Path) -> None:
+    given = {"": "0-7", "own.slice": "2-3", "own.slice/yurt": "", "own.slice/yurt/shims": ""}
+    for folder, cores in given.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "cpuset.cpus").write_text(cores)
+    copy_cpuset(str(tmp_path), "own.slice/yurt")
+    found = {folder: (tmp_path / folder / "cpuset.cpus").read_text() for folder in given}
+    assert found == {"": "0-7", "own.slice": "2-3", "own.slice/yurt": "2-3", "own.slice/yurt/shims": "2-3"}
+
+
+def test_lists_of_cores_are_read() -> None:
+    assert parse_cores("0,2-4\n") == {0, 2, 3, 4}
+    assert parse_cores("\n") == frozenset()
+
+
+def test_controllers_that_do_not_reach_the_parent_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory")
+    for folder, files in {"": ("cgroup.subtree_control",), "own": ("cgroup.procs", "cgroup.subtree_control")}.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for file in files:
+            (tmp_path / folder / file).touch()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"30 23 0:26 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
+    assert missing_controllers("own", str(mounts)) == ()
+    (tmp_path / "own" / "cgroup.subtree_control").unlink()
+    assert missing_controllers("own", str(mounts)) == ("cpu", "memory", "cpuset")
+
+
+def test_a_closed_executor_leaves_the_operators_parent(tmp_path: Path) -> None:
+    parent = f"yurt-test-own-{os.getpid()}.slice"
+    if not prepare(parent)[1]:
+        pytest.skip("no cgroup that may be written to on this host")
+    for dev in (False, True):
+        executor = ProcessExecutor(state_dir=str(tmp_path), dev=dev, cgroup_parent=parent)
+        asyncio.run(executor.close())
+        roots = [folder.split(parent)[0] + parent for folder in executor.cgroup_parents]
+        assert not [name for root in roots for name in os.listdir(root) if os.path.isdir(f"{root}/{name}")]
+    cgroups.remove(tuple(roots))

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from yurt.executor import ProcessExecutor, ProcessSpec
+import pytest
+from yurt.executor import ProcessExecutor, ProcessSpec, cgroups
 from yurt.executor.leftovers import belongs, end, find_leftover_tasks
 from yurt.executor.process_identity import start_time
 from yurt.testing.fakes import eventually
 
 HAS_PROC = os.path.isdir("/proc/self")
+PARENT = f"yurt-test-{os.getpid()}.slice"
+
+
+@pytest.fixture(autouse=True)
+def parents() -> Iterator[tuple[str, ...]]:
+    """The operator's parent cgroups, removed afterwards."""
+    found = cgroups.prepare(PARENT)[1]
+    yield found
+    cgroups.remove(tuple(path for folder in found for path in (folder, f"{folder}/{cgroups.SHIMS}")))
 
 
 async def left_behind(folder: Path, script: str, *, env: dict[str, str] | None = None) -> int:
     """Start a task and leave it, as an agent that ends does; the pid of its main process."""
-    parent = f"yurt-test-{os.getpid()}.slice"
-    executor = ProcessExecutor(state_dir=str(folder), cgroup_parent=parent)
+    executor = ProcessExecutor(state_dir=str(folder), cgroup_parent=PARENT)
     spec = ProcessSpec(
         task_id="alloc/web/0", argv=("sh", "-c", script), env={**os.environ, **(env or {})}, cwd="/",
         logs_dir=str(folder), log_name="web",
@@ -64,3 +75,16 @@ async def test_a_process_is_told_by_where_it_works(tmp_path: Path) -> None:
         for process in (by_folder, by_variable, stranger):
             process.kill()
             await process.wait()
+
+
+async def test_a_task_without_a_record_is_found_below_the_configured_parent(
+    tmp_path: Path, parents: tuple[str, ...]
+) -> None:
+    if not parents:
+        pytest.skip("no cgroup that may be written to on this host")
+    pid = await left_behind(tmp_path, "exec sleep 3000", env={"NOMAD_ALLOC_DIR": f"{tmp_path}/alloc/one/alloc"})
+    shutil.rmtree(tmp_path / "executor")
+    assert find_leftover_tasks([tmp_path], f"{tmp_path}/alloc") == ()
+    (task,) = find_leftover_tasks([tmp_path], f"{tmp_path}/alloc", PARENT)
+    await end(task)
+    assert pid in {member for member, _ in task.members} and start_time(pid) == 0

@@ -12,7 +12,17 @@ from functools import partial
 import pytest
 from yurt.runtime.env import Env, RealEnv, Timer
 from yurt.runtime.metrics import Metrics
-from yurt.server.python_collector import CLEAN_COUNT, GROWN_ROWS, LARGE_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
+from yurt.server.python_collector import (
+    CLEAN_COUNT,
+    GROWN_ROWS,
+    LARGE_ROWS,
+    MIDDLE_S,
+    OLD_COUNT,
+    OLD_S,
+    SWITCH_S,
+    YOUNG_COUNT,
+    HeapKeeper,
+)
 
 
 class Clock(RealEnv):
@@ -187,6 +197,30 @@ async def test_while_nothing_is_written_old_objects_are_left_alone_and_wake_ups_
     assert 2 not in collected
     assert collected.count(1) >= 12, "survivors of the young generation are collected"
     assert clock.sleeps <= 30
+
+
+async def test_old_objects_are_collected_at_last_where_nothing_is_written() -> None:
+    clock = Clock(OLD_S + 2 * MIDDLE_S)
+    timed = Heap(clock)
+    timed.begin()
+    node = Node()
+    gone = weakref.ref(node)
+    gc.collect()
+    gc.collect()
+    del node
+    await timed.run(clock)
+    assert gone() is None
+
+
+async def test_too_many_old_objects_are_counted_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(OLD_S - 2 * MIDDLE_S)
+    timed = Heap(clock)
+    timed.begin()
+    counts: list[int] = []
+    monkeypatch.setattr(gc, "get_objects", lambda generation: (counts.append(generation), [None] * OLD_COUNT * 2)[1])
+    timed.keeper.note_writes(1)
+    await timed.run(clock)
+    assert counts == [2]
 
 
 def _note_generation(collected: list[int], phase: str, info: dict[str, int]) -> None:

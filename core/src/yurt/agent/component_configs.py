@@ -47,7 +47,7 @@ CORE_MAX = 8191
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The default and the maximum of a job's greatest priority."""
-CGROUP_PATH = re.compile(r"(?!\.)[\w.:@-]+(/(?!\.)[\w.:@-]+)*", re.ASCII)
+CGROUP_PATH = re.compile(r"(?!\.|cgroup\.)[\w.:@-]+(/(?!\.|cgroup\.)[\w.:@-]+)*", re.ASCII)
 ENFORCEMENTS = ("none", "warn", "strict")
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_keys import ABSENT, ConfigBlock, Entry, Key
 from yurt.api.times import parse_duration
+from yurt.lifecycle.durations import duration_text
 
 NOT_AVAILABLE = "not available in this version"
 
@@ -141,6 +142,8 @@ def _type_problem(value: Any, type_: str) -> str:
 
 
 def _range_problem(value: Any, entry: Key) -> str:
+    if entry.type == "duration" and parse_duration(value) < entry.minimum:
+        return f"must be {duration_text(entry.minimum)} or more"
     if entry.type != "int" or entry.minimum <= value <= (value if entry.maximum is None else entry.maximum):
         return ""
     if entry.maximum is None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+from yurt.api.times import parse_duration
+
 USED, ACCEPTED, ABSENT = "used", "accepted", "absent"
 
 
@@ -22,6 +24,7 @@ class Key(NamedTuple):
     support: str = USED
     allowed: tuple[str, ...] = ()
     minimum: int = 0
+    """Of a number, or of a duration in nanoseconds."""
     maximum: int | None = None
 
 
@@ -38,9 +41,11 @@ Entry: TypeAlias = "Key | ConfigBlock"
 
 
 def key(text: str) -> Key:
-    """`string`, `string -`, `string !a,b` or `int 1..9` as a Key."""
+    """`string`, `string -`, `string !a,b`, `int 1..9` or `duration 100ms..` as a Key."""
     type_, _, mark = text.partition(" ")
     minimum, dots, maximum = mark.partition("..")
+    if dots and type_ == "duration":
+        return Key(type_, minimum=parse_duration(minimum))
     if dots:
         return Key(type_, minimum=int(minimum), maximum=int(maximum) if maximum else None)
     if mark.startswith("!"):
@@ -66,7 +71,7 @@ def accepted(*names: str, type: str = "any") -> dict[str, str | ConfigBlock]:
 
 
 IDENTITY = block(**absent("aud", "env", "file", "filepath", "ttl", "extra_claims"))
-JOIN = block(start_join="list", retry_join="list", retry_max="int", retry_interval="duration")
+JOIN = block(start_join="list", retry_join="list", retry_max="int", retry_interval="duration 100ms..")
 
 CLIENT = block(
     enabled="bool", state_dir="string", alloc_dir="string",
@@ -112,7 +117,7 @@ CLIENT = block(
         fault_window="duration",
     ),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
-    fingerprint=block(True, retry_interval="duration", retry_attempts="int", exit_on_failure="bool"),
+    fingerprint=block(True, retry_interval="duration 100ms..", retry_attempts="int", exit_on_failure="bool"),
 )  # fmt: skip
 
 SERVER = block(
@@ -129,7 +134,7 @@ SERVER = block(
     root_key_gc_interval="duration", root_key_gc_threshold="duration", root_key_rotation_threshold="duration",
     heartbeat_grace="duration", min_heartbeat_ttl="duration", max_heartbeats_per_second="float",
     failover_heartbeat_ttl="duration", start_join="list", retry_join="list", retry_max="int",
-    retry_interval="duration",
+    retry_interval="duration 100ms..",
     rejoin_after_leave="bool", non_voting_server="bool !", redundancy_zone="string !", upgrade_version="string !",
     encrypt="string !", server_join=JOIN,
     default_scheduler_config=block(
@@ -227,7 +232,7 @@ ROOT = block(
     advertise=block(http="string", rpc="string", serf="string"),
     client=CLIENT, server=SERVER, telemetry=TELEMETRY, consul=CONSUL, vault=VAULT, tls=TLS, audit=AUDIT,
     rpc=block(
-        dial_timeout="duration", accept_backlog="int -",
+        dial_timeout="duration 100ms..", accept_backlog="int -",
         **accepted(
             "keep_alive_interval", "connection_write_timeout", "stream_open_timeout", "stream_close_timeout",
             type="duration",

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from yurt.agent.component_configs import network_settings
+from yurt.agent.component_configs import cgroup_parent, network_settings
 from yurt.agent.config import AgentConfig
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.makers import NamespaceMakers
@@ -129,7 +129,8 @@ def _locked(root: Path) -> Iterator[None]:
 async def _look(config: AgentConfig, places: AgentFolders) -> Looked:
     """Find everything that is left, in the order in which it can be removed."""
     states = sorted(path for path in places.plugins.glob("*") if path.is_dir()) if places.plugins.is_dir() else []
-    for task in await asyncio.to_thread(tasks.find_leftover_tasks, states, str(places.alloc)):
+    parent = cgroup_parent(config.client)
+    for task in await asyncio.to_thread(tasks.find_leftover_tasks, states, str(places.alloc), parent):
         detail = f"{len(task.cgroups)} cgroups, pids {', '.join(str(pid) for pid, _ in task.members if pid)}"
         yield Leftover(kind="task", name=task.task_id, detail=detail), partial(tasks.end, task)
     for state in states:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from yurt.agent.component_configs import cgroup_parent, client_folder
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
+from yurt.executor.cgroups import missing_controllers
 from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.sdk.errors import Invalid
 
 
 def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:
@@ -21,6 +23,18 @@ def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: 
         cgroup_parent=cgroup_parent(config.client),
         paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run), secret=secret_paths(config, data)),
     )
+
+
+def check_cgroup_parent(config: AgentConfig) -> None:
+    """Raise Invalid where tasks below the configured parent would lack a controller that this host has."""
+    parent = cgroup_parent(config.client)
+    missing = missing_controllers(parent) if parent else ()
+    if missing:
+        raise Invalid(
+            f'client cgroup_parent: tasks below "{parent}" would have no limits of {", ".join(missing)}: the cgroup '
+            "cannot be made or written to there, or a level above does not pass the controller on; check "
+            "cgroup.subtree_control and the permissions of each level, or remove cgroup_parent"
+        )
 
 
 def secret_paths(config: AgentConfig, data: AgentDataDir) -> tuple[str, ...]:

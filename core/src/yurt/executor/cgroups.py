@@ -1,6 +1,7 @@
 """The layout of tasks' cgroups on hosts with cgroups v1, v2 or both, and their counters.
 
-A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each
+A run has one parent folder in each hierarchy that is used (`yurt.slice` or the configured one; a dev run has
+`yurt-dev-<pid>.slice`, below the configured one if there is any); each
 task has one folder below it, and the shims share one, so that a stop of the agent's own cgroup does not stop them.
 On v2 one hierarchy does everything. On hybrid hosts the v2 hierarchy without controllers groups the processes, and v1
 controllers count and limit. A normal user without delegation has no cgroups; everything but the limits works.
@@ -92,6 +93,18 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
     return usable, tuple(f"{mount}/{parent}" for mount in mounts)
 
 
+def missing_controllers(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]:
+    """The controllers that this host has, but tasks below the parent would not; creates the parent."""
+    usable, _ = prepare(parent, mounts_file)
+    try:
+        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8"))
+    except OSError:
+        return ()
+    offered = read_text(f"{found.unified}/cgroup.controllers").split() if found.unified else []
+    v2 = [name for name in V2_CONTROLLERS if name in offered and name not in usable.controllers]
+    return (*(name for name in found.v1 if name not in usable.v1), *v2)
+
+
 def restore(parent: str, parents: tuple[str, ...]) -> None:
     """Create the folders of a run again, because a closing executor removes empty ones."""
     if not all(os.path.isdir(f"{folder}/{SHIMS}") for folder in parents):
@@ -124,11 +137,22 @@ def levels(mount: str, parent: str) -> tuple[str, ...]:
 
 
 def copy_cpuset(mount: str, parent: str) -> None:
-    """Copy cores and memory nodes: a v1 cpuset accepts processes only when both are set."""
+    """Copy cores and memory nodes from the level above where there are none: without both a v1 cpuset takes nothing.
+
+    What is there is the operator's.
+    """
     for name in ("cpuset.cpus", "cpuset.mems"):
-        value = read_text(f"{mount}/{name}").strip()
+        above = mount
         for folder in (*levels(mount, parent), f"{mount}/{parent}/{SHIMS}"):
-            write_setting(f"{folder}/{name}", value)
+            if not read_text(f"{folder}/{name}").strip():
+                write_setting(f"{folder}/{name}", read_text(f"{above}/{name}").strip())
+            above = folder
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """The cores of a list such as `0,2-3`."""
+    ranges = [each.partition("-") for each in text.strip().split(",") if each]
+    return frozenset(core for low, _, high in ranges for core in range(int(low), int(high or low) + 1))
 
 
 def write_setting(path: str, value: str) -> bool:
@@ -167,7 +191,7 @@ def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) ->
     by_mount: dict[str, list[tuple[str, str]]] = {}
     for controller, mount in found.v1.items():
         if controller != "cpuset" or asked.cores or asked.memory_nodes:
-            by_mount.setdefault(mount, []).extend(v1_settings(controller, mount, asked))
+            by_mount.setdefault(mount, []).extend(v1_settings(controller, f"{mount}/{parent}", asked))
     folders += [(f"{mount}/{parent}/{name}", tuple(settings)) for mount, settings in by_mount.items()]
     oom_file = f"{found.unified}/{parent}/{name}/memory.events" if "memory" in found.controllers else ""
     if "memory" in found.v1:
@@ -227,8 +251,8 @@ def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[
     return tuple(settings)
 
 
-def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[str, str]]:
-    """Limits in the format of a cgroup v1 controller."""
+def v1_settings(controller: str, above: str, asked: CgroupSpec) -> list[tuple[str, str]]:
+    """Limits in the format of a cgroup v1 controller; `above` is the folder of the parent."""
     match controller:
         case "memory" if asked.memory_bytes:
             return [("memory.limit_in_bytes", str(asked.memory_bytes))]
@@ -236,7 +260,7 @@ def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[st
             return [("cpu.shares", str(max(CPU_SHARES_MIN, asked.cpu_shares)))]
         case "cpuset" if asked.cores or asked.memory_nodes:
             given = (("cpuset.cpus", asked.cores), ("cpuset.mems", asked.memory_nodes))
-            return [(name, ",".join(map(str, some)) or read_text(f"{mount}/{name}").strip()) for name, some in given]
+            return [(name, ",".join(map(str, some)) or read_text(f"{above}/{name}").strip()) for name, some in given]
         case _:
             return []
 
@@ -295,10 +319,10 @@ def remove(folders: tuple[str, ...]) -> None:
             continue
 
 
-def remove_left_behind(hierarchies: Hierarchies) -> None:
+def remove_left_behind(hierarchies: Hierarchies, below: str = "") -> None:
     """Remove empty cgroups of dead dev agents; the kernel refuses to remove those with a process."""
     for mount in {hierarchies.unified, *hierarchies.v1.values(), *hierarchies.others} - {""}:
-        for root in Path(mount).glob(f"{DEV_PREFIX}*.slice"):
+        for root in Path(mount, below).glob(f"{DEV_PREFIX}*.slice"):
             pid = root.name.removeprefix(DEV_PREFIX).removesuffix(".slice")
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 remove((str(root), *(entry.path for entry in _folders_in(root))))

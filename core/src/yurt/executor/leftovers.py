@@ -40,10 +40,10 @@ class LeftTask(Value):
     cgroups: tuple[str, ...] = ()
 
 
-def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
-    """The tasks of the agent with this plugin state folder and `alloc_dir`."""
+def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str, cgroup_parent: str = "") -> tuple[LeftTask, ...]:
+    """The tasks of the agent with this plugin state folder, `alloc_dir` and configured parent of cgroups."""
     found: dict[str, LeftTask] = {}
-    boot_id, scopes = process_identity.boot_id(), _scopes()
+    boot_id, scopes = process_identity.boot_id(), _scopes(cgroup_parent)
     for state in plugin_states:
         for handle in StartFiles(state / EXECUTOR_FOLDER).all():
             if handle.boot_id == boot_id and _is_left(handle):
@@ -73,15 +73,17 @@ def _of_handle(handle: ProcessHandle, more: Iterable[str]) -> LeftTask:
     )
 
 
-def _scopes() -> dict[str, list[str]]:
+def _scopes(cgroup_parent: str) -> dict[str, list[str]]:
     """The cgroups of all agents' tasks: the folders of each name in all hierarchies."""
+    runs = f"{cgroups.DEV_PREFIX}*.slice"
+    patterns = [CGROUP_PARENT, runs, *((cgroup_parent, f"{cgroup_parent}/{runs}") if cgroup_parent else ())]
     try:
         mounted = cgroups.parse_mounts(Path(cgroups.MOUNTS_FILE).read_text(encoding="utf-8"))
     except OSError:
         return {}
     found: dict[str, list[str]] = {}
     for mount in sorted({mounted.unified, *mounted.v1.values(), *mounted.others} - {""}):
-        for pattern in (CGROUP_PARENT, f"{cgroups.DEV_PREFIX}*.slice"):
+        for pattern in dict.fromkeys(patterns):
             for folder in Path(mount).glob(f"{pattern}/*.scope"):
                 found.setdefault(folder.name, []).append(str(folder))
     return found

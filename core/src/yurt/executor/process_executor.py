@@ -16,7 +16,7 @@ import signal
 from pathlib import Path
 
 from yurt.executor import cgroups, process_identity, start_recovery, zygote_client
-from yurt.executor.cpusets import partitions_of
+from yurt.executor.cpu_partitions import partitions_of
 from yurt.executor.exec_session import ExecContext, ProcessSession, run_to_end, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import (
@@ -63,11 +63,12 @@ class ProcessExecutor:
         self._folder = Path(state_dir) / "executor"
         self._starts = StartFiles(self._folder)
         self._env = env or RealEnv()
-        self._parent = cgroup_parent or (f"{cgroups.DEV_PREFIX}{os.getpid()}.slice" if dev else CGROUP_PARENT)
+        run = f"{cgroups.DEV_PREFIX}{os.getpid()}.slice" if dev else ""
+        self._parent = "/".join(filter(None, (cgroup_parent, run))) or CGROUP_PARENT
         self._hierarchies, parents = cgroups.prepare(self._parent)
         self._partitions = partitions_of(self._hierarchies, self._parent)
-        if dev and not cgroup_parent:
-            cgroups.remove_left_behind(self._hierarchies)
+        if dev:
+            cgroups.remove_left_behind(self._hierarchies, cgroup_parent)
         self._parents = parents
         self._cleared = (*parents, *(f"{mount}/{self._parent}" for mount in self._hierarchies.others))
         self._boot_id = process_identity.boot_id()
@@ -76,6 +77,9 @@ class ProcessExecutor:
         self._tasks = WatchedTasks(self._env)
         self._starting: set[str] = set()
         self._closed = asyncio.Event()
+        for handle in self._starts.all():
+            if self._is_alive(handle):
+                self._partitions.recovered(handle)
 
     @classmethod
     def from_context(cls, context: PluginContext) -> ProcessExecutor:
@@ -104,7 +108,8 @@ class ProcessExecutor:
         return self._parents
 
     async def open(self) -> None:
-        """Start the zygote ahead of the first task."""
+        """Start the zygote ahead of the first task; all executors of the agent have counted their tasks."""
+        self._partitions.write()
         self._folder.mkdir(parents=True, exist_ok=True)
         await self._zygote.acquire().start()
 
@@ -147,7 +152,7 @@ class ProcessExecutor:
             shim_start_time=answer.shim_start_time or process_identity.start_time(answer.shim_pid),
             started_at=answer.at,
         )
-        self._partitions.started(handle)
+        self._partitions.started(handle, asked.cores)
         self._tasks.add(WatchedTask(handle, spec, asyncio.get_running_loop()))
         return handle
 
@@ -194,15 +199,20 @@ class ProcessExecutor:
             return
         if self._dev:
             self._zygote.acquire()  # the tasks of a dev run live as long as somebody holds it
-        is_same_boot = handle.boot_id == self._boot_id
-        both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
-        is_watched = is_same_boot and any(process_identity.is_alive(*process) for process in both)
-        if not is_watched and read_exit_file(handle.exit_file) is None:
+        is_alive = self._is_alive(handle)
+        if not is_alive and read_exit_file(handle.exit_file) is None:
             self._starts.remove(handle.task_id)
-            reason = "its process is gone" if is_same_boot else "the machine was restarted"
+            self._partitions.release(handle)
+            reason = "its process is gone" if handle.boot_id == self._boot_id else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
-        self._partitions.count(handle)
+        if is_alive:
+            self._partitions.recovered(handle)
         self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
+
+    def _is_alive(self, handle: ProcessHandle) -> bool:
+        """Whether the main process or the shim of an earlier agent's task lives."""
+        both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
+        return handle.boot_id == self._boot_id and any(process_identity.is_alive(*each) for each in both)
 
     async def recover_by_id(self, task_id: str) -> None:
         """Recover a task whose agent was killed during its start; raises NotFound when it never started nor will."""
@@ -306,9 +316,11 @@ class ProcessExecutor:
             await close_all(task.sessions)
             self._tasks.remove(task)
         await self._zygote.release()
-        is_shared = self._parent == CGROUP_PARENT or zygote_client.is_used(dev=self._dev, cgroup_parents=self._cleared)
-        for parent in () if is_shared else self._cleared:
-            cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
+        if self._parent == CGROUP_PARENT or zygote_client.is_used(dev=self._dev, cgroup_parents=self._cleared):
+            return
+        for parent in self._cleared:
+            # A configured parent is the operator's.
+            cgroups.remove((*((parent,) if self._dev else ()), f"{parent}/{cgroups.SHIMS}"))
 
     async def wait_closed(self) -> None:
         """Wait until the executor is closed."""

@@ -112,8 +112,8 @@ class ProcessHandle(Value):
     exit_file: str
     started_at: UnixNano
     cgroups: tuple[str, ...] = ()
-    cores: tuple[int, ...] = ()
-    """The cores that it reserves."""
+    cores: tuple[int, ...] | None = None
+    """The cores that it reserves; None in a handle of a version that did not record them."""
 
 
 class UserIds(Value):

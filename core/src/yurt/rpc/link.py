@@ -142,8 +142,8 @@ class Link:
                 rounds = self._retry.rounds_max
                 raise Unavailable(f"retry_max: no server could be reached in {rounds} rounds: {self._problem}")
             rounds_left -= 1
-            await self._env.sleep(pause_s * (1 + self._env.random()))
             pause_s = min(pause_s * 2, self._retry.pause_max_s)
+            await self._env.sleep(pause_s * (1 + self._env.random()) / 2)
 
     async def _use(self, address: str) -> bool:
         """Use a server until the connection ends; returns whether one was established."""

@@ -107,11 +107,10 @@ class HeapKeeper:
                 continue
             if now - middle_at >= MIDDLE_S:
                 has_ended = self._written != collected or now - old_at >= OLD_S
-                if has_ended and len(gc.get_objects(generation=2)) <= OLD_COUNT:
-                    gc.collect(2)
+                if has_ended:
+                    # Also where there are too many: listing them takes as long as a collection.
                     collected, old_at = self._written, now
-                else:
-                    gc.collect(1)
+                gc.collect(2 if has_ended and len(gc.get_objects(generation=2)) <= OLD_COUNT else 1)
                 middle_at = young_at = now
             elif now - young_at >= IDLE_S:
                 gc.collect(0)

@@ -9,6 +9,7 @@ from yurt.cli.errors import CliError
 def validate_config(call: Invocation) -> int:
     """Read configuration files as an agent does, later ones over earlier ones, and report every error."""
     from yurt.agent.blocks.without_effect import no_effect_lines
+    from yurt.agent.component_configs import cgroup_parent
     from yurt.agent.config import make_config
     from yurt.agent.config_files import read_files
     from yurt.agent.tls import tls_settings
@@ -18,7 +19,9 @@ def validate_config(call: Invocation) -> int:
         data, sources = read_files(call.args)
         if not sources.files:
             raise CliError(f"{', '.join(call.args)}: no configuration file there; a folder's end in .hcl or .json")
-        tls_settings(make_config(data, {}, is_dev=False, sources=sources))
+        config = make_config(data, {}, is_dev=False, sources=sources)
+        tls_settings(config)
+        cgroup_parent(config.client)
     except YurtError as error:
         raise CliError(f"Configuration is invalid:\n{error}") from None
     for line in no_effect_lines(data):

@@ -52,6 +52,8 @@ class AllocTable:
         self.live: dict[str, AllocRunner] = {}
         """Runners by allocation id; a runner remains until drivers have freed the resources of its ended tasks."""
         self.ended: dict[str, EndedAlloc] = {}
+        self.has_begun = asyncio.Event()
+        """Set when an allocation begins."""
         self._env = env
         self._restored = asyncio.Event()
 
@@ -65,6 +67,11 @@ class AllocTable:
             return runner.alloc.namespace
         ended = self.ended.get(alloc_id)
         return None if ended is None else ended.namespace
+
+    def begin(self, runner: AllocRunner) -> None:
+        """Add an allocation that begins."""
+        self.live[runner.alloc.id] = runner
+        self.has_begun.set()
 
     def set_restored(self) -> None:
         """Declare the allocations of an earlier agent restored; `find` then answers."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.timed_waits import wait_or_sleep
 from yurt.lifecycle import events, heartbeats
 from yurt.lifecycle.allocation import Stop
 from yurt.lifecycle.heartbeats import Contact
@@ -13,7 +14,8 @@ from yurt.runtime.env import Env
 from yurt.sdk.value import seconds
 
 CHECK_MIN_S, CHECK_MAX_S = 1.0, 5.0
-"""The shortest and the longest time between two checks: an allocation may start with a short limit meanwhile."""
+"""The shortest and the longest time between two checks; one that is more than the shortest ends when an allocation
+begins, which may have a shorter limit."""
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +32,11 @@ class DisconnectionWatch:
         """Check until cancelled, whenever a limit may have been reached."""
         pause_s = CHECK_MIN_S
         while True:
-            await self._env.sleep(pause_s)
-            pause_s = min(max(self._look(), CHECK_MIN_S), CHECK_MAX_S)
+            await self._env.sleep(CHECK_MIN_S)
+            if pause_s > CHECK_MIN_S:
+                await wait_or_sleep(self._env, self._table.has_begun, pause_s - CHECK_MIN_S)
+            self._table.has_begun.clear()
+            pause_s = min(self._look(), CHECK_MAX_S)
 
     def _look(self) -> float:
         """End the allocations that are cut off; returns the seconds until the first limit of the others."""

@@ -47,7 +47,7 @@ class Runners:
         """Run an allocation; `record` continues an allocation of an earlier agent."""
         runner = AllocRunner(alloc, self._context, hooks=self._hooks, group=self._group, report=self.report)
         after = self._predecessors(alloc)
-        self._table.live[alloc.id] = runner
+        self._table.begin(runner)
         supervised(
             self._group,
             f"allocation {alloc.id[:8]}",

@@ -21,6 +21,10 @@ DEFAULT_MHZ = 1000
 OS_RELEASE = Path("/etc/os-release")
 CPUINFO = Path("/proc/cpuinfo")
 PRODUCT_UUID, MACHINE_ID = Path("/sys/class/dmi/id/product_uuid"), Path("/etc/machine-id")
+NO_UUIDS = frozenset(
+    {"03000200-0400-0500-0006-000700080009", "not settable", "not specified", "not present", "uninitialized"}
+)
+"""Placeholders that many machines have in place of a UUID; besides them, one digit repeated."""
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
 
@@ -94,11 +98,14 @@ def cgroup_version() -> str:
 
 
 def host_uuid(files: Sequence[Path] = (PRODUCT_UUID, MACHINE_ID)) -> str:
-    """A UUID made of the machine's own, the firmware's or else the system's, which it does not reveal; "" without."""
+    """A UUID made of the machine's own, the firmware's or else the system's, which it does not reveal; "" without.
+
+    A file that is empty or holds a placeholder does not count.
+    """
     for file in files:
         with contextlib.suppress(OSError):
             text = file.read_text(encoding="ascii", errors="replace").strip().lower()
-            if text:
+            if text not in NO_UUIDS and len(set(text.replace("-", ""))) > 1:
                 return str(UUID(bytes=hashlib.sha512(text.encode()).digest()[:16]))
     return ""
 

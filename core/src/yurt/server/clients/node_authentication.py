@@ -101,4 +101,7 @@ def check_equal(secret: str, given: str) -> None:
     """Raises PermissionDenied unless both are equal, compared in constant time, as bytes: `hmac` accepts only ASCII
     text."""
     if not hmac.compare_digest(secret.encode(), given.encode()):
-        raise PermissionDenied("node secret ID does not match")
+        raise PermissionDenied(
+            "node secret ID does not match: the servers know a node of this ID with another secret; where it is the "
+            "same machine whose state was lost, remove the earlier node first (PUT /v1/node/<id>/purge)"
+        )

@@ -1,0 +1,36 @@
+"""`stop_on_client_after` counts from the last contact, also when it is shorter than the usual pause of the watch."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.disconnection import DisconnectionWatch
+from yurt.lifecycle.heartbeats import Contact
+from yurt.sdk.value import seconds
+from yurt.structs.policies import DisconnectStrategy
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
+
+
+async def test_an_allocation_with_a_short_limit_ends_although_it_began_after_a_check() -> None:
+    env = FakeEnv()
+    table, stops = AllocTable(env), list[Any]()
+    begin_s = env.monotonic()
+    watch = DisconnectionWatch(table, env, contact=lambda: Contact(last_ok_s=begin_s + 1))
+    group = factories.group(disconnect=DisconnectStrategy(stop_on_client_after=seconds(2)))
+    runner: Any = SimpleNamespace(
+        alloc=SimpleNamespace(id="a", job=factories.job("b")), task_group=group, is_live=True, stop=stops.append
+    )
+    running = asyncio.ensure_future(watch.run())
+    try:
+        await env.advance(1.5)
+        table.begin(runner)
+        await env.advance(1)
+        assert not stops
+        await env.advance(2)
+        assert stops, "the pause without limits would have ended at 6 s"
+    finally:
+        running.cancel()
