@@ -70,7 +70,14 @@ that Yurt does not have are *not available*: they stop the start with a line tha
 protects a cluster is ignored in silence. An empty text, false, 0 and an empty list may be given all the same, and so
 may the values in brackets.
 """
-TYPES = {"map": "map of texts", "list": "list of texts", "string": "text", "int": "number", "float": "number"}
+TYPES = {
+    "map": "map of texts",
+    "list": "list of texts",
+    "string": "text",
+    "url": "text",
+    "int": "number",
+    "float": "number",
+}
 
 
 class Found(NamedTuple):
@@ -156,7 +163,7 @@ def trials(found: Found) -> tuple[Any, ...]:
     }  # fmt: skip
     by_type: dict[str, tuple[Any, ...]] = {
         "bool": (True, False), "int": (7777,), "float": (77.5,), "duration": ("77m",), "list": (["zz"],),
-        "map": ({"zz": "1"},), "any": ({"zz": "1"},),
+        "url": ("https://zz",), "map": ({"zz": "1"},), "any": ({"zz": "1"},),
     }  # fmt: skip
     return special.get(found.path[-1]) or by_type.get(found.key.type, ("zz",))
 

@@ -61,7 +61,10 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
                           variables of the agent, by name or pattern, that tasks do not see.
                           `plugin.env.allowlist` names further variables that binaries of `plugin_dir` see.
                           `ephemeral_disk.over_size` says what becomes of an allocation that takes more than its
-                          `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`. `usage_history` is `off` where
+                          `ephemeral_disk.size`: `stop` (the usual), `warn` or `off`. Directories are measured every
+                          5 seconds, unchanged ones at last every 40; all of them where the disk's free space has
+                          fallen by more than 64 MiB since the last look, and longer apart where a walk takes more
+                          than 0.1 s. `usage_history` is `off` where
                           nobody wants what tasks used in the last 15 minutes, a sample each 10 seconds, nor what
                           devices did (`on`). `usage_history.device_interval` is the time between two samples of
                           devices (`10s`); idleness is judged, and devices are accounted for, by means of six.
@@ -201,8 +204,8 @@ ui.show_cli_hints         Commands on a terminal name the page that shows the sa
 ui.label.text             A text beside the name in the pages, such as that of the cluster.
 ui.label.background_color  Its background, a CSS colour.
 ui.label.text_color       Its colour.
-ui.consul.ui_url          An address for a link `Consul` in the pages.
-ui.vault.ui_url           An address for a link `Vault` in the pages.
+ui.consul.ui_url          An address (`http` or `https`) for a link `Consul` in the pages.
+ui.vault.ui_url           An address (`http` or `https`) for a link `Vault` in the pages.
 autopilot.cleanup_dead_servers  Failed servers are put out once others have taken their place. This block holds until
                           the API stores another configuration.
 autopilot.server_stabilization_time  How long a server must have failed before it is put out.

@@ -427,7 +427,7 @@ def test_every_key_of_the_table_has_a_known_type() -> None:
             found += keys(item) if isinstance(item, ConfigBlock) else [(name, item)]
         return found
 
-    known = {"string", "bool", "int", "float", "list", "map", "duration", "any"}
+    known = {"string", "bool", "int", "float", "list", "map", "duration", "url", "any"}
     assert all(key.type in known for _, key in keys(ROOT))
     assert all(key.support == ABSENT for name, key in keys(ROOT) if name == "encrypt")
 

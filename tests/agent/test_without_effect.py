@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.agent.blocks.without_effect import REASONS, no_effect_lines, no_effect_of
+from yurt.agent.blocks.without_effect import REASONS, no_effect_of, no_effects, warn_of_no_effect, with_effect
 from yurt.agent.component_configs import cgroup_parent, fingerprint_retries, search_settings
 from yurt.agent.config_check import check
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
+from yurt.agent.process.reloading import reload_of
 from yurt.client.config import FingerprintRetry
 from yurt.client.fingerprint.host import host_uuid
 from yurt.sdk.errors import Invalid
@@ -35,24 +36,38 @@ def document(path: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", list(accepted()), ids=".".join)
 def test_a_key_without_effect_is_told_with_its_reason(path: tuple[str, ...]) -> None:
-    (line,) = no_effect_lines(document(path, "something"))
-    assert line == f"{'.'.join(path)} has no effect: {no_effect_of(path).reason}"
+    assert no_effects(document(path, "something")) == {".".join(path): no_effect_of(path).reason}
 
 
 def test_a_key_that_asks_for_what_happens_anyway_is_not_told() -> None:
-    assert not list(no_effect_lines({"disable_update_check": True, "tls": {"verify_server_hostname": True}}))
-    assert list(no_effect_lines({"disable_update_check": False, "tls": {"verify_server_hostname": False}}))
+    assert not no_effects({"disable_update_check": True, "tls": {"verify_server_hostname": True}})
+    assert no_effects({"disable_update_check": False, "tls": {"verify_server_hostname": False}})
 
 
 def test_every_reason_is_that_of_a_key() -> None:
-    paths = list(accepted())
-    known = {".".join(path) for path in paths} | {path[0] for path in paths}
-    assert set(REASONS) <= known
+    known = {".".join(path) for path in accepted()}
+    assert set(REASONS) - known == {"consul", "vault"}, "only these are whole blocks"
+
+
+def test_a_reload_tells_the_reasons_of_new_keys_once(caplog: pytest.LogCaptureFixture) -> None:
+    old = {"region": "a", "rpc": {"accept_backlog": 5}}
+    new = {"region": "b", "rpc": {"accept_backlog": 6}, "server": {"plan_apply_pipeline": 2}}
+    warn_of_no_effect(new, known=old)
+    reason = REASONS["server.plan_apply_pipeline"].reason
+    assert caplog.messages == [f"configuration without effect: server.plan_apply_pipeline: {reason}"]
+    assert reload_of(with_effect(old), with_effect(new)) == ((), ("region",))
+
+
+@pytest.mark.parametrize("url", ["consul.example", "javascript:alert(1)", "//x"])
+def test_an_address_of_a_link_is_a_url(url: str) -> None:
+    (found,) = check(document(("ui", "consul", "ui_url"), url), ROOT)[1]
+    assert found.text == f'"ui.consul.ui_url" must be a URL such as "https://consul.example", not "{url}"'
+    assert not check(document(("ui", "vault", "ui_url"), "https://x"), ROOT)[1]
 
 
 def test_a_used_key_is_not_told() -> None:
     assert isinstance(ROOT.entries["region"], Key)
-    assert not list(no_effect_lines({"region": "global", "client": {"enabled": True, "meta": {"a": "b"}}}))
+    assert not no_effects({"region": "global", "client": {"enabled": True, "meta": {"a": "b"}}})
 
 
 def test_the_lesser_of_the_two_limits_of_a_search_counts() -> None:

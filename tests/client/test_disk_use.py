@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from yurt.client.allocations import disk_use
 from yurt.client.allocations.disk_use import (
+    FREE_FALL,
     INTERVAL_S,
+    LOT_S,
     QUIET_PAUSE_MAX_S,
     WARN,
     DiskWatch,
+    Measured,
     bytes_below,
+    next_of,
+    sizes_below,
     was_warned,
 )
 from yurt.lifecycle import events
@@ -83,7 +88,9 @@ class Walks:
         self.file = root / ALLOC_ID / "file"
         self.file.parent.mkdir()
         self.agent = watch(root, {ALLOC_ID: Overfull(ALLOC_ID)}, self.clock)
+        self.free = 1 << 40
         monkeypatch.setattr(disk_use, "bytes_below", self._walk)
+        monkeypatch.setattr(disk_use, "free_bytes", lambda folder: self.free)
 
     def _walk(self, root: str) -> int:
         self.count += 1
@@ -117,6 +124,29 @@ async def test_a_directory_that_has_changed_is_walked_at_each_look_again(
     walks.file.write_bytes(b"x" * 100_000)
     assert await walks.look(looks) >= 1
     assert await walks.look(1) == 1
+
+
+async def test_a_quiet_directory_is_walked_at_once_where_the_disk_fills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = Walks(tmp_path, monkeypatch)
+    await walks.look(3 * round(QUIET_PAUSE_MAX_S / INTERVAL_S) + 1)
+    for lost, count in ((FREE_FALL, 0), (FREE_FALL + 1, 1)):
+        walks.free -= lost
+        assert await walks.look(1) == count
+
+
+def test_a_pause_ends_before_the_last_rate_of_growth_reaches_the_limit() -> None:
+    grown = next_of(Measured(0, 0, 5, 0), 100, now_s=10, limit=160)
+    assert (grown.pause_s, grown.rate) == (5, 10)
+    quiet = next_of(next_of(grown, 100, now_s=15, limit=160), 100, now_s=21, limit=160)
+    assert quiet.pause_s == 6
+    assert next_of(quiet, 100, now_s=27, limit=120).pause_s == INTERVAL_S
+
+
+def test_a_lot_ends_with_its_time() -> None:
+    times = iter([0.0, 0.1, 0.2, LOT_S, 1.0])
+    assert len(sizes_below(["/absent"] * 9, lambda: next(times))) == 3
 
 
 async def test_an_allocation_is_warned_once_also_by_the_next_agent(tmp_path: Path) -> None:

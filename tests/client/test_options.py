@@ -40,9 +40,7 @@ def test_what_has_no_effect_is_told_with_the_nearest_name() -> None:
     assert choice.options.get("mine") == "1"
     assert [choice.refusal(name) for name in ("docker", "exec")] == ["", ""]
     unknown, driver, fingerprint = choice.warnings(FINGERPRINTS)
-    assert unknown == (
-        'client.options "driver.alowlist" has no effect: unknown option; did you mean "driver.allowlist"?'
-    )
+    assert unknown == ('client.options "driver.alowlist": unknown option; did you mean "driver.allowlist"?')
     assert driver.endswith('name "dockr", which is not an installed driver; did you mean "docker"?')
     assert fingerprint.endswith('name "cpuu", which is not an installed fingerprint; did you mean "cpu"?')
 

@@ -113,12 +113,13 @@ def test_use_is_read_from_the_cgroups_of_either_version(tmp_path: Path) -> None:
         (folder / "cgroup.procs").write_text("10\n11\n")
     (v2 / "cpu.stat").write_text("usage_usec 30\nuser_usec 10\nsystem_usec 20\n")
     (memory / "memory.stat").write_text("cache 5\nrss 4096\nswap 1\n")
+    (memory / "memory.usage_in_bytes").write_text("8192\n")
     pressure = "some avg10=46.94 avg60=20.58 avg300=5.21 total=77\nfull avg10=9.00 avg60=2.00 avg300=1.00 total=16\n"
     (v2 / "memory.pressure").write_text(pressure)
     counted = usage((str(v2), str(memory)))
     assert (counted.cpu_user_ns, counted.cpu_system_ns) == (10_000, 20_000)
     assert (counted.rss_bytes, counted.swap_bytes, counted.pids) == (4096, 1, 2)
-    assert counted.memory_stall_ns == 16_000
+    assert (counted.memory_stall_ns, counted.memory_charged_bytes) == (16_000, 8192)
 
 
 def test_a_counter_is_read_once_and_not_sought_in_further_hierarchies(

@@ -121,6 +121,9 @@ def _type_problem(value: Any, type_: str) -> str:
     match type_:
         case "string":
             return "" if isinstance(value, str) else "must be a text"
+        case "url":
+            is_url = isinstance(value, str) and (not value or value.startswith(("http://", "https://")))
+            return "" if is_url else 'must be a URL such as "https://consul.example"'
         case "bool":
             return "" if isinstance(value, bool) else "must be true or false"
         case "int":

@@ -250,7 +250,7 @@ ROOT = block(
             "connect_src", "default_src", "form_action", "frame_ancestors", "img_src", "script_src", "style_src",
             type="list"
         )),
-        consul=block(ui_url="string"), vault=block(ui_url="string"),
+        consul=block(ui_url="url"), vault=block(ui_url="url"),
         label=block(text="string", background_color="string", text_color="string"),
     ),
     http_api_response_headers="map", http_allowed_hosts="list",

@@ -27,7 +27,7 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
-from yurt.agent.plugin_context import check_cgroup_parent, plugin_context
+from yurt.agent.plugin_context import plugin_context
 from yurt.agent.reload import PluginReloader
 from yurt.agent.telemetry.settings import sink_settings, trace_settings
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
@@ -300,7 +300,6 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     client, task_sockets = None, TaskSockets()
     if config.is_client:
         database = ClientDatabase(None if config.is_dev else client_folder(config, data) / "client.db")
-        await env.in_thread(check_cgroup_parent, config)
         binaries = await binary_plugins.load(config, data, env)
         configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
         packages = plugins.load(lambda name: plugin_context(config, data, name, choice.options), configs=configs)

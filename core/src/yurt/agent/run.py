@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.blocks.cluster import ALONE, MEMORY
-from yurt.agent.blocks.without_effect import warn_of_no_effect
+from yurt.agent.blocks.without_effect import warn_of_no_effect, with_effect
 from yurt.agent.certificates import read_late
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
@@ -198,8 +198,11 @@ class _Agent:
         self._handle_signals()
         import_parts()
         from yurt.agent.node import make_parts
+        from yurt.agent.plugin_context import check_cgroup_parent
 
         warn_of_no_effect(self.config.raw)
+        if self.config.is_client:
+            check_cgroup_parent(self.config)
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http.tls
         self.audit = parts.http.audit
@@ -325,7 +328,8 @@ class _Agent:
 
     def _apply_again(self, config: AgentConfig) -> None:
         reload_http(self.http_tls, tls_settings(config))
-        changed = reload_of(self.config.raw, config.raw)
+        changed = reload_of(with_effect(self.config.raw), with_effect(config.raw))
+        warn_of_no_effect(config.raw, known=self.config.raw)
         self.logs.set_level(config.terminal_log_level)
         log.info("configuration reloaded: log_level=%s changed=%s", config.terminal_log_level, ",".join(changed.taken))
         if changed.waiting:

@@ -97,7 +97,7 @@ class DriverChoice:
         """Warnings about unknown options and list entries; call it after plugins were loaded."""
         built_in = KNOWN | frozenset(OLD_NAMES.values())
         found = [
-            f'client.options "{name}" has no effect: unknown option{_near(name, built_in)}'
+            f'client.options "{name}": unknown option{_near(name, built_in)}'
             for name in sorted(set(self._given) - built_in - self.options.asked)
         ]
         for kind, names in ((DRIVER, frozenset(self._drivers)), (FINGERPRINT, frozenset(fingerprints))):

@@ -55,6 +55,7 @@ class CgroupUse(Value):
     cpu_system_ns: int | None = None
     pids: int | None = None
     memory_stall_ns: int = 0
+    memory_charged_bytes: int = 0
 
 
 def parse_mounts(text: str) -> Hierarchies:
@@ -277,14 +278,22 @@ def usage(folders: tuple[str, ...]) -> CgroupUse:
     memory = numbers(first_text(folders, "memory.stat"), ("anon", "rss", "swap"))
     swap, pids = first_text(folders, "memory.swap.current").strip(), first_text(folders, "cgroup.procs").split()
     user, system = cpu.get("user_usec"), cpu.get("system_usec")
+    stall_ns = full_stall_ns(first_text(folders, "memory.pressure"))
     return CgroupUse(
         rss_bytes=memory.get("anon", memory.get("rss")),
         swap_bytes=int(swap) if swap.isdigit() else memory.get("swap"),
         cpu_user_ns=None if user is None else user * 1000,
         cpu_system_ns=None if system is None else system * 1000,
         pids=len(pids) or None,
-        memory_stall_ns=full_stall_ns(first_text(folders, "memory.pressure")),
+        memory_stall_ns=stall_ns,
+        memory_charged_bytes=charged_bytes(folders) if stall_ns else 0,
     )
+
+
+def charged_bytes(folders: tuple[str, ...]) -> int:
+    """The memory that counts against the limit; 0 where no controller counts it."""
+    text = first_text(folders, "memory.current") or first_text(folders, "memory.usage_in_bytes")
+    return int(text) if text.strip().isdigit() else 0
 
 
 def full_stall_ns(text: str) -> int:

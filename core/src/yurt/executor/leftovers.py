@@ -18,7 +18,7 @@ from yurt.executor import cgroups, process_identity
 from yurt.executor.oci import runc
 from yurt.executor.process_executor import CGROUP_PARENT
 from yurt.executor.spec import ProcessHandle
-from yurt.executor.start_files import StartFiles
+from yurt.executor.start_files import StartFiles, is_alive
 from yurt.sdk import mounting
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import Value
@@ -46,7 +46,7 @@ def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str, cgroup_pa
     boot_id, scopes = process_identity.boot_id(), _scopes(cgroup_parent)
     for state in plugin_states:
         for handle in StartFiles(state / EXECUTOR_FOLDER).all():
-            if handle.boot_id == boot_id and _is_left(handle):
+            if is_alive(handle, boot_id) or (handle.boot_id == boot_id and any(map(os.path.isdir, handle.cgroups))):
                 more = scopes.pop(cgroups.task_folder(handle.task_id), ())
                 found[handle.task_id] = _of_handle(handle, more)
     recorded = {folder for task in found.values() for folder in task.cgroups}
@@ -56,11 +56,6 @@ def find_leftover_tasks(plugin_states: Iterable[Path], alloc_dir: str, cgroup_pa
             if task is not None:
                 found.setdefault(task.task_id, task)
     return tuple(found[name] for name in sorted(found))
-
-
-def _is_left(handle: ProcessHandle) -> bool:
-    both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
-    return any(process_identity.is_alive(*each) for each in both) or any(map(os.path.isdir, handle.cgroups))
 
 
 def _of_handle(handle: ProcessHandle, more: Iterable[str]) -> LeftTask:

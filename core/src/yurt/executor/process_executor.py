@@ -43,7 +43,7 @@ from yurt.executor.spec import (
     file_name,
     start_failure,
 )
-from yurt.executor.start_files import StartFiles
+from yurt.executor.start_files import StartFiles, is_alive
 from yurt.executor.task_kill import close_all, kill
 from yurt.executor.task_watch import WatchedTask, WatchedTasks
 from yurt.runtime.env import Env, RealEnv
@@ -78,7 +78,7 @@ class ProcessExecutor:
         self._starting: set[str] = set()
         self._closed = asyncio.Event()
         for handle in self._starts.all():
-            if self._is_alive(handle):
+            if is_alive(handle, self._boot_id):
                 self._partitions.recovered(handle)
 
     @classmethod
@@ -199,20 +199,15 @@ class ProcessExecutor:
             return
         if self._dev:
             self._zygote.acquire()  # the tasks of a dev run live as long as somebody holds it
-        is_alive = self._is_alive(handle)
-        if not is_alive and read_exit_file(handle.exit_file) is None:
+        lives = is_alive(handle, self._boot_id)
+        if not lives and read_exit_file(handle.exit_file) is None:
             self._starts.remove(handle.task_id)
             self._partitions.release(handle)
             reason = "its process is gone" if handle.boot_id == self._boot_id else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
-        if is_alive:
+        if lives:
             self._partitions.recovered(handle)
         self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
-
-    def _is_alive(self, handle: ProcessHandle) -> bool:
-        """Whether the main process or the shim of an earlier agent's task lives."""
-        both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
-        return handle.boot_id == self._boot_id and any(process_identity.is_alive(*each) for each in both)
 
     async def recover_by_id(self, task_id: str) -> None:
         """Recover a task whose agent was killed during its start; raises NotFound when it never started nor will."""
@@ -276,9 +271,11 @@ class ProcessExecutor:
                 cpu_system_ns=counted.cpu_system_ns or 0,
                 pids=counted.pids or 0,
                 memory_stall_ns=counted.memory_stall_ns,
+                memory_charged_bytes=counted.memory_charged_bytes,
             )
         found = summed(process_identity.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
-        return replace(found, memory_stall_ns=counted.memory_stall_ns)
+        stall_ns, charged = counted.memory_stall_ns, counted.memory_charged_bytes
+        return replace(found, memory_stall_ns=stall_ns, memory_charged_bytes=charged)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command alongside a task, in its context; raises DriverError when it fails or takes too long."""

@@ -26,6 +26,12 @@ ASKED = ".asked-"
 STARTED = ".start"
 
 
+def is_alive(handle: ProcessHandle, boot_id: str) -> bool:
+    """Whether the main process or the shim of a task lives; `boot_id` is that of the machine now."""
+    both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
+    return handle.boot_id == boot_id and any(process_identity.is_alive(*each) for each in both)
+
+
 class StartFiles:
     """The start files of one executor."""
 

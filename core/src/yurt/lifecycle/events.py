@@ -302,9 +302,12 @@ def disk_exceeded(text: str) -> TaskEvent:
     return TaskEvent(type=DISK_EXCEEDED, display_message=text, message=text, details={"message": text})
 
 
+MEMORY_PRESSURE = "Memory Pressure"
+
+
 def memory_pressure(text: str) -> TaskEvent:
-    """The task stands still at its memory limit."""
-    return TaskEvent(type="Memory Pressure", display_message=text, message=text, details={"message": text})
+    """The task waits for memory, at its limit or on a node that is short of it."""
+    return TaskEvent(type=MEMORY_PRESSURE, display_message=text, message=text, details={"message": text})
 
 
 def alloc_unhealthy(reason: str) -> TaskEvent:

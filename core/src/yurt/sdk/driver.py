@@ -213,6 +213,7 @@ class TaskStats(Value):
     """Usage of one task at `at`: bytes, and total nanoseconds of CPU.
 
     `memory_stall_ns` is the total time in which all of its threads waited for memory; 0 where nothing counts it.
+    `memory_charged_bytes` counts against its limit, pages of files included; 0 where it never waited, or unknown.
     """
 
     at: UnixNano
@@ -222,6 +223,7 @@ class TaskStats(Value):
     cpu_system_ns: int = 0
     pids: int = 0
     memory_stall_ns: int = 0
+    memory_charged_bytes: int = 0
 
 
 class ExecResult(Value):

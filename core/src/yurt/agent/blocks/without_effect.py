@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from yurt.agent.config_keys import ACCEPTED, ROOT, ConfigBlock, Key
@@ -28,7 +29,10 @@ _CIRCONUS = "there is no Circonus sink; use prometheus_metrics, statsd_address, 
 _BOLT = "the log is not kept in a BoltDB file"
 _REPORTS = "the agent reports nothing to anybody"
 _CLAIMS = "claims are those of the allocations that run: they end with these, without a collector"
-_RPC = "agents share one TCP connection without multiplexing by yamux; it is closed after 7 s without an answer"
+_RPC = (
+    "agents share one TCP connection without multiplexing by yamux; it is closed after 4 s without a packet, and after "
+    "7 s without an answer, or 15 s where there is no other server address"
+)
 
 REASONS: Final[Mapping[str, NoEffect]] = {
     "client.alloc_mounts_dir": NoEffect("tasks see the folders of alloc_dir itself; nothing is mounted elsewhere"),
@@ -59,7 +63,7 @@ REASONS: Final[Mapping[str, NoEffect]] = {
     "telemetry.disable_rpc_rate_metrics_labels": NoEffect("rates of requests have no labels of callers", (True,)),
     "tls.verify_server_hostname": NoEffect("always on: a server's certificate names its role and region", (True,)),
     "tls.tls_prefer_server_cipher_suites": NoEffect("the TLS library chooses among the strong suites"),
-    "rpc.accept_backlog": NoEffect("the kernel's limit holds: net.core.somaxconn"),
+    "rpc.accept_backlog": NoEffect("the backlog is 1024, or net.core.somaxconn if that is less"),
     "rpc.keep_alive_interval": NoEffect(_RPC),
     "rpc.connection_write_timeout": NoEffect(_RPC),
     "rpc.stream_open_timeout": NoEffect(_RPC),
@@ -89,18 +93,32 @@ def no_effect_of(path: tuple[str, ...]) -> NoEffect:
     return REASONS.get(".".join(path)) or REASONS[path[0]]
 
 
-def no_effect_lines(data: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each key of a checked configuration that changes nothing, in the order of the configuration."""
-    for path, value in _accepted(data, ROOT, ()):
-        found = no_effect_of(path)
-        if value not in found.quiet:
-            yield f"{'.'.join(path)} has no effect: {found.reason}"
+def no_effects(data: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of a checked configuration that change nothing, in its order, with the reasons."""
+    found = ((path, value, no_effect_of(path)) for path, value in _accepted(data, ROOT, ()))
+    return {".".join(path): each.reason for path, value, each in found if value not in each.quiet}
 
 
-def warn_of_no_effect(data: Mapping[str, Any]) -> None:
-    """Log these lines."""
-    for line in no_effect_lines(data):
-        log.warning("configuration without effect: %s", line)
+def warn_of_no_effect(data: Mapping[str, Any], known: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Log each of these keys, except those of a `known` configuration, whose keys were logged before."""
+    before = no_effects(known)
+    for key, reason in no_effects(data).items():
+        if key not in before:
+            log.warning("configuration without effect: %s: %s", key, reason)
+
+
+def with_effect(data: Mapping[str, Any], table: ConfigBlock = ROOT) -> dict[str, Any]:
+    """A checked configuration without the keys that have no effect."""
+    kept: dict[str, Any] = {}
+    for name, value in data.items():
+        entry = table.entries[name]
+        if isinstance(entry, Key):
+            kept |= {} if entry.support == ACCEPTED else {name: value}
+        elif entry.is_labelled:
+            kept[name] = {label: with_effect(body, ConfigBlock(entry.entries)) for label, body in value.items()}
+        else:
+            kept[name] = with_effect(value, entry)
+    return kept
 
 
 def _accepted(

@@ -8,7 +8,7 @@ from yurt.cli.errors import CliError
 
 def validate_config(call: Invocation) -> int:
     """Read configuration files as an agent does, later ones over earlier ones, and report every error."""
-    from yurt.agent.blocks.without_effect import no_effect_lines
+    from yurt.agent.blocks.without_effect import no_effects
     from yurt.agent.component_configs import cgroup_parent
     from yurt.agent.config import make_config
     from yurt.agent.config_files import read_files
@@ -24,8 +24,8 @@ def validate_config(call: Invocation) -> int:
         cgroup_parent(config.client)
     except YurtError as error:
         raise CliError(f"Configuration is invalid:\n{error}") from None
-    for line in no_effect_lines(data):
-        call.screen.line(f"Warning: {line}")
+    for key, reason in no_effects(data).items():
+        call.screen.line(f"Warning: {key} has no effect: {reason}")
     call.screen.line("Configuration is valid!")
     return 0
 

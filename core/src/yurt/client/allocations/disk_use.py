@@ -2,7 +2,8 @@
 
 All files below the allocation's directory count, logs included; files in memory (secrets) and mounts from elsewhere do
 not. A walk is bounded, and the pause until the next one grows with the size of the trees. A directory whose size stays
-the same is measured less and less often: most allocations write little, and a machine may have hundreds of them.
+the same is measured less and less often: most allocations write little, and a machine may have hundreds of them. But
+all are measured where the file system's free space falls, and none later than its last growth rate reaches its limit.
 """
 
 from __future__ import annotations
@@ -35,16 +36,22 @@ PAUSE_PER_WALK = 50
 QUIET_PAUSE_MAX_S = 40.0
 """The longest time between two walks of a directory; it begins with `INTERVAL_S` and doubles without a change."""
 ENTRIES_MAX = 1_000_000
-LOT = 16
-"""The number of directories measured in one call of a thread: the end of the agent waits for that call."""
+LOT_S = 0.5
+"""The time after which a call of a thread begins no further directory: the end of the agent waits for that call."""
+FREE_FALL = 64 * MIB
+"""The loss of free space between two looks, in bytes, from which every directory is measured."""
 
 
 class Measured(NamedTuple):
-    """The last size of a directory in bytes, the pause until its next walk, and the monotonic time of that walk."""
+    """The last walk of a directory: its monotonic time, the size in bytes and the pause until the next walk.
 
+    `rate` is the last growth that was seen, in bytes a second.
+    """
+
+    at_s: float
     size: int
     pause_s: float
-    due_s: float
+    rate: float
 
 
 class DiskWatch:
@@ -59,6 +66,7 @@ class DiskWatch:
         self._runners = runners
         self._warned: set[str] = set()
         self._measured: dict[str, Measured] = {}
+        self._free = 0
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Measure all allocations repeatedly until cancelled."""
@@ -71,26 +79,27 @@ class DiskWatch:
         runners = dict(self._runners())
         self._warned &= runners.keys()
         self._measured = {alloc_id: self._measured[alloc_id] for alloc_id in self._measured.keys() & runners.keys()}
-        due = [runner for runner in runners.values() if self._is_due(runner)]
-        for start in range(0, len(due), LOT):
-            lot = due[start : start + LOT]
-            folders = [str(alloc_path(self._alloc_dir, runner.alloc.id)) for runner in lot]
-            sizes = await asyncio.to_thread(sizes_below, folders)
-            for runner, size in zip(lot, sizes, strict=True):
+        before, self._free = self._free, await asyncio.to_thread(free_bytes, self._alloc_dir)
+        is_filling = before - self._free > FREE_FALL
+        due = [runner for runner in runners.values() if self._is_due(runner, is_filling=is_filling)]
+        while due:
+            folders = [str(alloc_path(self._alloc_dir, runner.alloc.id)) for runner in due]
+            sizes = await asyncio.to_thread(sizes_below, folders, self._env.monotonic)
+            for runner, size in zip(due, sizes, strict=False):
                 self._note(runner, size)
+            due = due[len(sizes) :]
 
-    def _is_due(self, runner: AllocRunner) -> bool:
+    def _is_due(self, runner: AllocRunner, *, is_filling: bool) -> bool:
         alloc_id = runner.alloc.id
         if runner.is_over or alloc_id in self._warned or runner.task_group.ephemeral_disk.size_mb <= 0:
             return False
-        return alloc_id not in self._measured or self._measured[alloc_id].due_s <= self._env.monotonic()
+        known = self._measured.get(alloc_id)
+        return is_filling or known is None or known.at_s + known.pause_s <= self._env.monotonic()
 
     def _note(self, runner: AllocRunner, size: int) -> None:
-        before, pause_s = self._measured.get(runner.alloc.id), INTERVAL_S
-        if before is not None and before.size == size:
-            pause_s = min(2 * before.pause_s, QUIET_PAUSE_MAX_S)
-        self._measured[runner.alloc.id] = Measured(size, pause_s, self._env.monotonic() + pause_s)
         limit_mb = runner.task_group.ephemeral_disk.size_mb
+        before, now_s = self._measured.get(runner.alloc.id), self._env.monotonic()
+        self._measured[runner.alloc.id] = next_of(before, size, now_s=now_s, limit=limit_mb * MIB)
         if size > limit_mb * MIB:
             self._act(runner, f"The allocation uses {size / MIB:.0f} of {limit_mb} MiB of ephemeral_disk")
 
@@ -111,9 +120,35 @@ def was_warned(states: Iterable[TaskState]) -> bool:
     return any(event.type == events.DISK_EXCEEDED for state in states for event in state.events)
 
 
-def sizes_below(roots: Iterable[str]) -> list[int]:
-    """The disk usage in bytes of each folder. Blocking."""
-    return [bytes_below(root) for root in roots]
+def next_of(before: Measured | None, size: int, *, now_s: float, limit: int) -> Measured:
+    """The walk that has found this size, after the one before; sizes in bytes."""
+    if before is None:
+        return Measured(now_s, size, INTERVAL_S, 0.0)
+    if size != before.size:
+        rate = (size - before.size) / max(now_s - before.at_s, INTERVAL_S)
+        return Measured(now_s, size, INTERVAL_S, rate if rate > 0 else before.rate)
+    longest_s = (limit - size) / before.rate if before.rate else QUIET_PAUSE_MAX_S
+    pause_s = max(min(2 * before.pause_s, QUIET_PAUSE_MAX_S, longest_s), INTERVAL_S)
+    return Measured(now_s, size, pause_s, before.rate)
+
+
+def free_bytes(folder: str) -> int:
+    """The free space of a folder's file system in bytes; 0 without the folder. Blocking."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def sizes_below(roots: Iterable[str], monotonic: Callable[[], float]) -> list[int]:
+    """The disk usage in bytes of the first folders: of one at least, and of as many as `LOT_S` allows. Blocking."""
+    end_s, sizes = monotonic() + LOT_S, list[int]()
+    for root in roots:
+        sizes.append(bytes_below(root))
+        if monotonic() >= end_s:
+            break
+    return sizes
 
 
 def bytes_below(root: str) -> int:

@@ -3,7 +3,8 @@
 A task whose program barely exceeds its limit is not killed while the kernel can still drop pages of files, such as the
 program's own code: they are read again at once, and the task runs at a small part of its speed or not at all. The
 kernel counts the time in which all threads of a cgroup wait for memory (`memory.pressure`). A share of `STALL_SHARE`
-in `SAMPLES` samples in a row becomes an event, once for each run.
+in `SAMPLES` samples in a row becomes an event, once for each run. The first sample of a run, or after a restart of the
+agent, is only a beginning. A task far below its limit waits for the memory of its node.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import events
 from yurt.sdk.driver import TaskStats
 from yurt.sdk.value import NANOSECONDS
-from yurt.structs.resources import Resources
+from yurt.structs.alloc import AllocatedMemoryResources, AllocatedTaskResources, TaskState
 
 STALL_SHARE = 0.1
 SAMPLES = 2
+NEAR_LIMIT = 0.9
+"""The part of its limit from which a task counts as near it."""
+MIB = 1024 * 1024
 
 
 class MemoryPressure:
@@ -30,9 +34,11 @@ class MemoryPressure:
         """Note an event when the task has stalled since `before`, and in the samples before that."""
         known = self._tasks.get(runner)
         if known is None or known.run != run:
-            known = self._tasks[runner] = StalledRun(run)
-        if known.is_stalled(before, now):
-            runner.note(events.memory_pressure(pressure_text(known.share, known.elapsed_s, runner.task.resources)))
+            self._tasks[runner] = StalledRun(run)
+        elif known.is_stalled(before, now) and not was_told(runner.machine.state):
+            resources = runner.alloc.allocated_resources.tasks.get(runner.name, AllocatedTaskResources())
+            text = pressure_text(known.share, known.elapsed_s, resources.memory, used=used_bytes(now))
+            runner.note(events.memory_pressure(text))
 
 
 class StalledRun:
@@ -66,11 +72,25 @@ class StalledRun:
         return True
 
 
-def pressure_text(share: float, elapsed_s: float, resources: Resources) -> str:
-    """What the task waits for, and what helps."""
-    key = "memory_max" if resources.memory_max_mb > 0 else "memory"
-    limit = f"{resources.memory_max_mb or resources.memory_mb} MiB ({key})"
+def was_told(state: TaskState) -> bool:
+    """Whether the run has the event already, possibly from an earlier agent."""
+    return any(event.type == events.MEMORY_PRESSURE and event.time >= state.started_at for event in state.events)
+
+
+def used_bytes(stats: TaskStats) -> int:
+    """The memory that counts against a task's limit."""
+    return stats.memory_charged_bytes or stats.rss_bytes
+
+
+def pressure_text(share: float, elapsed_s: float, memory: AllocatedMemoryResources, *, used: int) -> str:
+    """What the task waits for, and what helps; `used` in bytes."""
+    key = "memory_max" if memory.memory_max_mb else "memory"
+    limit_mb = memory.memory_max_mb or memory.memory_mb
+    waited = f"The task waited for memory for {share:.0%} of the last {elapsed_s:.0f} s"
+    if limit_mb <= 0 or used < NEAR_LIMIT * limit_mb * MIB:
+        limit = f"its limit is {limit_mb} MiB" if limit_mb > 0 else "it has no limit"
+        return f"{waited}: its node is short of memory; the task uses {used / MIB:.0f} MiB, {limit}"
     return (
-        f"The task stood still for {share:.0%} of the last {elapsed_s:.0f} s: it needs more memory than its limit of "
-        f"{limit}, and the kernel drops and reads its pages again instead of ending it; raise {key}"
+        f"{waited}: it needs more memory than its limit of {limit_mb} MiB ({key}), and the kernel drops and reads its "
+        f"pages again instead of ending it; raise {key}"
     )
