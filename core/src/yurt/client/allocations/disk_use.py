@@ -79,7 +79,7 @@ class DiskWatch:
         runners = dict(self._runners())
         self._warned &= runners.keys()
         self._measured = {alloc_id: self._measured[alloc_id] for alloc_id in self._measured.keys() & runners.keys()}
-        before, self._free = self._free, await asyncio.to_thread(free_bytes, self._alloc_dir)
+        before, self._free = self._free, await self._env.in_thread(free_bytes, self._alloc_dir)
         is_filling = before - self._free > FREE_FALL
         due = [runner for runner in runners.values() if self._is_due(runner, is_filling=is_filling)]
         while due:
