@@ -174,30 +174,22 @@ class PoolCapacity:
 
         Only the row of each is recounted. Afterwards these allocations count as released.
         """
-        found = self._first_release(demands, ended)
-        self._tables.clear()
-        return found
-
-    def _first_release(self, demands: Sequence[PendingAllocs], ended: Sequence[Allocation | PlannedAllocs]) -> int:
-        sums = [self._table(one.ask).total for one in demands]
-        for number, alloc in enumerate(ended, 1):
-            for at in self._rows_of(alloc):
-                before = [self._row_places(at, one.ask) for one in demands]
-                if isinstance(alloc, PlannedAllocs):
-                    self._use(at, alloc.ask, -dict(alloc.rows)[at])
-                else:
-                    self._give_back(alloc, at)
-                for index, one in enumerate(demands):
-                    sums[index] += self._row_places(at, one.ask) - before[index]
-            if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
-                return number
-        return -1
-
-    def _rows_of(self, alloc: Allocation | PlannedAllocs) -> Iterable[int]:
-        if isinstance(alloc, PlannedAllocs):
-            return [at for at, _ in alloc.rows]
-        at = self._at.get(alloc.node_id)
-        return () if at is None else (at,)
+        try:
+            sums = [self._table(one.ask).total for one in demands]
+            for number, alloc in enumerate(ended, 1):
+                for at in _rows_of(alloc, self._at):
+                    before = [self._row_places(at, one.ask) for one in demands]
+                    if isinstance(alloc, PlannedAllocs):
+                        self._use(at, alloc.ask, -dict(alloc.rows)[at])
+                    else:
+                        self._give_back(alloc, at)
+                    for index, one in enumerate(demands):
+                        sums[index] += self._row_places(at, one.ask) - before[index]
+                if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
+                    return number
+            return -1
+        finally:
+            self._tables.clear()
 
     def release(self, allocs: Iterable[Allocation]) -> None:
         """Count allocations as ended."""
@@ -215,7 +207,7 @@ class PoolCapacity:
         self._slots[at] += 1
         self._in_use[at] = with_usage(self._in_use_on(at), usage, -1)
         for request, counts in self._counts.items():
-            counts[at] = self._count(at, request, self._in_use[at])
+            counts[at] = _count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at])
 
     def spares(self, rows: Iterable[int], demands: Sequence[PendingAllocs]) -> bool:
         """Whether all of these allocations fit on each of these rows in addition to the taken capacity, whichever
@@ -226,29 +218,12 @@ class PoolCapacity:
         for at in rows:
             if self._slots[at] < number or bool((self.free[at] < amounts).any()):
                 return False
-            if requests and not self._spares_devices(at, requests):
-                return False
-        return True
-
-    def _spares_devices(self, at: int, requests: Sequence[tuple[RequestedDevice, int]]) -> bool:
-        """Whether a row has devices for these requests in addition to the taken ones, whichever they get; each with
-        the parts that all of its allocations use.
-
-        Numbers decide only where all that compete for a device may have the same ones and are met by any of them. A
-        share may begin to use a free card, a request without a model may take the only card of the model that another
-        names, and of the devices that are left no two may be adjacent.
-        """
-        rack = rack_of(self._snapshot.nodes[self._ids[at]])
-        more = [(one, _mask(rack, one), parts) for one, parts in requests]
-        taken = [(one, _mask(rack, one), int(parts[at])) for one, parts in self._taken.items() if parts[at]]
-        for request, mask, _ in more:
-            if not any(mask & other for _, other, _ in taken):
-                continue
-            rivals = [each for each in (*taken, *more) if mask & each[1]]
-            if not all(other == mask and _is_met_by_any(rack, one) for one, other, _ in rivals):
-                return False
-            if sum(parts for _, _, parts in rivals) > self._device_parts(request)[at]:
-                return False
+            if requests:
+                rack = rack_of(self._snapshot.nodes[self._ids[at]])
+                taken = [(one, int(parts[at])) for one, parts in self._taken.items() if parts[at]]
+                parts_of = {request: int(self._device_parts(request)[at]) for request, _ in requests}
+                if not _spares_devices(rack, requests, taken, parts_of):
+                    return False
         return True
 
     def use_on(self, rows: Sequence[int], demands: Iterable[PendingAllocs]) -> None:
@@ -261,10 +236,7 @@ class PoolCapacity:
                 if request.all_of_node:
                     rack = rack_of(self._snapshot.nodes[self._ids[at]])
                     parts = CARD_PARTS * len(rack.matching(request))
-                self._taken_of(request)[at] += parts
-
-    def _taken_of(self, request: RequestedDevice) -> IntArray:
-        return self._taken.setdefault(request, np.zeros_like(self._slots))
+                self._taken.setdefault(request, np.zeros_like(self._slots))[at] += parts
 
     def _table(self, ask: GroupAsk) -> _PlacesByRow:
         key = ask.signature
@@ -312,7 +284,9 @@ class PoolCapacity:
         self._slots[rows] = _slots(frame.limits[rows], used[:, ALLOCS])
         for request, counts in self._counts.items():
             for at in changed:
-                counts[at] = self._count(at, request, columns.in_use.get(self._ids[at], NOTHING_IN_USE))
+                counts[at] = _count(
+                    self._snapshot.nodes[self._ids[at]], request, columns.in_use.get(self._ids[at], NOTHING_IN_USE)
+                )
         self._refresh(changed)
 
     def _places(self, ask: GroupAsk, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
@@ -347,7 +321,7 @@ class PoolCapacity:
         for _, request in ask.devices:
             # All devices of a node are one allocation's: no other can be given back before, so the count is the same.
             counts = number * (self._device_parts(request) if request.all_of_node else self._needed_parts(request))
-            self._taken_of(request)[at] += counts[at]
+            self._taken.setdefault(request, np.zeros_like(self._slots))[at] += counts[at]
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
         """The number of allocations for which each row has enough devices."""
@@ -365,7 +339,10 @@ class PoolCapacity:
         present = self._frame.empty_counts if is_empty else self._counts
         counts = present.get(request)
         if counts is None and is_empty:
-            counts = np.asarray([self._count(at, request, NOTHING_IN_USE) for at in range(len(self._ids))], np.int64)
+            counts = np.asarray(
+                [_count(self._snapshot.nodes[self._ids[at]], request, NOTHING_IN_USE) for at in range(len(self._ids))],
+                np.int64,
+            )
         elif counts is None:
             counts = self._present_counts(request)
         present[request] = counts
@@ -388,31 +365,67 @@ class PoolCapacity:
         found: list[int] = []
         for at, node_id in enumerate(self._ids):
             if at in self._in_use:
-                found.append(self._count(at, request, self._in_use[at]))
+                found.append(_count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at]))
                 continue
             node, now = nodes[node_id], in_use.get(node_id, NOTHING_IN_USE)
             entry = cached.get(node_id)
             if entry is None or entry[0] is not node or entry[1] is not now:
-                entry = cached[node_id] = (node, now, self._count(at, request, now))
+                entry = cached[node_id] = (node, now, _count(self._snapshot.nodes[self._ids[at]], request, now))
             found.append(entry[2])
         return np.asarray(found, np.int64)
-
-    def _count(self, at: int, request: RequestedDevice, in_use: ExclusiveResources) -> int:
-        node = self._snapshot.nodes[self._ids[at]]
-        if not node.node_resources.devices:
-            return 0
-        stock = Stock(node, in_use.devices)
-        items = stock.matching(request)
-        if request.share == MIG:
-            return mig_places(stock, request) * _unit(request, stock.rack)
-        if request.share:
-            return sum(CARD_PARTS for item in items if not stock.of(item).is_whole)
-        free = sum(1 for item in items if stock.is_free(item))
-        return 0 if request.all_of_node and free < len(items) else free * CARD_PARTS
 
     def _in_use_on(self, at: int) -> ExclusiveResources:
         found = self._in_use.get(at)
         return self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE) if found is None else found
+
+
+def _rows_of(alloc: Allocation | PlannedAllocs, at: Mapping[str, int]) -> Iterable[int]:
+    """The rows of an allocation, by the rows of nodes."""
+    if isinstance(alloc, PlannedAllocs):
+        return [row for row, _ in alloc.rows]
+    row = at.get(alloc.node_id)
+    return () if row is None else (row,)
+
+
+def _count(node: Node, request: RequestedDevice, in_use: ExclusiveResources) -> int:
+    """The free devices of a node for a request, in parts of a card."""
+    if not node.node_resources.devices:
+        return 0
+    stock = Stock(node, in_use.devices)
+    items = stock.matching(request)
+    if request.share == MIG:
+        return mig_places(stock, request) * _unit(request, stock.rack)
+    if request.share:
+        return sum(CARD_PARTS for item in items if not stock.of(item).is_whole)
+    free = sum(1 for item in items if stock.is_free(item))
+    return 0 if request.all_of_node and free < len(items) else free * CARD_PARTS
+
+
+def _spares_devices(
+    rack: Rack,
+    requests: Sequence[tuple[RequestedDevice, int]],
+    taken: Sequence[tuple[RequestedDevice, int]],
+    free: Mapping[RequestedDevice, int],
+) -> bool:
+    """Whether a node has devices for these requests in addition to the taken ones, whichever they get.
+
+    Each request comes with the parts of cards that all of its allocations use; `free`: the free parts for each.
+
+    Numbers decide only where all that compete for a device may have the same ones and are met by any of them. A share
+    may begin to use a free card, a request without a model may take the only card of the model that another names, and
+    of the devices that are left no two may be adjacent.
+    """
+    more = [(one, _mask(rack, one), parts) for one, parts in requests]
+    before = [(one, _mask(rack, one), parts) for one, parts in taken]
+    for request, mask, _ in more:
+        if not any(mask & other for _, other, _ in before):
+            continue
+        rivals = [each for each in (*before, *more) if mask & each[1]]
+        if not all(other == mask and _is_met_by_any(rack, one) for one, other, _ in rivals):
+            return False
+        if sum(parts for _, _, parts in rivals) > free[request]:
+            return False
+    return True
 
 
 def _parts(request: RequestedDevice, rack: Rack | None = None) -> int:

@@ -120,8 +120,8 @@ class RefusalsInTurn:
     count as asked: results are those of asking each.
     """
 
-    def __init__(self, ranker: Ranker, known: DeviceRefusals, *, is_plain: bool) -> None:
-        """`is_plain`: the ranking has no exceptions for this placement."""
+    def __init__(self, ranker: Ranker, known: DeviceRefusals | None, *, is_plain: bool) -> None:
+        """`known` is None for a group without devices; `is_plain`: the ranking has no exceptions for this placement."""
         self._ranker, self._known, self._is_plain = ranker, known, is_plain
         self._aside: SetAsideRows | None = None
 
@@ -130,7 +130,7 @@ class RefusalsInTurn:
         ranker = self._ranker
         ranker.exhausted.refuse(row, reason)
         ranker.close(row)
-        if reason == NO_DEVICES:
+        if self._known is not None and reason == NO_DEVICES:
             self._known.note(row)
             if self._aside is None and self._is_plain and ranker.can_set_aside:
                 self._aside = ranker.set_aside(self._known.rows())
@@ -143,12 +143,14 @@ class RefusalsInTurn:
             passed, self._aside = self._ranker.pass_over(self._aside, row)
             self._ranker.exhausted.refuse_all(passed, NO_DEVICES)
             found = len(passed)
-        if row is None:
+        if row is None and self._known is not None:
             self._known.keep()
         return found
 
     def end(self, expected: int) -> None:
         """A row is placed on; `expected` more placements of the same kind follow."""
+        if self._known is None:
+            return
         if self._aside is not None:
             self._ranker.bring_back(self._aside)
         # Otherwise the runners-up that are shown would depend on which refusals were known.

@@ -85,7 +85,6 @@ class GroupPlacer:
         self.limits: LimitedGrants | None = None
         """Cluster-wide limits, such as a quota, that the next grant must not exceed; None without any."""
         self._salt = salt
-        self._device_refusals = DeviceRefusals(view, self.ask)
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
         )
@@ -174,7 +173,8 @@ class GroupPlacer:
         ranker = self.ranker
         if self.volumes.is_used:
             self.look_at_volumes(index)
-        refusals = RefusalsInTurn(ranker, self._device_refusals, is_plain=not penalised and preferred is None)
+        known = DeviceRefusals(self.view, self.ask) if self.ask.devices else None
+        refusals = RefusalsInTurn(ranker, known, is_plain=not penalised and preferred is None)
         while True:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             # A different salt for each try: two placements on one node must not draw the same dynamic port.

@@ -20,6 +20,7 @@ from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.pool_view import PoolView
 from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
@@ -288,6 +289,13 @@ def reserved(
     )
 
 
+def _released(free_capacity: PoolCapacity, released: Sequence[QueueEntry]) -> Iterator[tuple[int, PlannedAllocs, Job]]:
+    """The allocations of jobs that were released and are not placed yet, with their declared time (0 for none)."""
+    for entry in released:
+        for planned in free_capacity.plan(entry.demands):
+            yield planned.ask.group.max_run_duration or entry.waiting.limit, planned, entry.job
+
+
 def _reserved(
     view: PoolView, demands: Sequence[PendingAllocs], now: int, released: Sequence[QueueEntry]
 ) -> PromisedCapacity | None:
@@ -296,13 +304,10 @@ def _reserved(
         ends: list[tuple[int, Allocation | PlannedAllocs]] = []
         ends.extend(view.ends(RELEASES_MAX) if is_sure else view.expected_ends(now, RELEASES_MAX))
         has_unlimited = view.has_unlimited
-        for entry in released:
-            for planned in free_capacity.plan(entry.demands):
-                limit = planned.ask.group.max_run_duration or entry.waiting.limit
-                has_unlimited = has_unlimited or not limit
-                if limit or not is_sure:
-                    end = now + (limit or view.expected_run_time(entry.job))
-                    insort(ends, (end, planned), key=itemgetter(0))
+        for limit, planned, job in _released(free_capacity, released):
+            has_unlimited = has_unlimited or not limit
+            if limit or not is_sure:
+                insort(ends, (now + (limit or view.expected_run_time(job)), planned), key=itemgetter(0))
         count = free_capacity.first_release(demands, [one for _, one in ends]) if ends else -1
         if count > 0:
             rows = free_capacity.take(demands)
