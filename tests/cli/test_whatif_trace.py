@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from backports import zstd
+from yurt.cli.errors import CliError
+from yurt.cli.files import tracefile
 from yurt.cli.files.tracefile import read_trace
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.state import Snapshot, Tables
@@ -148,27 +150,39 @@ def test_the_standard_workload_format(run: Any, archive: Path, file: Any) -> Non
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("t.csv", "timestamp,duration,num_gpu,color\n", 't.csv:1: unknown column "color"; known are'),
-        ("t.csv", "timestamp,duration,tenannt\n", 'unknown column "tenannt" (did you mean "tenant"?)'),
+        ("t.csv", "timestamp,duration,num_gpu,color\n", "t.csv:1: unknown column 'color'; known are"),
+        ("t.csv", "timestamp,duration,tenannt\n", 'unknown column \'tenannt\' (did you mean "tenant"?)'),
         ("t.csv", "timestamp,gpus\n", "t.csv:1: a trace has the columns timestamp and duration"),
         ("t.csv", "timestamp,duration,gpus,num_gpus\n", "tells the gpus once more"),
         ("t.csv", "", "t.csv: the file is empty"),
         ("t.csv", "timestamp,duration,gpus\n", "no submission is left to play"),
-        ("t.csv", "timestamp,duration,gpus\n1,2,3\n1,-2,3\n", "t.csv:3: duration is negative (-2)"),
-        ("t.csv", "timestamp,duration,gpus\n-1,2,3\n", "t.csv:2: timestamp is negative (-1)"),
-        ("t.csv", "timestamp,duration,gpus\nnoon,2,3\n", 't.csv:2: timestamp "noon" is neither a time'),
-        ("t.csv", "timestamp,duration,gpus\n1,nan,3\n", 't.csv:2: duration "nan" is not a number'),
-        ("t.csv", "timestamp,duration,gpus\n1,2,1.5\n", "t.csv:2: gpus 1.5 is not a whole number"),
+        ("t.csv", "timestamp,duration,gpus\n1,2,3\n1,-2,3\n", "t.csv:3: duration is negative ('-2')"),
+        ("t.csv", "timestamp,duration,gpus\n-1,2,3\n", "t.csv:2: timestamp is negative ('-1')"),
+        ("t.csv", "timestamp,duration,gpus\nnoon,2,3\n", "t.csv:2: timestamp 'noon' is neither a time"),
+        ("t.csv", "timestamp,duration,gpus\n1,nan,3\n", "t.csv:2: duration 'nan' is not a number"),
+        ("t.csv", "timestamp,duration,gpus\n1,2,1.5\n", "t.csv:2: gpus '1.5' is not a whole number"),
         ("t.csv", "timestamp,duration,gpus\n1,2\n", "t.csv:2: 2 cells, but 3 columns"),
-        ("t.csv", "timestamp,duration,gpus\n1,1e300,1\n", "t.csv:2: duration of 1e300 s is more than 10 years"),
-        ("t.csv", "timestamp,duration,gpus,tenant\n1,2,1,a b\n", 't.csv:2: tenant "a b" must match'),
+        ("t.csv", "timestamp,duration,gpus\n1,1e300,1\n", "t.csv:2: duration of '1e300' s is more than 10 years"),
+        ("t.csv", "timestamp,duration,gpus,tenant\n1,2,1,a b\n", "t.csv:2: tenant 'a b' must match"),
         ("t.csv", b"timestamp,duration\xff\n", "t.csv: not a UTF-8 text"),
         ("t.csv.gz", b"no gzip", "t.csv.gz: cannot be read"),
         ("t.csv.zst", b"no zstd", "t.csv.zst: cannot be read"),
         ("t.jsonl", '{"submit": 1, "duration": 2, "gpus": 1}\n{"submit"', "t.jsonl:2: not valid JSON"),
         ("t.jsonl", "[1]\n", "t.jsonl:1: a line is one JSON object"),
-        ("t.jsonl", '{"submit": true, "duration": 2, "gpus": 1}', 't.jsonl:1: timestamp "True" is not a number'),
-        ("t.jsonl", '{"submit": 1, "duration": [], "gpus": 1}', 't.jsonl:1: duration "[]" is not a number'),
+        ("t.jsonl", '{"submit": true, "duration": 2, "gpus": 1}', "t.jsonl:1: timestamp True is not a number"),
+        ("t.jsonl", '{"submit": 1, "duration": [], "gpus": 1}', "t.jsonl:1: duration '[]' is not a number"),
+        ("t.csv", "timestamp,duration,gpus\n,2,3\n", "t.csv:2: timestamp is empty"),
+        ("t.csv", "timestamp,duration,gpus\n1,,3\n", "t.csv:2: duration is empty"),
+        ("t.csv", "timestamp,duration,gpus\n9999-12-31,2,3\n", "t.csv:2: timestamp '9999-12-31' is not a time between"),
+        ("t.csv", "timestamp,duration,gpus\n1960-01-01,2,3\n", "t.csv:2: timestamp '1960-01-01' is not a time between"),
+        ("t.csv", "timestamp,deletion_time,gpus\n1,2020-01-01,3\n", "more than 10 years after the submission"),
+        ("t.csv", "timestamp,duration,gpus\n1,2,3\n9000000000,2,3\n", "the trace lasts 104167 days"),
+        ("t.csv", "timestamp,duration,gpus\n\x1b[2Jx,2,3\n", "timestamp '\\x1b[2Jx' is neither"),
+        ("t.csv", "timestamp,duration,gpus\n" + "9" * 65_000 + ",2,3\n", "timestamp '" + "9" * 63 + "... is not"),
+        ("t.jsonl", '{"submit": null, "duration": 2, "gpus": 1}', "t.jsonl:1: timestamp is empty"),
+        ("t.jsonl", '{"submit": 1, "duration": 1%s, "gpus": 1}' % ("0" * 400), "t.jsonl:1: duration"),
+        ("t.jsonl", " " * 70_000, "t.jsonl:1: the line has more than 65536 characters"),
+        ("t.csv.gz", gzip.compress(b"")[:10] + b"\xff" * 40, "t.csv.gz: cannot be read"),
         ("t.swf", "1 2 3\n", "t.swf:1: 3 fields; a line of the Standard Workload Format has 18"),
     ],
 )
@@ -184,6 +198,10 @@ def test_what_is_wrong_with_a_trace_is_said(
     ("flags", "problem"),
     [
         (("-trace", "none.csv"), "none.csv: there is no such file"),
+        (("-forecasts",), "-forecasts has a meaning only with -trace"),
+        (("-skip", "1"), "-skip has a meaning only with -trace"),
+        (("-submissions", "1"), "-submissions has a meaning only with -trace"),
+        (("-trace", ""), "-trace names no file"),
         (("-check", "mean_wait<1h"), "-check has a meaning only with -trace"),
         (("-trace", "FILE", "-check", "mean_wait"), "write FIGURE OPERATOR LIMIT"),
         (("-trace", "FILE", "-check", "men_wait<1h"), 'no figure "men_wait" (did you mean "mean_wait"?)'),
@@ -205,3 +223,14 @@ def test_wrong_flags_are_said(run: Any, archive: Path, file: Any, flags: tuple[s
 def test_columns_may_be_left_out(file: Any) -> None:
     path = file("t.csv", "timestamp,duration,gpus,color\n1,2,3,red\n")
     assert read_trace(path, ignored=["color"]).rows[0].gpus == 3
+
+
+def test_a_text_without_end_in_a_small_file_is_refused(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = file("t.csv.gz", gzip.compress(b"timestamp,duration,gpus\n" + b"\n" * 100_000))
+    monkeypatch.setattr(tracefile, "LINES_MAX", 10_000)
+    with pytest.raises(CliError, match="more than 10000 lines"):
+        read_trace(path)
+    monkeypatch.setattr(tracefile, "LINES_MAX", 1 << 30)
+    monkeypatch.setattr(tracefile, "TEXT_MAX", 50_000)
+    with pytest.raises(CliError, match="MiB of text"):
+        read_trace(path)

@@ -45,6 +45,11 @@ class TraceJob(NamedTuple):
     size: int
     tenant: str
 
+    @property
+    def lasts(self) -> int:
+        """The time for which it runs: its run time, or its limit where that is shorter."""
+        return min(self.duration, self.limit or self.duration)
+
 
 class WaitTimes(NamedTuple):
     """The waits of one size class, in seconds."""
@@ -72,15 +77,15 @@ class ServiceTally:
     ) -> None:
         """Count what was so until `to`; `waiting` counts jobs by tenant, `smallest` is the least waiting size or 0."""
         while self.now < to:
-            step = min(to, (self.now // HOUR + 1) * HOUR)
+            step = min(to, (self.now // HOUR + 1) * HOUR) if any(waiting.values()) else to
             seconds = (step - self.now) / NANOSECONDS
             self.busy_s += seconds * used
             if smallest and smallest <= free:
                 self.idle_wanted_s += seconds * free
-            hour = self._service[self.now // HOUR]
             for tenant, count in waiting.items():
                 if count:
-                    entry = hour[tenant]
+                    # Hours in which nobody waits are neither stepped through nor kept: a trace may have years of them.
+                    entry = self._service[self.now // HOUR][tenant]
                     entry[0] += seconds
                     entry[1] += seconds * held.get(tenant, 0)
             self.now = step
@@ -126,7 +131,7 @@ def _waits(waits: list[int]) -> WaitTimes:
 
 def mean_slowdown(jobs: Sequence[TraceJob], ends: Mapping[int, int]) -> float:
     """The mean bounded slowdown of the jobs that ended: turnaround / max(run time, 10 minutes), at least 1."""
-    found = [max(1.0, (ends[job.id] - job.submit) / max(BOUND, job.duration)) for job in jobs if job.id in ends]
+    found = [max(1.0, (ends[job.id] - job.submit) / max(BOUND, job.lasts)) for job in jobs if job.id in ends]
     return mean(found) if found else 1.0
 
 
@@ -191,7 +196,7 @@ def _ends_in_order(jobs: Sequence[TraceJob], units: int) -> dict[int, int]:
         for started in made.starts:
             job = queue.pop(started.create_index)
             free -= job.size
-            ends[job.id] = now + job.duration
+            ends[job.id] = now + job.lasts
             limits[job.id] = (now + (job.limit or job.duration), job.size)
             heapq.heappush(running, (ends[job.id], job.id))
     return ends

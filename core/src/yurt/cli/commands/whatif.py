@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from yurt.structs.quota import QuotaSpec
 
 RATE_LEAST, RATE_MOST = 0.01, 100.0
-TRACE_TEXTS, TRACE_LISTS = ("rate", "node-pool"), ("check", "ignore")
+SPAN_MAX_S = 20 * 366 * 86_400
+"""The longest time from the first submission of a trace to the last one, as it is played."""
+TRACE_FLAGS = ("rate", "node-pool", "check", "ignore", "forecasts", "skip", "submissions")
 SAME, WORSE = 0, 2
 SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
 
@@ -41,10 +43,9 @@ def run(call: Invocation) -> int:
     from yurt.server.simulation.what_if import what_if
 
     is_data = wants_data(call)
-    if call.flags.text("trace"):
+    if call.flags.is_given("trace"):
         return _play(call)
-    given = [name for name in TRACE_TEXTS if call.flags.text(name)]
-    given += [name for name in TRACE_LISTS if call.flags.texts(name)]
+    given = [name for name in TRACE_FLAGS if call.flags.is_given(name)]
     if given:
         raise UsageError(f"-{given[0]} has a meaning only with -trace")
     state = state_from(call)
@@ -72,6 +73,8 @@ def _play(call: Invocation) -> int:
     from yurt.server.simulation.what_if import changed_cluster
 
     is_data = wants_data(call)
+    if not call.flags.text("trace"):
+        raise UsageError("-trace names no file")
     checks = [parse_check(each) for each in call.flags.texts("check")]
     rate = _rate(call)
     part = (call.flags.number("skip"), call.flags.number("submissions"))
@@ -117,6 +120,7 @@ def _rate(call: Invocation) -> float:
 def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> TracePlan:
     """The submissions of a trace for a pool; by default the only one with a queue, else `default`."""
     from yurt.queue.played_trace import TraceJob
+    from yurt.sdk.value import NANOSECONDS
     from yurt.server.simulation.trace_play import Submission, TracePlan
 
     queued = sorted(name for name, row in state.node_pools.items() if row.batch_queue is not None)
@@ -125,6 +129,12 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
         raise CliError(f'there is no node pool "{chosen}"')
     unit = next((unit for unit in ("gpu", "core") if any(getattr(row, f"{unit}s") for row in trace.rows)), "MHz")
     first = trace.rows[0].submit
+    span_s = (trace.rows[-1].submit - first) / NANOSECONDS / rate
+    if span_s > SPAN_MAX_S:
+        raise CliError(
+            f"the trace lasts {span_s / 86_400:.0f} days from its first submission to its last one, and may last "
+            f"{SPAN_MAX_S // 86_400}: is a time wrong, or -rate too small?"
+        )
     return TracePlan(
         submissions=tuple(
             Submission(
@@ -392,7 +402,7 @@ With -from the nodes, jobs, allocations, namespaces, quotas and node pools of an
 Only GET requests are sent. -token, -region, -namespace and the TLS flags apply to that cluster; the environment
 (NOMAD_TOKEN, NOMAD_HTTP_AUTH, NOMAD_CLIENT_CERT and others) does not, since it describes this one.
 
-With -trace the trace replaces the cluster's batch work, and is played over it in virtual time; the answer are its
+With -trace the trace replaces the cluster's batch work, and is played over it in virtual time; the answer is its
 waits, slowdown, utilization and fairness. The exit code is 2 when a -check does not hold.
 """,
     ),

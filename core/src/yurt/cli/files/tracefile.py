@@ -12,11 +12,11 @@ import json
 import lzma
 import math
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -46,6 +46,13 @@ IGNORED: Final = frozenset(
 """Columns of published traces that say nothing about what a job asks."""
 SWF_FIELDS: Final = 18
 LINES_MAX: Final = 2_000_000
+"""Lines of a file, those without a submission included."""
+LINE_MAX: Final = 64 * 1024
+"""Characters of a line."""
+TEXT_MAX: Final = 1 << 30
+"""Characters of a file, after decompression."""
+SHOWN_MAX: Final = 64
+"""Characters of a file that an error quotes."""
 PRIORITY_DEFAULT, PRIORITY_MAX = 50, 100
 SECONDS_MAX: Final = 10 * 366 * 86_400
 """The longest duration that a trace may state."""
@@ -90,15 +97,13 @@ def read_trace(path: str, *, ignored: Collection[str] = (), part: tuple[int, int
     """
     try:
         with _opened(path) as lines:
-            found = list(islice(_reader(path)(path, lines, frozenset(map(str.lower, ignored))), LINES_MAX + 1))
+            found = list(_reader(path)(path, _bounded(path, lines), frozenset(map(str.lower, ignored))))
     except FileNotFoundError:
         raise CliError(f"{path}: there is no such file") from None
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise CliError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
         raise CliError(f"{path}: not a UTF-8 text") from None
-    if len(found) > LINES_MAX:
-        raise CliError(f"{path}: more than {LINES_MAX} submissions")
     every = sorted((row for row in found if row is not None), key=lambda row: row.submit)
     skip, keep = part
     rows = every[skip : skip + keep if keep else None]
@@ -107,7 +112,30 @@ def read_trace(path: str, *, ignored: Collection[str] = (), part: tuple[int, int
     return TraceFile(tuple(rows), len(found) - len(every))
 
 
-Reader = Callable[[str, IO[str], Collection[str]], Iterator[TraceRow | None]]
+Reader = Callable[[str, Iterator[str], Collection[str]], Iterator[TraceRow | None]]
+
+
+def _bounded(path: str, lines: IO[str]) -> Iterator[str]:
+    """The lines of a file; a small compressed file may hold a text without end, or one endless line."""
+    left = TEXT_MAX
+    for number in range(1, LINES_MAX + 2):
+        line = lines.readline(LINE_MAX + 1)
+        if not line:
+            return
+        left -= len(line)
+        if number > LINES_MAX:
+            raise CliError(f"{path}: more than {LINES_MAX} lines; split the trace")
+        if len(line) > LINE_MAX:
+            raise CliError(f"{path}:{number}: the line has more than {LINE_MAX} characters")
+        if left < 0:
+            raise CliError(f"{path}:{number}: more than {TEXT_MAX >> 20} MiB of text; split the trace")
+        yield line
+
+
+def _quoted(value: object) -> str:
+    """A value of the file as an error shows it: without control characters, and not longer than a line."""
+    text = repr(value if isinstance(value, str | int | float | bool) else str(value))
+    return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
 
 
 def _reader(path: str) -> Reader:
@@ -145,7 +173,7 @@ def _open_zstd(path: str) -> Iterator[Any]:
         raise OSError(str(error)) from None
 
 
-def _csv(path: str, lines: IO[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
+def _csv(path: str, lines: Iterator[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
     reader = csv.reader(lines)
     try:
         header = next(reader, None)
@@ -163,7 +191,7 @@ def _csv(path: str, lines: IO[str], ignored: Collection[str]) -> Iterator[TraceR
         raise CliError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
 
 
-def _json_lines(path: str, lines: IO[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
+def _json_lines(path: str, lines: Iterator[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
     for number, line in enumerate(lines, 1):
         where = f"{path}:{number}"
         if not line.strip():
@@ -178,7 +206,7 @@ def _json_lines(path: str, lines: IO[str], ignored: Collection[str]) -> Iterator
         yield _row(where, {field: value for field, value in zip(fields, found.values(), strict=True) if field})
 
 
-def _swf(path: str, lines: IO[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
+def _swf(path: str, lines: Iterator[str], ignored: Collection[str]) -> Iterator[TraceRow | None]:
     """The Standard Workload Format of the Parallel Workloads Archive: processors are cores, groups are tenants."""
     del ignored
     for number, line in enumerate(lines, 1):
@@ -216,11 +244,11 @@ def _fields(where: str, names: Iterable[str], ignored: Collection[str]) -> list[
             field = ""
         elif not field:
             raise CliError(
-                f'{where}: unknown column "{name}"{did_you_mean(plain, _OF_COLUMN)}; known are '
-                f"{', '.join(sorted(_OF_COLUMN))}; leave others out with -ignore {name}"
+                f'{where}: unknown column {_quoted(name)}{did_you_mean(plain, _OF_COLUMN)}; known are '
+                f"{', '.join(sorted(_OF_COLUMN))}; leave others out with -ignore"
             )
         elif field in found:
-            raise CliError(f'{where}: column "{name}" tells the {field} once more; leave it out with -ignore {name}')
+            raise CliError(f"{where}: column {_quoted(name)} tells the {field} once more; leave it out with -ignore")
         found.append(field)
     if "submit" not in found or not ("duration" in found or "end" in found):
         raise CliError(f"{where}: a trace has the columns timestamp and duration (or deletion_time) at least")
@@ -231,11 +259,15 @@ def _row(where: str, cells: Mapping[str, Any]) -> TraceRow | None:
     """A submission; None when it ran for no time or asked for nothing."""
     submit = _time(where, "timestamp", cells["submit"])
     if "duration" in cells:
+        if cells["duration"] in (None, ""):
+            raise CliError(f"{where}: duration is empty; leave the line out if the job did not run")
         duration = _seconds(where, "duration", cells["duration"])
     else:
         duration = _time(where, "deletion_time", cells["end"]) - submit
         if duration < 0:
             raise CliError(f"{where}: deletion_time is before the submission")
+        if duration > SECONDS_MAX * NANOSECONDS:
+            raise CliError(f"{where}: deletion_time is more than 10 years after the submission")
     gpus, cores = (_count(where, name, cells.get(name), UNITS_MAX) for name in ("gpus", "cores"))
     cpu = _count(where, "cpu", cells.get("cpu"), UNITS_MAX * 1000) or _count(
         where, "cpu_milli", cells.get("cpu_milli"), UNITS_MAX * 1000
@@ -263,49 +295,57 @@ def _number(where: str, name: str, value: object) -> float:
         return 0.0
     try:
         number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise CliError(f'{where}: {name} "{value}" is not a number')
+        raise CliError(f"{where}: {name} {_quoted(value)} is not a number")
     if number < 0:
-        raise CliError(f"{where}: {name} is negative ({value})")
+        raise CliError(f"{where}: {name} is negative ({_quoted(value)})")
     return number
 
 
 def _seconds(where: str, name: str, value: object) -> int:
     number = _number(where, name, value)
     if number > SECONDS_MAX:
-        raise CliError(f"{where}: {name} of {value} s is more than 10 years; it is in seconds")
+        raise CliError(f"{where}: {name} of {_quoted(value)} s is more than 10 years; it is in seconds")
     return round(number * NANOSECONDS)
 
 
 def _count(where: str, name: str, value: object, most: int) -> int:
     number = _number(where, name, value)
     if number != int(number):
-        raise CliError(f"{where}: {name} {value} is not a whole number")
+        raise CliError(f"{where}: {name} {_quoted(value)} is not a whole number")
     if number > most:
-        raise CliError(f"{where}: {name} {value} is more than {most}")
+        raise CliError(f"{where}: {name} {_quoted(value)} is more than {most}")
     return int(number)
 
 
 def _time(where: str, name: str, value: object) -> int:
     """Seconds, or a time like 2017-10-09 07:01:55, UTC unless it says otherwise; in nanoseconds."""
-    if isinstance(value, str) and not value.strip().lstrip("-").replace(".", "", 1).isdigit():
-        try:
-            found = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise CliError(
-                f'{where}: {name} "{value}" is neither a time like 2017-10-09T07:01:55 nor a number of seconds'
-            ) from None
-        return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * NANOSECONDS)
-    number = _number(where, name, value)
-    if number > TIME_MAX_S:
-        raise CliError(f"{where}: {name} {value} is not a time in seconds")
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise CliError(f"{where}: {name} is empty; leave the line out if the job did not run")
+    number = _iso_seconds(where, name, value) if _is_iso(value) else _number(where, name, value)
+    if not 0 <= number <= TIME_MAX_S:
+        raise CliError(f"{where}: {name} {_quoted(value)} is not a time between 1970 and 2286")
     return round(number * NANOSECONDS)
+
+
+def _is_iso(value: object) -> bool:
+    return isinstance(value, str) and not value.strip().lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _iso_seconds(where: str, name: str, value: object) -> float:
+    try:
+        found = datetime.fromisoformat(str(value).strip())
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise CliError(
+            f"{where}: {name} {_quoted(value)} is neither a time like 2017-10-09T07:01:55 nor a number of seconds"
+        ) from None
 
 
 def _name(where: str, name: str, value: object) -> str:
     text = "" if value is None else str(value).strip()
     if text and not _PATTERNS[name].fullmatch(text):
-        raise CliError(f'{where}: {name} "{text[:64]}" must match {_PATTERNS[name].pattern}')
+        raise CliError(f"{where}: {name} {_quoted(text)} must match {_PATTERNS[name].pattern}")
     return text

@@ -194,7 +194,7 @@ def _show_rest(screen: Screen, report: Json) -> None:
             ]
         )
     elif report["HasForecasts"]:
-        screen.line("\nNo job waited whose start could be forecast: without limits, run times are known after 5 runs")
+        screen.line("No job waited whose start could be forecast: without limits, run times are known after 5 runs")
     if report["Unplaced"]:
         screen.line()
         screen.line(f"{report['Unplaced']} jobs never started:")
