@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+from yurt.structs.cluster import NodePool
 
+DECODERS = {"decode_node_pool": NodePool}
+"""Functions that decode a body by rules of their own, and the struct that they return."""
 SKIPPED = ("yurt.http.query", "yurt.http.dispatcher", "yurt.http.errors", "yurt.http.call")
 
 
@@ -113,6 +116,8 @@ def body_of(tree: ast.AST, function: Callable[..., Any]) -> type[msgspec.Struct]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
+        if isinstance(node.func, ast.Name) and node.func.id in DECODERS:
+            return DECODERS[node.func.id]
         place = 0 if isinstance(node.func, ast.Attribute) and node.func.attr == "body" else None
         if isinstance(node.func, ast.Name) and node.func.id == "decode_value":
             place = 1

@@ -151,7 +151,7 @@ def test_the_standard_workload_format(run: Any, archive: Path, file: Any) -> Non
     ("name", "content", "problem"),
     [
         ("t.csv", "timestamp,duration,num_gpu,color\n", "t.csv:1: unknown column 'color'; known are"),
-        ("t.csv", "timestamp,duration,tenannt\n", 'unknown column \'tenannt\' (did you mean "tenant"?)'),
+        ("t.csv", "timestamp,duration,tenannt\n", "unknown column 'tenannt' (did you mean \"tenant\"?)"),
         ("t.csv", "timestamp,gpus\n", "t.csv:1: a trace has the columns timestamp and duration"),
         ("t.csv", "timestamp,duration,gpus,num_gpus\n", "tells the gpus once more"),
         ("t.csv", "", "t.csv: the file is empty"),

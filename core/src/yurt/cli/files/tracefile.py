@@ -244,7 +244,7 @@ def _fields(where: str, names: Iterable[str], ignored: Collection[str]) -> list[
             field = ""
         elif not field:
             raise CliError(
-                f'{where}: unknown column {_quoted(name)}{did_you_mean(plain, _OF_COLUMN)}; known are '
+                f"{where}: unknown column {_quoted(name)}{did_you_mean(plain, _OF_COLUMN)}; known are "
                 f"{', '.join(sorted(_OF_COLUMN))}; leave others out with -ignore"
             )
         elif field in found:

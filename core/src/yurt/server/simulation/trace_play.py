@@ -292,7 +292,9 @@ class _TracePlay:
             self._use.wait(job, -1)
             self._use.hold(job)
             self.starts.setdefault(job.id, self._cluster.now - self._shift)
-            heapq.heappush(self._ends, (self._cluster.now + job.lasts, job.id, (alloc.namespace, alloc.job_id), run.number))
+            heapq.heappush(
+                self._ends, (self._cluster.now + job.lasts, job.id, (alloc.namespace, alloc.job_id), run.number)
+            )
         run.allocs[alloc.id] = alloc.node_id
 
     def _preempted(self, run: _TraceRun, alloc: Allocation) -> None:
