@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,21 @@ async def make_bench(machine: Path, tmp_path: Path) -> AsyncIterator[MakeBench]:
         following.cancel()
         await asyncio.wait({following})
     fake.uninstall()
+
+
+@asynccontextmanager
+async def restarted(machine: Path, cards: list[str]) -> AsyncIterator[tuple[DeviceBench, DeviceFingerprint]]:
+    """The plugin of an agent that starts again with these `mig_gpu_ids`, and its first answer."""
+    config = {"library": f"fake:{machine}", "mig_gpu_ids": cards, "fingerprint_period": "50ms", "health_period": "50ms"}
+    paths = AgentPaths(state_dir=str(machine.parent), run_dir=str(machine.parent / "run"))
+    bench = DeviceBench(plugin.yurt_device_plugins(PluginContext(config=config, paths=paths))[0])
+    following = asyncio.ensure_future(bench.follow())
+    try:
+        yield bench, await bench.first()
+    finally:
+        await bench.plugin.close()
+        following.cancel()
+        await asyncio.wait({following})
 
 
 def gpu(number: int) -> str:
@@ -102,7 +118,9 @@ async def test_an_instance_is_created_for_its_task_and_destroyed_after_it(make_b
     given = await bench.plugin.reserve(one)
     other = await bench.plugin.reserve(two)
     assert instances(machine) == [(0, 1), (4, 4)]
-    assert given == await bench.plugin.reserve(one), "the answer is the same each time"
+    again = await bench.plugin.reserve(one)
+    assert again.env == given.env, "the task keeps its instance"
+    assert "is used by this task again" in again.notes[0]
 
     first = next(each for each in card(machine)["migs"] if each["profile"] == "3g.40gb")["uuid"]
     assert given.env["CUDA_VISIBLE_DEVICES"] == first != other.env["CUDA_VISIBLE_DEVICES"]
@@ -114,19 +132,95 @@ async def test_an_instance_is_created_for_its_task_and_destroyed_after_it(make_b
     assert instances(machine) == []
 
 
-async def test_a_reservation_newer_than_the_report_of_claims_keeps_its_instance_for_a_minute(
-    make_bench: MakeBench, machine: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_reservation_keeps_its_instance_until_a_report_made_after_it(
+    make_bench: MakeBench, machine: Path
 ) -> None:
     bench = make_bench()
     await ready(bench)
-    await bench.plugin.reserve(claim("new", SMALL, 3))
-    await bench.plugin.update_claims(())
-
+    task = claim("new", SMALL, 3)
+    await bench.plugin.reserve(task)
+    fake.change(machine, lambda state: state["gpus"][1].update(gone=True))
+    await bench.wait_for(lambda found: not offered(found, gpu(1)).is_healthy)  # Full looks pass meanwhile.
     assert instances(machine) == [(3, 1)]
-    monkeypatch.setattr("yurt_device_nvidia.mig_cards.NEW_S", 0.0)
-    await bench.plugin.reserve(claim("new", SMALL, 3))
+    await bench.plugin.update_claims((task,))
+    assert instances(machine) == [(3, 1)]
+
+
+async def test_the_slices_of_a_task_that_ended_before_the_first_report_are_free_at_that_report(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("short", SMALL, 2))
     await bench.plugin.update_claims(())
+    await bench.plugin.reserve(claim("next", HALF, 0))
+    assert instances(machine) == [(0, 4)]
+
+
+async def test_an_instance_of_another_profile_at_the_slice_of_a_claim_is_destroyed(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    old, new = claim("old", SMALL, 0), claim("new", HALF, 0)
+    await bench.plugin.reserve(old)
+    await bench.plugin.update_claims((old,))
+    await bench.plugin.update_claims((new,))
+    await bench.plugin.reserve(new)
+    assert instances(machine) == [(0, 4)]
+
+
+async def test_an_instance_that_a_process_uses_is_not_given_to_another_task(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    old = claim("old", SMALL, 0)
+    await bench.plugin.reserve(old)
+    fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=[{"pid": 7, "memory_mib": 5}]))
+    await bench.plugin.update_claims(())
+    with pytest.raises(RecoverableError, match="a process still uses it"):
+        await bench.plugin.reserve(claim("new", SMALL, 0))
+
+
+async def test_an_instance_that_stays_does_not_keep_the_others(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    claims = tuple(claim(f"task{at}", SMALL, at) for at in range(3))
+    for each in claims:
+        await bench.plugin.reserve(each)
+    fake.change(machine, lambda state: state["gpus"][0]["migs"][0].update(processes=[{"pid": 7, "memory_mib": 5}]))
+    await bench.plugin.update_claims(())
+    assert instances(machine) == [(0, 1)]
+
+
+async def test_a_mode_that_a_process_delays_is_taken_back_and_tried_again(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    whole = claim("whole", (0, 0), share=WHOLE)
+    await bench.plugin.reserve(whole)
+    await bench.plugin.update_claims(())
+    fake.change(machine, lambda state: state["gpus"][0].update(processes=[{"pid": 7, "memory_mib": 5}]))
+    with pytest.raises(RecoverableError, match=r"turning MIG mode on .*a process still uses it"):
+        await bench.plugin.reserve(claim("part", SMALL, 2))
+    assert card(machine)["mig_pending"] is False
+
+
+async def test_a_task_gets_one_instance_only(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    with pytest.raises(DriverError, match="a process sees one MIG instance only"):
+        await bench.plugin.reserve(claim("two", SMALL, 0, 1))
     assert instances(machine) == []
+
+
+async def test_a_static_cdi_specification_names_instances_by_uuid_only(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt_device_nvidia.devices.read_cdi_names", lambda: frozenset({"0:0", "0:1", "all"}))
+    bench = make_bench()
+    await ready(bench)
+    assert (await bench.plugin.reserve(claim("task", SMALL, 5))).cdi_devices == ()
 
 
 async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
@@ -138,21 +232,54 @@ async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
     given = await bench.plugin.reserve(running)
     await bench.plugin.reserve(ended)
     await bench.plugin.close()
-    again = plugin.yurt_device_plugins(
-        PluginContext(config={"library": f"fake:{machine}", "mig_gpu_ids": ["all"], "fingerprint_period": "50ms"})
-    )[0]
-    restarted = DeviceBench(again)
-    following = asyncio.ensure_future(restarted.follow())
-    try:
-        await restarted.first()
+    async with restarted(machine, ["all"]) as (again, _):
         assert len(instances(machine)) == 2, "before the first report any may be a task's"
-        await again.update_claims((running,))
+        await again.plugin.update_claims((running,))
         assert instances(machine) == [(0, 4)]
-        assert await again.reserve(running) == given
-    finally:
-        await again.close()
-        following.cancel()
-        await asyncio.wait({following})
+        assert (await again.plugin.reserve(running)).env == given.env
+
+
+async def test_instances_made_by_hand_that_tasks_have_keep_their_card_from_being_split(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("first", SMALL, 0))
+    await bench.plugin.close()
+    (machine.parent / "nvidia-mig.json").unlink()
+    uuid = card(machine)["migs"][0]["uuid"]
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100 MIG", ids=(uuid,))
+    async with restarted(machine, ["all"]) as (again, _):
+        await again.plugin.update_claims((DeviceClaim(alloc_id="x", task_name="running", devices=(devices,)),))
+        assert instances(machine) == [(0, 1)]
+        found = await again.wait_for(
+            lambda found: any(each.id == uuid for group in found.groups for each in group.instances)
+        )
+        assert offered(found, uuid).severity == "suspect" and "drain the node" in offered(found, uuid).reason
+        with pytest.raises(DriverError):
+            await again.plugin.reserve(claim("part", SMALL, 3))
+        assert instances(machine) == [(0, 1)]
+        await again.plugin.update_claims(())
+        assert instances(machine) == []
+
+
+async def test_a_card_that_is_no_longer_listed_is_given_back_after_its_last_task(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    task = claim("task", SMALL, 0)
+    given = await bench.plugin.reserve(task)
+    await bench.plugin.close()
+    async with restarted(machine, []) as (again, found):
+        assert offered(found, gpu(0)).severity == "degraded"
+        ids = [each.id for group in found.groups for each in group.instances]
+        assert given.env["CUDA_VISIBLE_DEVICES"] not in ids
+        await again.plugin.update_claims((task,))
+        assert (await again.plugin.reserve(task)).env == given.env
+        await again.plugin.update_claims(())
+        await again.wait_for(lambda found: offered(found, gpu(0)).severity == "healthy")
+        assert instances(machine) == [] and card(machine)["mig"] is False
 
 
 async def test_an_instance_that_a_process_uses_stays_and_makes_its_card_suspect(
@@ -201,7 +328,7 @@ async def test_a_card_that_leaves_mig_mode_only_by_a_reset_gives_its_largest_ins
 
     assert given.env["CUDA_VISIBLE_DEVICES"] == card(machine)["migs"][0]["uuid"]
     assert instances(machine) == [(0, 8)]
-    assert await bench.plugin.reserve(whole) == given
+    assert (await bench.plugin.reserve(whole)).env == given.env
     await bench.plugin.update_claims((whole,))
     assert instances(machine) == [(0, 8)]
     await bench.plugin.update_claims(())
@@ -274,6 +401,11 @@ async def test_an_error_of_an_instance_lets_what_runs_on_its_card_go_on(make_ben
 
     assert offered(found, gpu(0)).severity == "degraded"
     assert offered(found, gpu(1)).is_healthy
+    await bench.plugin.update_claims(())
+    assert instances(machine) == []
+    fake.change(machine, lambda state: state["gpus"][1].update(gone=True))
+    found = await bench.wait_for(lambda found: not offered(found, gpu(1)).is_healthy)
+    assert offered(found, gpu(0)).severity == "degraded", "the error counts for the quiet period"
 
 
 @pytest.mark.parametrize("wrong", [["MIG-1"], ["0"]])

@@ -202,6 +202,7 @@ class DevicePlugin(Protocol):
         """All claims of tasks that may run; called first after the agent's start, then after each change.
 
         Among them may be claims on devices that the plugin does not know (yet, or any more).
+        The claims are those of the moment of the call: a task that has reserved before and is not among them has ended.
         """
         ...
 

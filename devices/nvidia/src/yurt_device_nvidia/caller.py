@@ -29,6 +29,7 @@ class NvmlThread:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._name = name
         self._thread: threading.Thread | None = None
+        self._running: Future[Any] | None = None
         self._late: Future[Any] | None = None
 
     async def call(self, work: Callable[[], T]) -> T:
@@ -43,8 +44,12 @@ class NvmlThread:
         try:
             async with asyncio.timeout(self._limit_s):
                 return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.cancel()  # Nobody waits for it any more: one that has not begun must not change the machine later.
+            raise
         except TimeoutError:
-            self._late = future
+            future.cancel()
+            self._late = self._running
             raise Hanging(f"the driver has not come back from a call within {self._limit_s:g} s") from None
 
     def _run(self) -> None:
@@ -52,6 +57,7 @@ class NvmlThread:
             future, work = item
             if not future.set_running_or_notify_cancel():
                 continue
+            self._running = future
             try:
                 result = work()
             except BaseException as error:

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from yurt.sdk.device import (
-    MIG,
     MPS,
     WHOLE,
     ClaimedDevices,
@@ -34,6 +33,7 @@ from yurt_device_nvidia.caller import Hanging, NvmlThread
 from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, GpuObservation, SystemFacts
 from yurt_device_nvidia.groups import GroupOffer
 from yurt_device_nvidia.health import (
+    SEVERITIES,
     ConditionSample,
     HealthRules,
     SeenXid,
@@ -43,7 +43,9 @@ from yurt_device_nvidia.health import (
     verdict_against,
 )
 from yurt_device_nvidia.library import FAKE_PREFIX, has_library
-from yurt_device_nvidia.mig_cards import MigCards, MigPlace, places_of
+from yurt_device_nvidia.mig_cards import MigCards, Prepared, PreparedInstance
+from yurt_device_nvidia.mig_claims import places_of
+from yurt_device_nvidia.mig_record import MigRecord
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import Nvml, NvmlProblem, Xid
 from yurt_device_nvidia.options import Settings
@@ -69,7 +71,7 @@ class NvidiaDevices:
         options = settings.options
         self._rules = HealthRules(quiet_s=settings.quiet_s, ignored=frozenset(options.ignored_xids))
         self._mps = MpsDaemons(Path(options.mps_dir or Path(context.paths.run_dir) / "nvidia-mps"))
-        self._mig = MigCards(options.mig_gpu_ids)
+        self._mig = MigCards(options.mig_gpu_ids, MigRecord(context.paths.state_dir))
         self._nvml = Nvml(options.library)
         self._caller = NvmlThread("nvml", limit_s=CALL_LIMIT_S)
         self._watcher = XidWatcher(self._nvml, self._take_xid)
@@ -160,12 +162,26 @@ class NvidiaDevices:
     def _look_and_split(self) -> GpuObservation:
         """Look at all cards, and at those that the plugin may split: their profiles and their instances of no task."""
         look = self._blocking_look()
+        self._see_parts(look)
         if not self._mig.is_used:
             return look
         control = self._nvml.mig_control()
         has_changed = self._mig.learn(control, {card.uuid: self._is_free(card) for card in look.cards})
-        self._mig.keep(control)
-        return self._blocking_look() if has_changed else look
+        if self._mig.keep(control) or has_changed:
+            look = self._blocking_look()
+            self._see_parts(look)
+        return look
+
+    def _see_parts(self, look: GpuObservation) -> None:
+        self._mig.see({mig.uuid: (card.uuid, mig.gpu_instance) for card in look.cards for mig in card.migs})
+
+    def _marked(self) -> list[CardFacts]:
+        """The cards, with what the plugin may create on those that it splits."""
+        profiles = self._mig.texts()
+        return [
+            replace(card, mig_profiles=profiles.get(uuid, ""), is_managed=self._mig.manages(uuid))
+            for uuid, card in self._cards.items()
+        ]
 
     def _is_free(self, card: CardFacts) -> bool:
         """Whether no process uses a card that is not split."""
@@ -188,10 +204,9 @@ class NvidiaDevices:
             verdicts = dict.fromkeys(self._cards, Verdict(severity="degraded", reason=everything))
         options = self._settings.options
         modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
-        profiles = self._mig.texts()
         offer = GroupOffer(
             self._system,
-            [replace(card, mig_profiles=profiles.get(card.uuid, "")) for card in self._cards.values()],
+            self._marked(),
             reasons={device: verdict.reason for device, verdict in verdicts.items()},
             severities={device: verdict.severity for device, verdict in verdicts.items()},
             ignored=frozenset(options.ignored_gpu_ids),
@@ -221,18 +236,18 @@ class NvidiaDevices:
             xid = self._xids.get((uuid, None))
             verdict = verdict_against(condition, xid, now=now, rules=self._rules)
             signs = signs_of_fault(self._samples[uuid])
-            if verdict is not None:
-                found[uuid] = verdict
-            elif signs or uuid in self._mig.leftovers:
-                found[uuid] = Verdict(severity="suspect", reason=signs or self._mig.leftovers[uuid])
-            for mig in card.migs:
-                xid = self._xids.get((uuid, mig.gpu_instance))
-                of_part = verdict_against(Condition(), xid, now=now, rules=self._rules)
-                if of_part is not None and self._mig.allows(uuid):
+            against = [verdict, self._mig.verdict(uuid), Verdict(severity="suspect", reason=signs) if signs else None]
+            is_managed = self._mig.manages(uuid)
+            for number in sorted({gi for card_id, gi in self._xids if card_id == uuid and gi is not None}):
+                of_part = verdict_against(Condition(), self._xids[uuid, number], now=now, rules=self._rules)
+                if of_part is not None and is_managed:
                     # Instances of the plugin's own come and go: their card takes nothing new, and what runs may go on.
-                    found.setdefault(uuid, replace(of_part, severity="degraded"))
+                    against.append(replace(of_part, severity="degraded"))
                 elif of_part is not None:
-                    found[mig.uuid] = of_part
+                    found |= {mig.uuid: of_part for mig in card.migs if mig.gpu_instance == number}
+            worst = max(filter(None, against), key=lambda each: SEVERITIES.index(each.severity), default=None)
+            if worst is not None:
+                found[uuid] = worst
         return found
 
     async def self_test(self, device_id: str) -> SelfTest:
@@ -284,30 +299,44 @@ class NvidiaDevices:
         if unknown:
             raise DriverError(f"GPU {unknown[0]} is not on this machine any more")
         notes: tuple[str, ...] = ()
-        if self._mig.is_used:
+        self._mig.reserve(claim)
+        if self._concerns_mig(claim):
             claim, notes = await self._split(claim)
+        cards = self._marked()
+        parts = {device for card in cards for device, _ in parts_of(card)}
+        missing = [device for device in claim.ids if device not in parts]
+        if missing:
+            raise RecoverableError(f"GPU {missing[0]} is in MIG mode now; another look at it follows")
         cdi_names, mig_minors = await asyncio.to_thread(lambda: (read_cdi_names(), read_mig_minors()))
         folder = Path(self._settings.options.device_dir)
-        found = reservation(claim, self._cards.values(), folder=folder, cdi_names=cdi_names, mig_minors=mig_minors)
+        found = reservation(claim, cards, folder=folder, cdi_names=cdi_names, mig_minors=mig_minors)
         for devices in claim.devices:
             if devices.share != WHOLE:
                 found = joined(found, await self._share(devices, claim))
         return replace(found, notes=notes)
 
+    def _concerns_mig(self, claim: DeviceClaim) -> bool:
+        """Whether a claim is on cards that the plugin splits, or that are in MIG mode and claimed whole."""
+        cards = {card.uuid for card in self._cards.values() if card.mig or self._mig.manages(card.uuid)}
+        return bool(cards & set(claim.ids)) or any(places_of(devices) for devices in claim.devices)
+
     async def _split(self, claim: DeviceClaim) -> tuple[DeviceClaim, tuple[str, ...]]:
         """The claim with the MIG instances that are made for it in place of their cards, and notes of them."""
 
-        def work() -> tuple[dict[MigPlace | str, int], GpuObservation]:
+        def work() -> tuple[Prepared, GpuObservation]:
             if not self._nvml.is_open:
                 raise RecoverableError("the NVIDIA driver does not answer; it is looked for again")
-            return self._mig.prepare(self._nvml.mig_control(), claim), self._nvml.look()
+            prepared = self._mig.prepare(self._nvml.mig_control(), claim)
+            look = self._nvml.look()
+            self._see_parts(look)
+            return prepared, look
 
         try:
-            numbers, look = await self._caller.call(work)
+            prepared, look = await self._caller.call(work)
         except (NvmlProblem, Hanging) as error:
             raise RecoverableError(str(error)) from None
         self._cards |= {card.uuid: card for card in look.cards}
-        return with_instances(claim, numbers, self._cards)
+        return with_instances(claim, prepared, self._cards)
 
     async def _share(self, devices: ClaimedDevices, claim: DeviceClaim) -> Reservation:
         """The additions for a share of a card."""
@@ -321,25 +350,26 @@ class NvidiaDevices:
         return joined(booked, limits(devices, self._mps.pipe_folder(devices.ids[0])))
 
     async def update_claims(self, claims: Sequence[DeviceClaim]) -> None:
-        """Run MPS daemons for exactly the cards shared by MPS."""
+        """Run MPS daemons for exactly the cards shared by MPS, and destroy MIG instances that no claim has any more."""
+        self._mig.report(claims)
         shared = {
             device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids
         }
         await self._mps.keep(shared, startable=frozenset(self._cards))
         if self._mig.is_used:
-            await self._keep_instances(claims)
+            await self._keep_instances()
 
-    async def _keep_instances(self, claims: Sequence[DeviceClaim]) -> None:
-        """Destroy the MIG instances that no claim has any more."""
+    async def _keep_instances(self) -> None:
 
-        def work() -> None:
-            self._mig.keep(self._nvml.mig_control() if self._nvml.is_open else None, claims)
+        def work() -> bool:
+            return self._nvml.is_open and self._mig.keep(self._nvml.mig_control())
 
         try:
-            await self._caller.call(work)
+            has_destroyed = await self._caller.call(work)
         except (NvmlProblem, Hanging) as error:
             raise DriverError(str(error)) from None
-        self._looked_s = float("-inf")
+        if has_destroyed:
+            self._looked_s = float("-inf")
         self._wake.set()
 
     # How much is used.
@@ -347,7 +377,7 @@ class NvidiaDevices:
     async def stats(self) -> Mapping[str, DeviceUse]:
         """Usage of every device."""
         cards = tuple(self._cards.values())
-        split = {card.uuid: card for card in cards if self._mig.allows(card.uuid)}
+        split = {card.uuid: card for card in cards if self._mig.manages(card.uuid)}
         devices = [device for card in cards if card.uuid not in split for device, _ in parts_of(card)]
 
         def measure() -> dict[str, CardUse]:
@@ -384,23 +414,25 @@ class NvidiaDevices:
 
 
 def with_instances(
-    claim: DeviceClaim, numbers: Mapping[MigPlace | str, int], cards: Mapping[str, CardFacts]
+    claim: DeviceClaim, prepared: Prepared, cards: Mapping[str, CardFacts]
 ) -> tuple[DeviceClaim, tuple[str, ...]]:
-    """The claim by the ids of the MIG instances with these numbers, and a note for each of them."""
+    """The claim by the ids of its MIG instances, and a note for each of them."""
     found, notes = list[ClaimedDevices](), list[str]()
 
-    def instance(card: str, number: int) -> str:
-        mig = next((each for each in cards[card].migs if each.gpu_instance == number), None)
+    def instance(card: str, made: PreparedInstance) -> str:
+        mig = next((each for each in cards[card].migs if each.gpu_instance == made.number), None)
         if mig is None:
-            raise RecoverableError(f"the driver does not list MIG instance {number} of GPU {card} yet")
-        notes.append(f"MIG instance {mig.profile} of GPU {card} was created for this task: {mig.uuid}")
+            raise RecoverableError(f"the driver does not list MIG instance {made.number} of GPU {card} yet")
+        what = "was created for this task" if made.is_new else "is used by this task again"
+        notes.append(f"MIG instance {mig.profile} of GPU {card} {what}: {mig.uuid}")
         return mig.uuid
 
     for devices in claim.devices:
-        if devices.share == MIG:
-            ids = tuple(instance(place.card, numbers[place]) for place in places_of(devices))
+        places = places_of(devices)
+        if places:
+            ids = tuple(instance(place.card, prepared[place]) for place in places)
         else:
-            ids = tuple(instance(card, numbers[card]) if card in numbers else card for card in devices.ids)
+            ids = tuple(instance(card, prepared[card]) if card in prepared else card for card in devices.ids)
         found.append(replace(devices, ids=ids))
     return replace(claim, devices=tuple(found)), tuple(notes)
 

@@ -60,11 +60,13 @@ class CardFacts(Value):
     migs: tuple[MigFacts, ...] = ()
     mig_profiles: str = ""
     """The profiles that the plugin may create itself, as the attribute has them; "" where it may not."""
+    is_managed: bool = False
+    """Whether the plugin owns its MIG instances."""
 
     @property
     def is_split(self) -> bool:
         """Whether its instances are offered instead of the card."""
-        return bool(self.mig) and not self.mig_profiles
+        return bool(self.mig) and not self.is_managed
 
     @property
     def devices(self) -> tuple[str, ...]:

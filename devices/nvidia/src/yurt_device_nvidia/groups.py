@@ -18,7 +18,7 @@ Attributes = dict[str, AttributeValue]
 class GroupOffer:
     """The offer: `reasons` and `severities` map a device with a fault (a card or a MIG instance) to its verdict.
 
-    Without a severity it has failed. A card that the plugin splits itself (`mig_profiles`) is offered as a card,
+    Without a severity it has failed. A card that the plugin splits itself (`is_managed`) is offered as a card,
     whatever instances it has now.
     """
 
@@ -109,7 +109,7 @@ class GroupOffer:
             "display_state": switched(card.display),
             "persistence_mode": switched(card.persistence),
             "ecc_mode": switched(card.ecc),
-            "mig_mode": MANAGED if card.mig_profiles else switched(card.mig),
+            "mig_mode": MANAGED if card.is_managed else switched(card.mig),
             "compute_mode": card.compute_mode,
             "compute_capability": card.capability,
             "architecture": card.architecture,

@@ -1,17 +1,21 @@
 """The cards that the operator lets the plugin split: creates MIG instances for claims and destroys them afterwards.
 
 On such a card the plugin owns MIG mode and all instances. An instance is created when its task is about to start, and
-destroyed once no claim has it; one that a process still uses stays, and its card is suspect meanwhile. A task that has
-the whole card, or a share of another mode, gets it out of MIG mode. Where that needs a reset of the card (before
-Hopper), a task with the whole card gets the instance of the largest profile.
+destroyed once no claim has it; one that a process still uses stays, and its card is suspect meanwhile. It serves the
+task for which it was created and no other. A task that has the whole card, or a share of another mode, gets it out of
+MIG mode. Where that needs a reset of the card (before Hopper), a task with the whole card gets the instance of the
+largest profile.
 
-All methods but `allows` and `texts` block and run on the thread of the driver.
+The plugin leaves a card alone while tasks have instances of it that were made by hand. A card that the operator no
+longer lists is *retired*: it takes nothing new, and is given back when no task has an instance of it.
+
+`report`, `reserve` and the questions run on the event loop, all that takes a `MigControl` blocks and runs on the thread
+of the driver. What both sides read is replaced as a whole, never changed in place.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -19,52 +23,104 @@ from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.mig import profiles_text
 
+from yurt_device_nvidia.health import Verdict
+from yurt_device_nvidia.mig_claims import ClaimsNow, MigPlace, TaskKey, key_of, places_of
 from yurt_device_nvidia.mig_control import CardProfile, GpuInstance, MigControl, MigProblem
+from yurt_device_nvidia.mig_record import InstanceOwner, MigRecord, RecordedCard
 
 ALL_CARDS = "all"
-NEW_S = 60.0
-"""How long the reservation of a task counts without a report of its claim."""
 RESET = "reset the card while nothing uses it (nvidia-smi --gpu-reset)"
+BY_HAND = (
+    "tasks have MIG instances of this card that were made by hand; drain the node, then the plugin splits the card"
+)
+BOTH_KINDS = "tasks have MIG instances of this card that were made by hand, and others of the plugin; drain the node"
+RETIRED = "mig_gpu_ids no longer names this card, and it is given back when no task has a MIG instance of it"
+ONE_INSTANCE = "a process sees one MIG instance only"
 
 log = logging.getLogger(__name__)
 
 
-class MigPlace(NamedTuple):
-    """An instance that a claim asks for: its card, its first slice, and the MiB and percent of its profile."""
+class PreparedInstance(NamedTuple):
+    """The number of a task's instance, and whether it was created just now."""
 
-    card: str
-    start: int
-    memory_mb: int
-    compute: int
+    number: int
+    is_new: bool
+
+
+Prepared = dict[MigPlace | str, PreparedInstance]
+"""Instances by place, and those that stand for a whole card by card."""
 
 
 class MigCards:
-    """The state of the cards in `allowed` (UUIDs, or `all`)."""
+    """The state of the cards in `allowed` (UUIDs, or `all`), and of those in the record."""
 
-    def __init__(self, allowed: Iterable[str]) -> None:
+    def __init__(self, allowed: Iterable[str], record: MigRecord) -> None:
         self._allowed = frozenset(allowed)
-        self._profiles: dict[str, tuple[CardProfile, ...]] = {}
+        self._record = record
+        recorded = record.read()
+        self._profiles: Mapping[str, tuple[CardProfile, ...]] = {card: each.profiles for card, each in recorded.items()}
+        self._owners: Mapping[str, tuple[InstanceOwner, ...]] = {card: each.owners for card, each in recorded.items()}
+        self._retired = frozenset(card for card in recorded if not self._is_listed(card))
+        self._asked: frozenset[str] = frozenset()
+        """Cards whose driver has named the profiles since the start."""
         self._problems: dict[str, str] = {}
         """Why a card cannot be split, by card."""
-        self._reported: dict[tuple[str, str], DeviceClaim] | None = None
-        """The claims of the last report by allocation and task; None before the first."""
-        self._new: dict[tuple[str, str], tuple[float, DeviceClaim]] = {}
-        """Reservations that no report has had yet, with the time until which they count."""
-        self.leftovers: dict[str, str] = {}
+        self._claims = ClaimsNow()
+        self._parts: Mapping[str, tuple[str, int]] = {}
+        """Card and GPU instance of each MIG instance at the last look, by UUID."""
+        self._leftovers: Mapping[str, str] = {}
         """Cards with an instance that no claim has and that cannot be destroyed, with the reason."""
 
-    def allows(self, card: str) -> bool:
-        """Whether the plugin splits this card: the operator allows it and the card can."""
-        return card in self._profiles
+    # Questions.
 
     @property
     def is_used(self) -> bool:
-        """Whether the operator allows it for any card."""
-        return bool(self._allowed)
+        """Whether any card is split by the plugin, or may be."""
+        return bool(self._allowed or self._retired or self._claims.split_cards())
+
+    def manages(self, card: str) -> bool:
+        """Whether the plugin owns the instances of this card: it is offered as a card, whatever it has now."""
+        if card in self._retired or card in self._claims.split_cards():
+            return True
+        return self._is_listed(card) and card in self._profiles and card not in self._cards_by_hand()
 
     def texts(self) -> dict[str, str]:
-        """The profiles of each card, as its attribute."""
-        return {card: profiles_text(each.offered for each in found) for card, found in self._profiles.items()}
+        """The profiles of each managed card, as its attribute."""
+        found = {card: profiles_text(each.offered for each in known) for card, known in self._profiles.items()}
+        return {card: text for card, text in found.items() if self.manages(card)}
+
+    def verdict(self, card: str) -> Verdict | None:
+        """What speaks against new tasks on a card because of its MIG instances."""
+        by_hand, is_split = card in self._cards_by_hand(), card in self._claims.split_cards()
+        if by_hand and is_split:
+            return Verdict(severity="degraded", reason=BOTH_KINDS)
+        if card in self._retired or (is_split and not self._is_listed(card)):
+            return Verdict(severity="degraded", reason=RETIRED)
+        if by_hand and self._is_listed(card):
+            return Verdict(severity="suspect", reason=BY_HAND)
+        reason = self._leftovers.get(card, "")
+        return Verdict(severity="suspect", reason=reason) if reason else None
+
+    def _is_listed(self, card: str) -> bool:
+        return bool(self._allowed & {card, ALL_CARDS})
+
+    def _cards_by_hand(self) -> frozenset[str]:
+        parts = self._parts
+        return frozenset(parts[each][0] for each in self._claims.instances() if each in parts)
+
+    # What is known.
+
+    def report(self, claims: Iterable[DeviceClaim]) -> None:
+        """Take over a report of all claims, made now."""
+        self._claims = self._claims.reported(claims)
+
+    def reserve(self, claim: DeviceClaim) -> None:
+        """Count a claim from now on, until the next report."""
+        self._claims = self._claims.reserved(claim)
+
+    def see(self, parts: Mapping[str, tuple[str, int]]) -> None:
+        """Take over card and GPU instance of each MIG instance, by UUID."""
+        self._parts = parts
 
     def learn(self, control: MigControl, cards: Mapping[str, bool]) -> bool:
         """Find the profiles of new cards; True when a card's mode changed.
@@ -74,24 +130,27 @@ class MigCards:
         """
         has_changed = False
         for card, is_free in cards.items():
-            if card in self._profiles or not self._allowed & {card, ALL_CARDS}:
+            if card in self._asked or not (self._is_listed(card) or card in self._retired):
                 continue
-            is_known_free = is_free and self._reported is not None and card not in self._whole
+            is_known_free = is_free and self._claims.is_reported and card not in self._claims.whole_cards()
+            is_needed = self._is_listed(card) and card not in self._profiles
             try:
-                has_changed = self._learn_card(control, card, is_free=is_known_free) or has_changed
+                has_changed = self._learn_card(control, card, may_switch=is_known_free and is_needed) or has_changed
             except MigProblem as problem:
                 self._tell(card, problem.reason)
+        self._save()
         return has_changed
 
-    def _learn_card(self, control: MigControl, card: str, *, is_free: bool) -> bool:
+    def _learn_card(self, control: MigControl, card: str, *, may_switch: bool) -> bool:
         found, has_changed = control.profiles(card), False
-        if not found and is_free:
+        if not found and may_switch:
             has_changed = control.set_mode(card, is_on=True)
             found = control.profiles(card)
             if not found:
                 self._tell(card, f"MIG mode is not on yet; {RESET}")
         if found:
-            self._profiles[card] = found
+            self._profiles = {**self._profiles, card: found}
+            self._asked |= {card}
             self._problems.pop(card, None)
         return has_changed
 
@@ -100,134 +159,216 @@ class MigCards:
             self._problems[card] = problem
             log.warning("card cannot be split into MIG instances: gpu=%s reason=%s", card, problem)
 
+    def _save(self) -> None:
+        cards = self._profiles.keys() | self._owners.keys()
+        self._record.write(
+            {
+                card: RecordedCard(profiles=self._profiles.get(card, ()), owners=self._owners.get(card, ()))
+                for card in sorted(cards)
+            }
+        )
+
     # What tasks get.
 
-    def prepare(self, control: MigControl, claim: DeviceClaim) -> dict[MigPlace | str, int]:
-        """Make the cards of a claim ready: the numbers of its instances by place, and of whole-card ones by card.
-
-        Raises DriverError, or RecoverableError when a retry may help.
-        """
-        self._new[claim.alloc_id, claim.task_name] = (time.monotonic() + NEW_S, claim)
+    def prepare(self, control: MigControl, claim: DeviceClaim) -> Prepared:
+        """Make the cards of a claim ready. Raises DriverError, or RecoverableError when a retry may help."""
         try:
-            of_devices = [self._ready(control, devices) for devices in claim.devices]
+            of_devices = [self._ready(control, claim, devices) for devices in claim.devices]
         except MigProblem as problem:
             if problem.is_in_use:
                 raise RecoverableError(problem.reason) from None
             raise DriverError(problem.reason) from None
-        return {key: number for found in of_devices for key, number in found.items()}
+        finally:
+            self._save()
+        return {key: each for found in of_devices for key, each in found.items()}
 
-    def _ready(self, control: MigControl, devices: ClaimedDevices) -> dict[MigPlace | str, int]:
+    def _ready(self, control: MigControl, claim: DeviceClaim, devices: ClaimedDevices) -> Prepared:
         if devices.share == MIG:
-            return {place: self._instance(control, place) for place in places_of(devices)}
-        numbers = {card: self._leave(control, card, devices.share) for card in devices.ids if self.allows(card)}
-        return {card: number for card, number in numbers.items() if number is not None}
+            places = places_of(devices)
+            if places and len([each for every in claim.devices for each in every.ids]) > 1:
+                raise DriverError(f"{ONE_INSTANCE}; ask for one with count = 1, and for no other GPU in the same task")
+            return {place: self._instance(control, place, key_of(claim)) for place in places}
+        found: Prepared = {}
+        for card in devices.ids:
+            number = self._leave(control, card, devices.share, claim) if self._is_split_here(card) else None
+            if number is not None:
+                found[card] = number
+        return found
 
-    def _instance(self, control: MigControl, place: MigPlace) -> int:
-        """The number of the instance at a place, created if it is missing."""
-        profile = self._profile(place)
-        if not control.is_on(place.card) and not control.set_mode(place.card, is_on=True):
-            raise DriverError(f"GPU {place.card} comes into MIG mode only by a reset; {RESET}")
-        for each in control.instances(place.card, self._profiles[place.card]):
-            if (each.profile_id, each.start) == (profile.id, place.start):
+    def _is_split_here(self, card: str) -> bool:
+        """Whether a claim on the whole card concerns the plugin: it may be in MIG mode."""
+        return self.manages(card) or (self._is_listed(card) and card in self._cards_by_hand())
+
+    def _instance(self, control: MigControl, place: MigPlace, task: TaskKey) -> PreparedInstance:
+        """The instance at a place, created unless the task has it already."""
+        if place.card in self._cards_by_hand():
+            raise RecoverableError(f"GPU {place.card} cannot be split: {BY_HAND}")
+        profile = self._profile(control, place)
+        self._enter(control, place.card, task)
+        present = control.instances(place.card)
+        for each in present:
+            if (each.profile_id, each.start) == (profile.id, place.start) and self._owner(place.card, each) == task:
                 control.complete(place.card, each.id, profile)
-                return each.id
+                return PreparedInstance(each.id, is_new=False)
+        for each in present:
             if each.overlaps(place.start, profile.offered.size):
-                self._clear(control, place.card, each)
-        number = control.create(place.card, profile, place.start)
-        log.info("created MIG instance: gpu=%s profile=%s slice=%d", place.card, profile.offered.name, place.start)
-        return number
+                self._clear(control, place.card, each, task)
+        return self._create(control, place.card, profile, place.start, task)
 
-    def _clear(self, control: MigControl, card: str, instance: GpuInstance) -> None:
-        """Destroy an instance that is in the way of another, unless a claim has it."""
-        if self._is_wanted(card, instance):
+    def _enter(self, control: MigControl, card: str, task: TaskKey) -> None:
+        """Bring a card into MIG mode."""
+        if control.is_on(card):
+            return
+        if card in self._claims.whole_cards(but=task):
+            raise RecoverableError(f"GPU {card} is still in use by another task as a whole")
+        if not control.set_mode(card, is_on=True):
+            raise DriverError(f"GPU {card} comes into MIG mode only by a reset; {RESET}")
+
+    def _create(
+        self, control: MigControl, card: str, profile: CardProfile, start: int, task: TaskKey
+    ) -> PreparedInstance:
+        number = control.create(card, profile, start)
+        owner = InstanceOwner(number=number, start=start, alloc_id=task[0], task_name=task[1])
+        others = [each for each in self._owners.get(card, ()) if each.number != number]
+        self._owners = {**self._owners, card: (*others, owner)}
+        log.info("created MIG instance: gpu=%s profile=%s slice=%d", card, profile.offered.name, start)
+        return PreparedInstance(number, is_new=True)
+
+    def _clear(self, control: MigControl, card: str, instance: GpuInstance, task: TaskKey) -> None:
+        """Destroy an instance that is in the way of a task, unless another task has it."""
+        if self._is_wanted(card, instance, but=task):
             raise RecoverableError(
                 f"slice {instance.start} of GPU {card} is still in use by the MIG instance of another task"
             )
+        self._destroy(control, card, instance)
+
+    def _destroy(self, control: MigControl, card: str, instance: GpuInstance) -> None:
         control.destroy(card, instance.id)
+        left = tuple(each for each in self._owners.get(card, ()) if each.number != instance.id)
+        self._owners = {**self._owners, card: left}
         log.info("destroyed MIG instance: gpu=%s slice=%d", card, instance.start)
 
-    def _leave(self, control: MigControl, card: str, share: str) -> int | None:
-        """Take a card out of MIG mode; where it cannot leave, the number of its largest instance."""
+    def _leave(self, control: MigControl, card: str, share: str, claim: DeviceClaim) -> PreparedInstance | None:
+        """Take a card out of MIG mode; where it cannot leave, its largest instance."""
         if not control.is_on(card):
             return None
-        largest = max(self._profiles[card], key=lambda each: (each.slices, each.offered.memory_mb))
-        start = largest.offered.starts[0]
-        present = control.instances(card, self._profiles[card])
+        task, largest = key_of(claim), max(self._known(control, card), key=lambda p: (p.slices, p.offered.memory_mb))
+        start, present = largest.offered.starts[0], control.instances(card)
         for each in present:
-            if (each.profile_id, each.start) == (largest.id, start) and share == WHOLE and len(present) == 1:
+            if each.profile_id == largest.id and self._owner(card, each) == task and share == WHOLE:
                 control.complete(card, each.id, largest)
-                return each.id
+                return PreparedInstance(each.id, is_new=False)
         for each in present:
-            self._clear(control, card, each)
+            self._clear(control, card, each, task)
         if control.set_mode(card, is_on=False):
             return None
         control.set_mode(card, is_on=True)
         if share != WHOLE:
             raise DriverError(f'GPU {card} leaves MIG mode only by a reset, which share = "{share}" needs; {RESET}')
-        return control.create(card, largest, start)
+        if len(claim.ids) > 1:
+            raise DriverError(f"GPU {card} leaves MIG mode only by a reset, and {ONE_INSTANCE}; {RESET}")
+        return self._create(control, card, largest, start, task)
 
-    def _profile(self, place: MigPlace) -> CardProfile:
-        amounts = (place.memory_mb, place.compute)
-        for each in self._profiles.get(place.card, ()):
-            if (each.offered.memory_mb, each.offered.compute) == amounts and place.start in each.offered.starts:
-                return each
+    def _known(self, control: MigControl, card: str) -> tuple[CardProfile, ...]:
+        """The profiles of a card, asked for now where they are not known yet."""
+        if card not in self._profiles:
+            self._learn_card(control, card, may_switch=False)
+        found = self._profiles.get(card, ())
+        if not found:
+            raise RecoverableError(f"the MIG profiles of GPU {card} are not known yet: the driver names none now")
+        return found
+
+    def _profile(self, control: MigControl, place: MigPlace) -> CardProfile:
+        found = profile_of(place, self._known(control, place.card))
+        if found is not None and self.manages(place.card):
+            return found
         raise DriverError(
             f"GPU {place.card} has no MIG profile of {place.memory_mb} MiB at slice {place.start}, or the plugin may "
             "not split it (mig_gpu_ids); plan the job again"
         )
 
+    def _owner(self, card: str, instance: GpuInstance) -> TaskKey | None:
+        """The task for which an instance was created; None for one of another tool."""
+        for each in self._owners.get(card, ()):
+            if (each.number, each.start) == (instance.id, instance.start):
+                return each.alloc_id, each.task_name
+        return None
+
     # What stays.
 
-    def keep(self, control: MigControl | None, claims: Iterable[DeviceClaim] | None = None) -> None:
-        """Destroy the instances that no claim has; `claims` are a new report of all. Without a driver: later.
+    def keep(self, control: MigControl) -> bool:
+        """Destroy the instances that no claim has; True when there were any. Does nothing before the first report."""
+        if not self._claims.is_reported:
+            return False
+        self._retired |= {card for card in self._claims.split_cards() if not self._is_listed(card)}
+        leftovers, has_destroyed = dict[str, str](), False
+        for card in sorted(self._profiles.keys() | self._retired):
+            if not self.manages(card) or card in self._claims.whole_cards():
+                continue
+            reasons = list[str]()
+            has_destroyed = self._keep_card(control, card, reasons) or has_destroyed
+            if reasons:
+                leftovers[card] = reasons[0]
+                if reasons[0] != self._leftovers.get(card):
+                    log.warning("MIG instance without a task stays: reason=%s", reasons[0])
+            elif card in self._retired and card not in self._claims.split_cards() | self._cards_by_hand():
+                has_destroyed = self._give_back(control, card) or has_destroyed
+        self._leftovers = leftovers
+        self._save()
+        return has_destroyed
 
-        A report may have been made before a reservation that is newer, so that one counts for `NEW_S`.
-        """
-        if claims is not None:
-            self._reported = {(claim.alloc_id, claim.task_name): claim for claim in claims}
-        if self._reported is None:
-            return
-        self._new = {
-            key: (until, claim)
-            for key, (until, claim) in self._new.items()
-            if key not in self._reported and time.monotonic() < until
-        }
-        for card in self._profiles if control is not None else ():
-            if control is not None and card not in self._whole:
-                self._keep_card(control, card)
-
-    def _keep_card(self, control: MigControl, card: str) -> None:
-        before = self.leftovers.pop(card, "")
+    def _keep_card(self, control: MigControl, card: str, reasons: list[str]) -> bool:
+        """Destroy what no claim has of one card; `reasons` gets why an instance stays."""
+        has_destroyed = False
         try:
-            if not control.is_on(card):
-                return
-            for each in control.instances(card, self._profiles[card]):
-                if not self._is_wanted(card, each):
-                    self._clear(control, card, each)
+            present = control.instances(card) if control.is_on(card) else ()
         except MigProblem as problem:
-            self.leftovers[card] = problem.reason
-            if problem.reason != before:
-                log.warning("MIG instance without a task stays: reason=%s", problem)
+            reasons.append(problem.reason)
+            return False
+        numbers = {each.id for each in present}
+        left = tuple(each for each in self._owners.get(card, ()) if each.number in numbers)
+        self._owners = {**self._owners, card: left}
+        for each in present:
+            if self._is_wanted(card, each):
+                continue
+            try:
+                self._destroy(control, card, each)
+                has_destroyed = True
+            except MigProblem as problem:
+                reasons.append(problem.reason)
+        return has_destroyed
 
-    def _is_wanted(self, card: str, instance: GpuInstance) -> bool:
-        """Whether a claim has the instance; before the first report it may be any task's."""
-        places = (place for claim in self._claims for each in claim.devices for place in places_of(each))
-        return self._reported is None or (card, instance.start) in {(place.card, place.start) for place in places}
+    def _give_back(self, control: MigControl, card: str) -> bool:
+        """Forget a retired card, out of MIG mode where it can leave; True when its mode changed."""
+        has_changed = False
+        try:
+            has_changed = control.is_on(card) and control.set_mode(card, is_on=False)
+        except MigProblem as problem:
+            log.warning("card stays in MIG mode: gpu=%s reason=%s", card, problem.reason)
+        self._retired -= {card}
+        self._asked -= {card}
+        self._profiles = {key: each for key, each in self._profiles.items() if key != card}
+        self._owners = {key: each for key, each in self._owners.items() if key != card}
+        return has_changed
 
-    @property
-    def _claims(self) -> list[DeviceClaim]:
-        return [*(self._reported or {}).values(), *(claim for _, claim in self._new.values())]
+    def _is_wanted(self, card: str, instance: GpuInstance, *, but: TaskKey | None = None) -> bool:
+        """Whether a claim has the instance; before the first report it may be any task's, `but` leaves out one task."""
+        claims, parts, owner = self._claims, self._parts, self._owner(card, instance)
+        if not claims.is_reported:
+            return owner is None or owner != but
+        by_hand = claims.instances()
+        if any(parts.get(each, (card, instance.id)) == (card, instance.id) for each in by_hand if owner is None):
+            return True  # An instance that the driver does not list now may be this one.
+        for place in claims.places(but=but):
+            profile = profile_of(place, self._profiles.get(card, ()))
+            is_same = profile is None or profile.id == instance.profile_id
+            if (place.card, place.start) == (card, instance.start) and is_same:
+                return True
+        return False
 
-    @property
-    def _whole(self) -> frozenset[str]:
-        """Cards that claims have in another way than by MIG instances."""
-        devices = (each for claim in self._claims for each in claim.devices if each.share != MIG)
-        return frozenset(card for each in devices for card in each.ids)
 
-
-def places_of(devices: ClaimedDevices) -> list[MigPlace]:
-    """The instances that claimed devices ask for."""
-    if devices.share != MIG:
-        return []
-    pairs = zip(devices.ids, devices.numbers, strict=True)
-    return [MigPlace(card, int(number), devices.memory_mb, devices.compute) for card, number in pairs]
+def profile_of(place: MigPlace, profiles: Iterable[CardProfile]) -> CardProfile | None:
+    """The profile that a place asks for."""
+    amounts = (place.memory_mb, place.compute)
+    known = (each for each in profiles if (each.offered.memory_mb, each.offered.compute) == amounts)
+    return next((each for each in known if place.start in each.offered.starts), None)

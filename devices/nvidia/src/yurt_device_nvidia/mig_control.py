@@ -6,7 +6,7 @@ An instance of this plugin is a GPU instance with one compute instance that has 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from yurt.sdk.mig import MigProfile
@@ -18,6 +18,7 @@ FIX = {
     "NVML_ERROR_NO_PERMISSION": "the agent must run as root, or with access to the capability mig/config",
     "NVML_ERROR_IN_USE": "a process still uses it",
     "NVML_ERROR_NOT_SUPPORTED": "this card has no MIG",
+    "NVML_ERROR_INSUFFICIENT_RESOURCES": "instances of another tool take its slices; nvidia-smi mig -lgi lists them",
 }
 
 
@@ -63,19 +64,23 @@ class MigControl:
         return bool(self._do(f"asking GPU {card} for its MIG mode", self._nvml.nvmlDeviceGetMigMode, self._of(card))[0])
 
     def set_mode(self, card: str, *, is_on: bool) -> bool:
-        """Switch MIG mode; False when the card takes it over only by a reset. Raises MigProblem."""
+        """Switch MIG mode; False when the card takes it over only by a reset. Raises MigProblem.
+
+        The driver accepts the mode and answers separately whether it is active. When a client of the card is in the
+        way, the mode would come into effect at some later time, so it is taken back.
+        """
+        nvml, handle = self._nvml, self._of(card)
         what = f"turning MIG mode {'on' if is_on else 'off'} on GPU {card}"
-        pending = self._do(what, self._nvml.nvmlDeviceSetMigMode, self._of(card), MIG_ON if is_on else MIG_OFF)
-        return pending == self._nvml.NVML_SUCCESS and self.is_on(card) == is_on
+        status = self._do(what, nvml.nvmlDeviceSetMigMode, handle, MIG_ON if is_on else MIG_OFF)
+        if status in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_RESET_REQUIRED):
+            return status == nvml.NVML_SUCCESS and self.is_on(card) == is_on
+        self._try(nvml.nvmlDeviceSetMigMode, handle, MIG_OFF if is_on else MIG_ON)
+        raise self._problem(what, nvml.NVMLError(status))
 
     def profiles(self, card: str) -> tuple[CardProfile, ...]:
         """The card's profiles; of several with the same memory and slices the plain one. Empty without an answer."""
-        nvml, handle = self._nvml, self._of(card)
-        infos = []
-        for number in range(nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-            info = self._try(self._profile_info, handle, number)
-            if info is not None and info.memorySizeMB and info.sliceCount:
-                infos.append(info)
+        handle = self._of(card)
+        infos = [info for info in self._profile_infos(handle) if info.memorySizeMB and info.sliceCount]
         slices_max = max((info.sliceCount for info in infos), default=1)
         found: dict[tuple[int, int], CardProfile] = {}
         for info in infos:
@@ -84,6 +89,12 @@ class MigControl:
                 key = (info.memorySizeMB, info.sliceCount)
                 found.setdefault(key, _card_profile(info, places, slices_max))
         return tuple(sorted(found.values(), key=lambda each: (each.offered.memory_mb, each.slices)))
+
+    def _profile_infos(self, handle: Any) -> Iterator[Any]:
+        for number in range(self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+            info = self._try(self._profile_info, handle, number)
+            if info is not None:
+                yield info
 
     def _profile_info(self, handle: Any, number: int) -> Any:
         """The second version names the profile; older drivers have the first."""
@@ -100,13 +111,13 @@ class MigControl:
         if self._try(known, handle, info.id, array, ctypes.byref(room)) is not None:
             yield from ((each.start, each.size) for each in array[: room.value])
 
-    def instances(self, card: str, profiles: Iterable[CardProfile]) -> tuple[GpuInstance, ...]:
-        """The GPU instances that exist, those of other tools included."""
+    def instances(self, card: str) -> tuple[GpuInstance, ...]:
+        """The GPU instances that exist, those of other tools and of profiles that are not offered included."""
         nvml, handle, found = self._nvml, self._of(card), dict[int, GpuInstance]()
-        for profile in profiles:
+        for number in dict.fromkeys(info.id for info in self._profile_infos(handle)):
             room = ctypes.c_uint(64)
             array = (nvml.c_nvmlGpuInstance_t * room.value)()
-            if self._try(nvml.nvmlDeviceGetGpuInstances, handle, profile.id, array, ctypes.byref(room)) is None:
+            if self._try(nvml.nvmlDeviceGetGpuInstances, handle, number, array, ctypes.byref(room)) is None:
                 continue
             for each in array[: room.value]:
                 info = self._do(f"asking GPU {card} for an instance", nvml.nvmlGpuInstanceGetInfo, each)
@@ -184,13 +195,16 @@ class MigControl:
             return None
 
     def _do(self, what: str, change: Callable[..., T], *arguments: Any) -> T:
-        nvml = self._nvml
         try:
             return change(*arguments)
-        except nvml.NVMLError as error:
-            words = next((text for name, text in FIX.items() if error.value == getattr(nvml, name)), "")
-            reason = f"{what} failed: {error}" + (f"; {words}" if words else "")
-            raise MigProblem(reason, is_in_use=error.value == nvml.NVML_ERROR_IN_USE) from None
+        except self._nvml.NVMLError as error:
+            raise self._problem(what, error) from None
+
+    def _problem(self, what: str, error: Any) -> MigProblem:
+        nvml = self._nvml
+        words = next((text for name, text in FIX.items() if error.value == getattr(nvml, name)), "")
+        reason = f"{what} failed: {error}" + (f"; {words}" if words else "")
+        return MigProblem(reason, is_in_use=error.value == nvml.NVML_ERROR_IN_USE)
 
 
 def _card_profile(info: Any, places: tuple[tuple[int, int], ...], slices_max: int) -> CardProfile:

@@ -156,7 +156,14 @@ class Nvml:
                 conditions[uuid] = condition
             if card is not None:
                 cards.append(card)
+        self._forget_instances(cards)
         return GpuObservation(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
+
+    def _forget_instances(self, cards: list[CardFacts]) -> None:
+        """Drop the handles of MIG instances that are gone: their number would grow without end."""
+        present = {mig.uuid for card in cards for mig in card.migs}
+        for uuid in [each for each in self._handles if not each.startswith("GPU-") and each not in present]:
+            self._handles.pop(uuid, None)
 
     def _card(self, index: int) -> tuple[str, CardFacts | None, Condition]:
         """A card's UUID, facts and condition; a lost card may or may not report its UUID."""

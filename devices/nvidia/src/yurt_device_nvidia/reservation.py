@@ -35,7 +35,7 @@ def visible(ids: Iterable[str]) -> dict[str, str]:
 def reservation(
     claim: DeviceClaim, cards: Iterable[CardFacts], *, folder: Path, cdi_names: frozenset[str], mig_minors: str
 ) -> Reservation:
-    """The reservation of a task for these devices."""
+    """The reservation of a task for these devices, which all must be among the cards'."""
     found = {device: (card, mig) for card in cards for device, mig in parts_of(card)}
     chosen = {device: found[device] for device in claim.ids}
     names = [cdi_name(device, *chosen[device], names=cdi_names) for device in chosen]
@@ -55,7 +55,13 @@ def parts_of(card: CardFacts) -> Iterable[tuple[str, MigFacts | None]]:
 
 
 def cdi_name(device: str, card: CardFacts, mig: MigFacts | None, *, names: frozenset[str]) -> str:
-    """A device's CDI name: its id or its number; empty when no specification contains it."""
+    """A device's CDI name: its id or its number; empty when no specification contains it.
+
+    On a card that the plugin splits only the id counts: instances come and go, and with them what a number means,
+    while the specification stays as it was written.
+    """
+    if card.is_managed:
+        return device if device in names else ""
     number = str(card.index) if mig is None else f"{card.index}:{card.migs.index(mig)}"
     return next((name for name in (device, number) if name in names), "")
 

@@ -42,12 +42,15 @@ class ClaimWatch:
             await asyncio.wait({supervised(self._group, "holders of devices", self._look())})
             await self._env.sleep(INTERVAL_S)
 
+    def _claims(self) -> tuple[DeviceClaim, ...]:
+        return tuple(claim for _, claim in self._holders.each())
+
     async def _look(self) -> None:
-        claims = tuple(claim for _, claim in self._holders.each())
+        claims = self._claims()
         now = (claims, self._manager.reservations)
         if now != self._reported:
             try:
-                await self._manager.report_claims(claims)
+                await self._manager.report_claims(self._claims)
                 self._reported = now
             except YurtError as error:
                 log.warning("reporting claims to device plugins failed, trying again: error=%s", error)

@@ -125,20 +125,26 @@ class HealthNotices:
         self._node_events.emit("Device", f"Device plugin {name}: {reason}", plugin=name)
 
 
-def _mig_places(devices: ClaimedDevices) -> Iterable[tuple[str, str]]:
-    """The MIG instances of a claim that the plugin creates, each by its card and its first slice."""
-    return zip(devices.ids, devices.numbers, strict=False) if devices.share == MIG else ()
-
-
 def _common(one: DeviceClaim, other: DeviceClaim) -> str:
-    """A device in both claims that at least one of them holds as a whole; "" without one."""
+    """A device in both claims that the two cannot have at once; "" without one."""
     for mine in one.devices:
         for theirs in other.devices:
-            is_whole = WHOLE in (mine.share, theirs.share)
             both = [each for each in mine.ids if each in theirs.ids]
-            if is_whole and both and key_of(mine) == key_of(theirs):
+            if both and key_of(mine) == key_of(theirs) and excludes(mine, theirs):
                 return both[0]
-            places = set(_mig_places(mine)) & set(_mig_places(theirs))
-            if places and key_of(mine) == key_of(theirs):
-                return min(places)[0]
     return ""
+
+
+def excludes(mine: ClaimedDevices, theirs: ClaimedDevices) -> bool:
+    """Whether a card must have lost one claim before it can serve the other.
+
+    A card is whole, or shared in one mode. MIG instances of one profile at different slices never overlap; how many
+    slices another profile takes is known to the plugin only.
+    """
+    if WHOLE in (mine.share, theirs.share) or mine.share != theirs.share:
+        return True
+    if mine.share != MIG:
+        return False
+    is_same = (mine.memory_mb, mine.compute) == (theirs.memory_mb, theirs.compute)
+    places = set(zip(mine.ids, mine.numbers, strict=False)) & set(zip(theirs.ids, theirs.numbers, strict=False))
+    return not is_same or bool(places)

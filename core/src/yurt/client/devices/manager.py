@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -230,15 +230,35 @@ class DeviceManager:
         except TimeoutError:
             raise RecoverableError(f"device plugin {name} did not answer within {ANSWER_LIMIT_S:g} s") from None
 
-    async def report_claims(self, claims: Iterable[DeviceClaim]) -> None:
-        """Report to every plugin the claims on its devices and on devices that no plugin offers now."""
-        reported = tuple(claims)
-        for name, plugin in self.plugins.items():
-            mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in reported)
-            await self._answer(name, plugin.update_claims(tuple(claim for claim in mine if claim.devices)))
+    async def report_claims(self, claims: Callable[[], Iterable[DeviceClaim]]) -> None:
+        """Report to every plugin the claims on its devices and on devices that no plugin offers now.
 
-    def _of(self, name: str, claimed: Iterable[ClaimedDevices]) -> Iterator[ClaimedDevices]:
-        yield from (each for each in claimed if self._owners.get(key_of(each), name) == name)
+        Each plugin is told on its own, so that one that fails or hangs withholds nothing from the others; then the
+        first failure is raised. `claims` is asked in the same turn of the event loop as the plugin: a reservation that
+        began before is in the report, unless its task has ended.
+        """
+        failures = list[Exception]()
+        reports = [
+            supervised(self._group, f"claims of {name}", self._report(name, claims, failures), on_error=failures.append)
+            for name in self.plugins
+        ]
+        if reports:
+            await asyncio.wait(reports)
+        if failures:
+            raise DriverError(str(failures[0]))
+
+    async def _report(self, name: str, claims: Callable[[], Iterable[DeviceClaim]], failures: list[Exception]) -> None:
+        mine = (
+            replace(
+                claim, devices=tuple(each for each in claim.devices if self._owners.get(key_of(each), name) == name)
+            )
+            for claim in claims()
+        )
+        reported = tuple(claim for claim in mine if claim.devices)
+        try:
+            await self._answer(name, self.plugins[name].update_claims(reported))
+        except YurtError as error:
+            failures.append(error)
 
     def memory_nodes(self, claim: DeviceClaim) -> tuple[int, ...]:
         """The NUMA nodes of a task's devices; empty when one of them is unknown."""

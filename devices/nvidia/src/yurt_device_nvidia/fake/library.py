@@ -354,8 +354,9 @@ def ecc_mode(lib: FakeLibrary, handle: int, current: int, pending: int) -> None:
 
 @nvml("nvmlDeviceGetMigMode", Handle, Pointer, Pointer)
 def mig_mode(lib: FakeLibrary, handle: int, current: int, pending: int) -> None:
-    put(current, c_uint, int(lib.card(handle)["mig"]))
-    put(pending, c_uint, int(lib.card(handle)["mig"]))
+    card = lib.card(handle)
+    put(current, c_uint, int(card["mig"]))
+    put(pending, c_uint, int(card["mig_pending" if "mig_pending" in card else "mig"]))
 
 
 @nvml("nvmlDeviceGetComputeMode", Handle, Pointer)

@@ -1,7 +1,8 @@
 """The functions of NVML that turn MIG mode on and off and create and destroy instances; they change the machine.
 
-A GPU's `mig_profiles` are those it has; `mig_needs_reset` lets it take over a new mode only later. GPU instances stand
-in its `gis`, and once they have their compute instance in `migs`, as in a layout with instances.
+A GPU's `mig_profiles` are those it has; `mig_needs_reset` lets it take over a new mode only later. As the driver does,
+a mode is accepted while a process uses the card (`mig_pending`) and the status says that it is not active.
+GPU instances stand in its `gis`, and once they have their compute instance in `migs`, as in a layout with instances.
 """
 
 from __future__ import annotations
@@ -62,12 +63,17 @@ def set_mig_mode(lib: FakeLibrary, handle: int, mode: int, out: int) -> None:
     card = lib.card(handle)
     if not card.get("mig_profiles"):
         raise FakeFailure("NOT_SUPPORTED")
-    if card["processes"] or card.get("gis"):
+    if card.get("gis"):
         raise FakeFailure("IN_USE")
-    needs_reset = card.get("mig_needs_reset") and bool(card["mig"]) != bool(mode)
-    put(out, c_uint, pynvml.NVML_ERROR_RESET_REQUIRED if needs_reset else 0)
-    if not needs_reset:
-        change_card(lib, handle, lambda gpu: gpu.update(mig=bool(mode)))
+    is_change = bool(card["mig"]) != bool(mode)
+    status = pynvml.NVML_SUCCESS
+    if is_change and card.get("mig_needs_reset"):
+        status = pynvml.NVML_ERROR_RESET_REQUIRED
+    elif is_change and card["processes"]:
+        status = pynvml.NVML_ERROR_IN_USE
+    put(out, c_uint, status)
+    active = bool(card["mig"]) if status else bool(mode)
+    change_card(lib, handle, lambda gpu: gpu.update(mig=active, mig_pending=bool(mode)))
 
 
 @nvml("nvmlDeviceGetGpuInstanceProfileInfoV", Handle, c_uint, Pointer)
