@@ -35,16 +35,17 @@ from yurt.structs.commands.versions import (
     ruled,
 )
 from yurt.structs.job import Job
+from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.rules import DEVICE_RULES, RULES_VERSION
+from yurt.structs.rules import DEVICE_RULES, RECLAIM_RULES, RULES_VERSION
 from yurt.testing import factories
 
 RECORD = Path(__file__).parent / "stored_fields.txt"
 """Each line: a type, the rules since which it has these fields, and the fields."""
 VALUES = Path(__file__).parent / "stored_values.txt"
 """Each line: a type and its field, the rules since which it has these values, and the values in JSON."""
-EARLIER_FIELDS = {3: "a5162adc1f693a8e", 4: "1cbe8e70d7913c24", 5: "c8a0bc5ee606d860"}
+EARLIER_FIELDS = {3: "a5162adc1f693a8e", 4: "1cbe8e70d7913c24", 5: "c8a0bc5ee606d860", 6: "c3dcff22b89f2841"}
 """A digest of the lines of each version before the newest, which never change: a new field belongs to newer rules."""
 OLD = RegionRules(version=UNPUBLISHED_RULES, behind=("srv2.global",))
 
@@ -237,3 +238,18 @@ def test_a_command_of_newer_rules_is_not_applied() -> None:
     assert (
         c.decode_command(c.encode_command(replace(newer, rules_version=RULES_VERSION))).rules_version == RULES_VERSION
     )
+
+
+def test_older_servers_get_no_profiles_of_mig_instances_that_do_not_exist_yet() -> None:
+    plain = {"memory": Attribute(int_val=80, unit="GiB")}
+    split = {**plain, "mig_profiles": Attribute(string_val="1g.10gb:9856:14:1:0")}
+
+    def registration(attributes: dict[str, Attribute]) -> c.RegisterNode:
+        device = NodeDevice(id="GPU-0", healthy=True, attributes=attributes)
+        kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=(device,), attributes=attributes)
+        node = factories.node(factories.number_id(1, kind=1))
+        return c.RegisterNode(node=replace(node, node_resources=replace(node.node_resources, devices=(kind,))))
+
+    before = RegionRules(version=RECLAIM_RULES, behind=("srv2.global",))
+    assert ruled(registration(split), before) == replace(registration(plain), rules_version=RECLAIM_RULES)
+    assert ruled(registration(split), RegionRules()).node == registration(split).node

@@ -518,3 +518,18 @@ def test_what_begins_and_ends_before_anybody_looks_leaves_its_devices_and_ports(
         done = c.AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete")
         state = _with(state, c.UpdateAllocsFromClient(updates=(done,)))
     assert not state.columns.in_use
+
+
+def test_an_update_in_place_keeps_an_instance_whose_card_is_no_longer_split() -> None:
+    (plain,) = [_hgx(1)]
+    profiles = Attribute(string_val="1g.10gb:9856:14:1:0,1,2,3,4,5,6")
+    split = {**plain.attributes, "sharing": Attribute(string_val="mig"), "mig_profiles": profiles}
+    job = _job(_share(9_000, "mig"))
+    state = _after(_state([_node(1, replace(plain, attributes=split))]), job)
+    changed = replace(job, priority=job.priority + 1)
+    state = _with(state, c.RegisterJob(job=changed))
+    plan = _attempt(state, changed).plan
+    late = _with(state, c.RegisterNode(node=_node(1, plain)))
+
+    assert plan.in_place or plan.placements
+    assert not scheduler.check_plan(late, plan).rejected_nodes

@@ -20,5 +20,7 @@ DEVICE_RULES: Final = 5
 RECLAIM_RULES: Final = 6
 """From here on `apply` counts withdrawn ends of idle allocations, voids the idle time that was measured by another
 policy, and refuses to change a device whose mark the operator has not seen."""
-RULES_VERSION: Final = RECLAIM_RULES
+MIG_RULES: Final = 7
+"""From here on servers book MIG instances that nodes create, and check that no two overlap."""
+RULES_VERSION: Final = MIG_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 import msgspec
 
 from yurt.sdk.errors import Conflict, Reason
+from yurt.sdk.mig import MIG_PROFILES
 from yurt.sdk.value import Value, replace
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.accounting.usage_day import UsageDay
@@ -29,9 +30,16 @@ from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
-from yurt.structs.node import Node, NodeDevice
+from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
-from yurt.structs.rules import ACCOUNTING_RULES, DEVICE_RULES, RECLAIM_RULES, RULES_VERSION, UNPUBLISHED_RULES
+from yurt.structs.rules import (
+    ACCOUNTING_RULES,
+    DEVICE_RULES,
+    MIG_RULES,
+    RECLAIM_RULES,
+    RULES_VERSION,
+    UNPUBLISHED_RULES,
+)
 
 C = TypeVar("C", bound=Command)
 
@@ -93,6 +101,14 @@ ADDED_VALUES: Final[Mapping[tuple[type[msgspec.Struct], str], Mapping[Any, Addit
 What agents report is replaced by `instead` until all servers know the value.
 """
 
+ADDED_ATTRIBUTES: Final[Mapping[str, Addition]] = {MIG_PROFILES: Addition(MIG_RULES, "")}
+"""Attributes of devices that older servers would act upon wrongly, though they can store them.
+
+Without `mig_profiles` no server books an instance that does not exist yet: an older leader would not see that two
+of them overlap.
+"""
+DEVICE_KINDS: Final = (NodeDeviceResource, NodeDevice)
+
 
 def region_rules(servers: Mapping[str, int]) -> RegionRules:
     """The rules of a region whose servers publish these versions; 0 is a version that does not publish its rules."""
@@ -127,7 +143,7 @@ def _without_additions(command: C, region: RegionRules) -> C:
 def _holders() -> frozenset[type]:
     """The types of structs that may hold an addition, at any depth: other values need no search."""
     inner: dict[type, set[type]] = {}
-    changed = {*ADDED_FIELDS, *(kind for kind, _ in ADDED_VALUES)}
+    changed: set[type] = {*ADDED_FIELDS, *(kind for kind, _ in ADDED_VALUES), *DEVICE_KINDS}
     rest: list[Any] = [*changed, *get_args(AnyCommand)]
     while rest:
         kind = rest.pop()
@@ -181,6 +197,9 @@ def _older_part(kind: type[msgspec.Struct], name: str, part: Any, region: Region
     addition = ADDED_FIELDS.get(kind, {}).get(name)
     if addition is not None and addition.rules > region.version:
         older = _default(kind, name)
+    elif kind in DEVICE_KINDS and name == "attributes":
+        newer = {each for each, added in ADDED_ATTRIBUTES.items() if added.rules > region.version}
+        return {key: value for key, value in part.items() if key not in newer} if newer & part.keys() else part
     else:
         values = ADDED_VALUES.get((kind, name))
         addition = None if values is None else values.get(part)
