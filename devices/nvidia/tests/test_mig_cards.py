@@ -214,6 +214,17 @@ async def test_a_task_gets_one_instance_only(make_bench: MakeBench, machine: Pat
     assert instances(machine) == []
 
 
+async def test_whole_cards_of_which_one_stays_in_mig_mode_are_refused_to_one_task(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench("dgx-a100", mig=True)
+    await ready(bench)
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="A100", ids=(gpu(0), gpu(1)))
+    with pytest.raises(DriverError, match="only by a reset, and a process sees one MIG instance only"):
+        await bench.plugin.reserve(DeviceClaim(alloc_id="a", task_name="both", devices=(devices,)))
+    assert instances(machine) == []
+
+
 async def test_a_static_cdi_specification_names_instances_by_uuid_only(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
