@@ -174,22 +174,25 @@ class PoolCapacity:
 
         Only the row of each is recounted. Afterwards these allocations count as released.
         """
-        try:
-            sums = [self._table(one.ask).total for one in demands]
-            for number, alloc in enumerate(ended, 1):
-                for at in _rows_of(alloc, self._at):
-                    before = [self._row_places(at, one.ask) for one in demands]
-                    if isinstance(alloc, PlannedAllocs):
-                        self._use(at, alloc.ask, -dict(alloc.rows)[at])
-                    else:
-                        self._give_back(alloc, at)
-                    for index, one in enumerate(demands):
-                        sums[index] += self._row_places(at, one.ask) - before[index]
-                if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
-                    return number
-            return -1
-        finally:
-            self._tables.clear()
+        sums = [self._table(one.ask).total for one in demands]
+        found = -1
+        for number, alloc in enumerate(ended, 1):
+            for at in _rows_of(alloc, self._at):
+                before = [self._row_places(at, one.ask) for one in demands]
+                self._end(alloc, at)
+                for index, one in enumerate(demands):
+                    sums[index] += self._row_places(at, one.ask) - before[index]
+            if any(total >= max(1, one.least) for total, one in zip(sums, demands, strict=True)):
+                found = number
+                break
+        self._tables.clear()
+        return found
+
+    def _end(self, alloc: Allocation | PlannedAllocs, at: int) -> None:
+        if isinstance(alloc, PlannedAllocs):
+            self._use(at, alloc.ask, -dict(alloc.rows)[at])
+        else:
+            self._give_back(alloc, at)
 
     def release(self, allocs: Iterable[Allocation]) -> None:
         """Count allocations as ended."""
@@ -205,7 +208,10 @@ class PoolCapacity:
         usage = usage_of(alloc)
         self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
         self._slots[at] += 1
-        self._in_use[at] = with_usage(self._in_use_on(at), usage, -1)
+        in_use = self._in_use.get(at)
+        if in_use is None:
+            in_use = self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE)
+        self._in_use[at] = with_usage(in_use, usage, -1)
         for request, counts in self._counts.items():
             counts[at] = _count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at])
 
@@ -373,10 +379,6 @@ class PoolCapacity:
                 entry = cached[node_id] = (node, now, _count(self._snapshot.nodes[self._ids[at]], request, now))
             found.append(entry[2])
         return np.asarray(found, np.int64)
-
-    def _in_use_on(self, at: int) -> ExclusiveResources:
-        found = self._in_use.get(at)
-        return self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE) if found is None else found
 
 
 def _rows_of(alloc: Allocation | PlannedAllocs, at: Mapping[str, int]) -> Iterable[int]:
