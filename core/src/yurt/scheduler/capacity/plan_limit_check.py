@@ -36,6 +36,20 @@ class PlanLimits:
         job = snapshot.jobs.get((plan.namespace, plan.job_id))
         has_growth = bool(plan.placements or plan.in_place)
         self._limits = limits_now(limits, snapshot, job) if job is not None and has_growth else ()
+        self._ended_ahead = self._count_ended_ahead() if self._limits else frozenset()
+
+    def _count_ended_ahead(self) -> frozenset[str]:
+        """Count as released what this plan stops and a plan in flight stops before it; returns these allocations.
+
+        The plan in flight took what they release. Counted as a release of this plan too, its own growth would look like
+        a decrease, which is allowed above a limit.
+        """
+        ahead = {stop.id for plan in self._snapshot.ahead for stop in (*plan.stops, *plan.preemptions)}
+        found = frozenset(ahead.intersection(stop.id for stop in (*self._plan.stops, *self._plan.preemptions)))
+        for alloc_id in sorted(found):
+            alloc = self._snapshot.allocs.get(alloc_id)
+            self._count(list(release_of(alloc)) if alloc is not None else [])
+        return found
 
     def refusals(self, *, is_final: bool = False) -> dict[str, str]:
         """The nodes whose part of the plan exceeds a limit, with the reason; with `is_final` all nodes whose usage
@@ -96,7 +110,7 @@ class PlanLimits:
             found[update.node_id].extend(self._moved(update))
         for stop in (*plan.stops, *plan.preemptions):
             alloc = allocs.get(stop.id)
-            if alloc is not None:
+            if alloc is not None and stop.id not in self._ended_ahead:
                 found[stop.node_id].extend(release_of(alloc))
         return found
 
