@@ -198,18 +198,22 @@ def _asked_cluster(call: Invocation) -> Iterator[ApiClient]:
     """The client of the cluster that is asked: that of -from, to which only flags apply, else the one of -address."""
     from yurt.cli.api.connect import connect_elsewhere
 
-    address = call.flags.text("from")
-    if not address:
+    if not _asks_elsewhere(call):
         yield call.api
         return
-    with closing(connect_elsewhere(call.flags, address)) as client:
+    with closing(connect_elsewhere(call.flags, call.flags.text("from"))) as client:
         yield client
+
+
+def _asks_elsewhere(call: Invocation) -> bool:
+    """Whether another cluster is asked; `quota plan`, which shares this, has no -from."""
+    return call.flags.is_given("from") and bool(call.flags.text("from"))
 
 
 def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
     """The region whose limits hold: the one asked for, else that of the cluster or of the quotas of a snapshot."""
     named = call.flags.text("region")
-    if not named and not call.flags.text("from"):
+    if not named and not _asks_elsewhere(call):
         named = call.api.connection.region
     if named:
         return named
