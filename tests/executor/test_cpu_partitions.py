@@ -111,6 +111,15 @@ def test_recovered_tasks_are_written_once_when_all_are_counted(tmp_path: Path) -
     assert made.cpus("shared") == "unchanged"
 
 
+def test_a_task_that_is_recovered_late_takes_its_cores_at_once(tmp_path: Path) -> None:
+    made = Cpusets(tmp_path)
+    made.partitions.recovered(made.handle("shared"))
+    made.partitions.write()
+    assert made.cpus("shared") == "0,1,2,3"
+    made.partitions.recovered(made.handle("machine", 2, 3))
+    assert made.cpus("shared") == "0,1"
+
+
 def test_a_recovered_task_without_recorded_cores_reserves_those_of_its_cpuset(tmp_path: Path) -> None:
     made = Cpusets(tmp_path)
     for name, listed in (("own", "1-2"), ("near", "0-3")):

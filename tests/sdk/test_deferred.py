@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 from yurt.sdk import deferred
 from yurt.sdk.deferred import DeferredDriver
-from yurt.sdk.driver import HEALTHY, UNDETECTED, Capabilities, Driver, Fingerprint, TaskHandle
-from yurt.sdk.errors import DriverError, NotFound
+from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, Capabilities, Driver, Fingerprint, TaskHandle
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.testing.fakes import FakeConfig, FakeDriver
 
 ABSENT = Fingerprint(health=UNDETECTED, description="there is no engine")
@@ -84,3 +85,42 @@ async def test_what_its_driver_does_not_offer_is_refused(driver: DeferredDriver)
 
 def test_it_is_a_driver(driver: DeferredDriver) -> None:
     assert isinstance(driver, Driver)
+
+
+async def test_a_driver_that_is_closed_while_its_module_is_imported_is_not_made(
+    driver: DeferredDriver, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.touch()  # noqa: ASYNC240 - an empty file
+    loop = asyncio.get_running_loop()
+    importing, may_end = asyncio.Event(), threading.Event()
+
+    def imported(module: str) -> None:
+        loop.call_soon_threadsafe(importing.set)
+        assert may_end.wait(LIMIT_S)
+
+    monkeypatch.setattr(deferred, "import_module", imported)
+    found = asyncio.ensure_future(anext(driver.fingerprint(), None))
+    await importing.wait()
+    await driver.close()
+    may_end.set()
+
+    assert await asyncio.wait_for(found, LIMIT_S) is None
+    assert not driver.is_made
+    with pytest.raises(DriverError, match="the fake driver is closed"):
+        await driver.task_stats("x")
+
+
+async def test_a_module_that_cannot_be_imported_makes_it_unhealthy_until_it_can(
+    driver: DeferredDriver, engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.touch()  # noqa: ASYNC240 - an empty file
+    monkeypatch.setattr(driver, "_module", "yurt.no_such_module")
+    found = driver.fingerprint()
+
+    problem = await anext(found)
+    assert problem.health == UNHEALTHY and "cannot be loaded: No module named" in problem.description
+    with pytest.raises(RecoverableError, match="cannot be loaded"):
+        await driver.recover_task(TaskHandle(driver="fake", task_id="x"))
+
+    monkeypatch.setattr(driver, "_module", "yurt.testing.fakes")
+    assert (await asyncio.wait_for(anext(found), LIMIT_S)).health == HEALTHY

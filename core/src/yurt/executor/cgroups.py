@@ -126,9 +126,18 @@ def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
     enabled = []
     folders = (mount, *levels(mount, parent))
     for controller in V2_CONTROLLERS:
-        if all(write_setting(f"{folder}/cgroup.subtree_control", f"+{controller}") for folder in folders):
+        if all(passes_on(folder, controller) for folder in folders):
             enabled.append(controller)
     return tuple(enabled)
+
+
+def passes_on(folder: str, controller: str) -> bool:
+    """Whether the groups below a folder have the controller; enables it where they have not.
+
+    Where they have, nothing is written: in a delegated subtree the levels above are not this agent's.
+    """
+    file = f"{folder}/cgroup.subtree_control"
+    return controller in read_text(file).split() or write_setting(file, f"+{controller}")
 
 
 def levels(mount: str, parent: str) -> tuple[str, ...]:

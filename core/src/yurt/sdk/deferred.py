@@ -18,6 +18,7 @@ from importlib import import_module
 import msgspec
 
 from yurt.sdk.driver import (
+    UNHEALTHY,
     Capabilities,
     ClearingDriver,
     Driver,
@@ -31,7 +32,7 @@ from yurt.sdk.driver import (
     TaskRequest,
     TaskStats,
 )
-from yurt.sdk.errors import DriverError
+from yurt.sdk.errors import DriverError, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession, StreamsExec
 from yurt.sdk.value import Duration
 
@@ -71,32 +72,48 @@ class DeferredDriver:
         return self._driver is not None
 
     async def _made(self) -> Driver:
-        """The driver; its module is imported in a thread, because that takes 10 to 100 ms."""
-        if self._driver is None:
-            await asyncio.to_thread(import_module, self._module)
-        return self._made_at_once()
+        """The driver; its module is imported in a thread, because that takes 10 to 100 ms.
 
-    def _made_at_once(self) -> Driver:
-        if self._driver is None:
-            self._driver = self._make()
-            self._changed.set()
+        Raises RecoverableError where the module cannot be imported or the driver not be made, as after an upgrade of
+        its files, and DriverError once this is closed: nobody would close a driver that is made then.
+        """
+        try:
+            if self._driver is None:
+                await asyncio.to_thread(import_module, self._module)
+            if self._is_closed:
+                raise DriverError(f"the {self.name} driver is closed")
+            if self._driver is None:
+                self._driver = self._make()
+                self._changed.set()
+        except YurtError:
+            raise
+        except Exception as error:
+            raise RecoverableError(f"the {self.name} driver cannot be loaded: {error}") from error
         return self._driver
+
+    async def _problem(self) -> Fingerprint | None:
+        """Why there is no driver yet; None once it is made."""
+        if self._driver is None and (found := self._absence()) is not None:
+            return found
+        try:
+            await self._made()
+        except YurtError as error:
+            return Fingerprint(health=UNHEALTHY, description=str(error))
+        return None
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
         """The absence of the engine, until it is there or a task needs it; then the driver's fingerprints."""
         last: Fingerprint | None = None
-        while self._driver is None and (found := self._absence()) is not None:
-            if found != last:
-                last = found
-                yield found
+        while (problem := await self._problem()) is not None and not self._is_closed:
+            if problem != last:
+                last = problem
+                yield problem
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._changed.wait()
-            if self._is_closed:
-                return
-        driver = await self._made()
-        async for found in driver.fingerprint():
-            yield found
+        if self._driver is not None and not self._is_closed:
+            async for found in self._driver.fingerprint():
+                yield found
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
         """Start the task."""

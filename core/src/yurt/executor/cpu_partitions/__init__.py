@@ -39,6 +39,8 @@ class CpuPartitions:
         self._stale: set[str] = set()
         """The sharing cpusets with another list than the share, or an unknown one."""
         self._written = self.share
+        self._is_open = False
+        """The share was written once: the tasks of an earlier agent that were known at its start are counted."""
 
     @property
     def share(self) -> tuple[int, ...]:
@@ -67,7 +69,10 @@ class CpuPartitions:
         self.write()
 
     def recovered(self, handle: ProcessHandle) -> None:
-        """Count a living task of an earlier agent; nothing is written yet."""
+        """Count a living task of an earlier agent; nothing is written before the share was written once.
+
+        A driver that was imported late finds its tasks after the others.
+        """
         for folder in self._cpusets(handle):
             cores = self._listed_cores(folder) if handle.cores is None else handle.cores
             if cores:
@@ -75,6 +80,8 @@ class CpuPartitions:
             elif folder not in self._sharing:
                 self._sharing.add(folder)
                 self._stale.add(folder)
+        if self._is_open:
+            self.write()
 
     def release(self, handle: ProcessHandle) -> None:
         """Give the cores of a task back to the others."""
@@ -86,6 +93,7 @@ class CpuPartitions:
 
     def write(self) -> None:
         """Write the share into the cpusets that have another list; those that fail are tried at the next change."""
+        self._is_open = True
         share = self.share
         if share != self._written:
             self._written, self._stale = share, set(self._sharing)
