@@ -112,6 +112,10 @@ class ClusterView:
         """The rows of which the plan changes the exclusive resources."""
         return [self.columns.rows[node_id] for node_id in self._in_use]
 
+    def is_in_plan(self, row: int) -> bool:
+        """Whether the plan changes the exclusive resources of the row."""
+        return self.rows.ids[row] in self._in_use
+
     def release(self, alloc: Allocation) -> None:
         """Free the resources of an allocation that the plan stops."""
         if is_using(alloc) and alloc.id not in self._released:

@@ -52,6 +52,8 @@ class DeviceRefusals:
     def rows(self) -> IntArray:
         """The rows that refuse, other than those that the plan changes."""
         is_refused = self._known().is_refused
+        if not is_refused.any():
+            return np.zeros(0, np.int64)
         changed = self._view.rows_in_plan
         if changed:
             is_refused = is_refused.copy()
@@ -63,9 +65,12 @@ class DeviceRefusals:
         """Keep what was recorded, for later attempts."""
         if not self._new:
             return
-        known = self._known()
-        new = {row for row in self._new if not known.is_refused[row]}.difference(self._view.rows_in_plan)
+        new = {row for row in self._new if not self._view.is_in_plan(row)}
         self._new.clear()
+        if not new:
+            return
+        known = self._known()
+        new = {row for row in new if not known.is_refused[row]}
         if not new:
             return
         is_refused, nodes, in_use = known.is_refused.copy(), known.nodes.copy(), known.in_use.copy()
