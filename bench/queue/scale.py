@@ -1,7 +1,7 @@
 """A full pool with 10,000 waiting jobs of 1,000 namespaces: memory, a restart, and the placement rate as it drains.
 
-The state, the gate before the broker and the scheduler are those of the server; what is left out is the log, the
-network and the plan check. Running allocations end in batches, oldest first, until no job waits.
+The state, the queue's gate and the scheduler are the server's. Not included: the log, the network and the plan check.
+Running allocations end in batches, oldest first, until no job waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The error of start forecasts on a trace: the shipped estimator, asked while the simulator plays the trace.
 
 Forecasts are made as the server makes them, at most every 30 s while jobs wait that have none. *First* is the error of
-the forecast that a job got when it came; *any time* is the error of what is shown at any time of its wait, weighted by
-how long it is shown. Both are relative to the whole wait.
+a job's first forecast, made when the job arrived; *any time* is the error of all forecasts shown while it waited, each
+weighted by the time for which it was shown. Both are relative to the whole wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StartErrors(NamedTuple):
 
 
 class ForecastFairShare(FairShare):
-    """Yurt's order, with a forecast of what waits."""
+    """Yurt's order, with a start forecast for each waiting job."""
 
     def __init__(self, base: FairShare) -> None:
         super().__init__(base.rules)

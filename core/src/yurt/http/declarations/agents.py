@@ -37,7 +37,6 @@ else:
     ui = handlers_of("yurt.http.agent_routes.ui")
 
 PAUSE_TASK = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_ALLOCATION)
-READ = needs.namespace(Capability.READ_JOB)
 READ_FS = needs.namespace(Capability.READ_FS)
 ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
 READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
@@ -91,7 +90,7 @@ ROUTES = (
     routes.get(
         "/v1/client/allocation/{id}/pause",
         alloc_disk.read_pause,
-        needs=READ,
+        needs=READ_JOB,
         scope=ROW,
         answered_by=NODE,
         from_nodes=True,
