@@ -35,6 +35,12 @@ class Loggers(dict[str, "logging.Logger | logging.PlaceHolder"]):
 logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case with bytes by the bytes only where they are text: compressed data may hold the time, and each
+    worker must collect the same names."""
+    return "bytes" if isinstance(val, bytes) and not (val.isascii() and val.decode().isprintable()) else None
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep how the run ended beside what failed in it: `make failed` may mend only a run that came to its end."""
     cache = getattr(session.config, "cache", None)
