@@ -1,13 +1,16 @@
 """Measures the cost of access control: HTTP reads and registrations with it off and on, in one run.
 
-    python -m bench acl [--runs 10] [--rounds 3]
+    python -m bench acl [--runs 10] [--rounds 5]
 
 Three servers hold the same nodes and jobs: one without access control, one with it and 1,000 policies, and one more
-without it, the control. A slice is a few requests to the first and to another one in turn, request by request, so that
-what else the machine does meets both; registrations go in blocks, each server first every other time. Each caller
-keeps a connection of its own for a whole case, as clients do, and the server without access control has as many, over
-which requests show no token. A table of its own tells what a token costs there, where nobody looks it up. Rates are
-those of one request at a time, and of eight for registrations.
+without it, the control. A rate is that of a busy server: a block of requests comes over many connections, each of which
+sends its next request when all have their answers. Blocks of the two servers that are compared take turns, each server
+first every other time, so that what else the machine does meets both. Each caller keeps connections of its own for a
+whole case, as clients do, and the server without access control has as many, over which requests show no token. A table
+of its own tells what a token costs there, where nobody looks it up.
+
+The last column is no rate: a single request at a time, to one server and then to the other. Between two requests the
+processor's caches fill with the other server, as they do on an idle machine that now and then gets a request.
 
 The layout of a process's memory makes it up to a tenth faster or slower than an equal one for as long as it runs. So
 each run starts new servers and yields one pair, the medians of its slices; the loss is the median of the runs' ratios,
@@ -20,6 +23,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import queue
 import statistics
 import threading
@@ -29,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from yurt.access import Need, Scope, needs
 from yurt.acl import parse_policy
@@ -43,6 +47,11 @@ NODES, JOBS, TEAMS = 200, 500, 10
 POLICIES = 1000
 TEAM_TOKENS, TEAM_POLICIES, MANY_POLICIES = 50, 10, 300
 SENDERS = 8
+CONNECTIONS = 16
+"""Of the callers of a side that show the same token."""
+ALONE = 4
+"""One of so many requests of a block is sent alone too."""
+T = TypeVar("T")
 TARGET = "5 %"
 CONTROL: Final = "control: no access control either"
 HEADER: Final = "a token shown to the control, which does not look it up"
@@ -73,6 +82,8 @@ class Sample(NamedTuple):
 
     wall_s: float
     cpu_s: float
+    alone_s: float = math.nan
+    """By the clock, where one request comes at a time and the servers take turns."""
 
 
 class Slice(NamedTuple):
@@ -128,11 +139,11 @@ def registration(name: str, number: int, secret: str) -> bytes:
 
 
 CASES = (
-    Case("one job", 150, JOBS, read("/v1/job/job-NUMBER?namespace=TEAM")),
-    Case("allocations of a job", 150, JOBS, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
-    Case("50 jobs of a namespace", 40, TEAM_TOKENS, read("/v1/jobs?namespace=TEAM")),
-    Case("500 jobs of all namespaces", 10, TEAM_TOKENS, read("/v1/jobs?namespace=*")),
-    Case("200 nodes", 30, TEAM_TOKENS, read("/v1/nodes")),
+    Case("one job", 480, JOBS, read("/v1/job/job-NUMBER?namespace=TEAM")),
+    Case("allocations of a job", 480, JOBS, read("/v1/job/job-NUMBER/allocations?namespace=TEAM")),
+    Case("50 jobs of a namespace", 160, TEAM_TOKENS, read("/v1/jobs?namespace=TEAM")),
+    Case("500 jobs of all namespaces", 32, TEAM_TOKENS, read("/v1/jobs?namespace=*")),
+    Case("200 nodes", 112, TEAM_TOKENS, read("/v1/nodes")),
     Case("registrations, 8 at once", 32, TEAM_TOKENS, register, is_write=True),
 )
 RULES = """
@@ -167,7 +178,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench acl")
     parser.add_argument("--runs", type=int, default=10, help="with new servers (default 10)")
-    parser.add_argument("--rounds", type=int, default=3, help="slices of each case in a run (default 3)")
+    parser.add_argument("--rounds", type=int, default=5, help="slices of each case in a run (default 3)")
     options = parser.parse_args(namespace=Options())
     found: Slices = defaultdict(list)
     for _ in range(options.runs):
@@ -279,33 +290,67 @@ def measured(case: Case, off: Side, on: Side, rounds: int) -> list[Slice]:
     asked = [[next(numbers) for _ in range(size)] for size in (case.first, *[case.block] * rounds)]
     if case.is_write:
         return [registered(case, off, on, each) for each in asked][1:]
-    callers = max(len(off.secrets), len(on.secrets))
+    callers = max(CONNECTIONS, len(off.secrets), len(on.secrets))
     with ExitStack() as stack:
-        first, second = (
-            [stack.enter_context(Connection(side.server.port)) for _ in range(callers)] for side in (off, on)
-        )
-        return [alternated(case, (off, first), (on, second), each) for each in asked][1:]
+        sides = [
+            Connected(side, [stack.enter_context(Connection(side.server.port)) for _ in range(callers)])
+            for side in (off, on)
+        ]
+        for side in sides:
+            busy(case, side, asked[0])
+        return [compared(case, sides, number, each) for number, each in enumerate(asked[1:])]
 
 
-Connected = tuple[Side, Sequence[Connection]]
-"""A side, and the connections of its callers."""
+class Connected(NamedTuple):
+    """A side, and the connections of its callers."""
+
+    side: Side
+    connections: Sequence[Connection]
+
+    def request(self, case: Case, number: int) -> tuple[Connection, bytes]:
+        """The request of a number, and the connection of its caller."""
+        secrets = self.side.secrets
+        return self.connections[number % len(self.connections)], case.request(number, secrets[number % len(secrets)])
 
 
-def alternated(case: Case, off: Connected, on: Connected, asked: Sequence[int]) -> Slice:
-    """Reads in turn; by the clock the median."""
-    took: tuple[list[float], list[float]] = ([], [])
-    servers = ((*off, took[0]), (*on, took[1]))
-    sides = (off[0], on[0])
-    before = [side.server.cpu_s for side in sides]
+def compared(case: Case, sides: Sequence[Connected], number: int, asked: Sequence[int]) -> Slice:
+    """A block to each server, and then requests in turn."""
+    in_order = sides if number % 2 else sides[::-1]
+    blocks = {id(each.side): busy(case, each, asked) for each in in_order}
+    alone = one_by_one(case, sides, asked[: len(asked) // ALONE])
+    off, on = (blocks[id(each.side)]._replace(alone_s=took) for each, took in zip(sides, alone, strict=True))
+    return Slice(off, on)
+
+
+def busy(case: Case, to: Connected, asked: Sequence[int]) -> Sample:
+    """Reads over all connections at once."""
+    requests = [to.request(case, number) for number in asked]
+    before_s, begin = to.side.server.cpu_s, time.perf_counter()
+    for wave in waves(requests, len(to.connections)):
+        for connection, request in wave:
+            connection.send(request)
+        for connection, _ in wave:
+            checked(*connection.receive())
+    took = time.perf_counter() - begin
+    return Sample(took / len(asked), (to.side.server.cpu_s - before_s) / len(asked))
+
+
+def waves(requests: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The requests, so many at a time."""
+    return (requests[at : at + size] for at in range(0, len(requests), size))
+
+
+def one_by_one(case: Case, sides: Sequence[Connected], asked: Sequence[int]) -> Sequence[float]:
+    """The median time of a read on each side, where each server gets a request in turn."""
+    took: Sequence[list[float]] = [[] for _ in sides]
     for number in asked:
-        for side, connections, of_side in servers if number % 2 else servers[::-1]:
-            request = case.request(number, side.secrets[number % len(side.secrets)])
+        in_turn = list(zip(sides, took, strict=True))
+        for to, seconds in in_turn if number % 2 else in_turn[::-1]:
+            connection, request = to.request(case, number)
             begin = time.perf_counter()
-            checked(*connections[number % len(connections)].ask(request))
-            of_side.append(time.perf_counter() - begin)
-    after = [side.server.cpu_s for side in sides]
-    cpu_s = [(late - early) / len(asked) for early, late in zip(before, after, strict=True)]
-    return Slice(*(Sample(statistics.median(took[at]), cpu_s[at]) for at in (0, 1)))
+            checked(*connection.ask(request))
+            seconds.append(time.perf_counter() - begin)
+    return [statistics.median(each) for each in took]
 
 
 def registered(case: Case, off: Side, on: Side, asked: Sequence[int]) -> Slice:
@@ -337,17 +382,18 @@ def middle_of(slices: Sequence[Slice]) -> Slice:
 
 def print_results(found: Slices) -> None:
     """One table for each side."""
-    line = "{:<28} {:>9} {:>9}  {:>22}  {:>9} {:>9}  {:>22}  {:>6}".format
+    line = "{:<28} {:>8} {:>8}  {:>22}  {:>6}  {:>7} {:>7}  {:>22}  {:>22}".format
     for name in dict.fromkeys(name for _, name in found):
         count = max(len(slices) for (_, of), slices in found.items() if of == name)
         print(f"{name}; {POLICIES:,} policies, medians of {count} runs (quartiles)")
-        print(line("", "off, 1/s", "on, 1/s", "rate lost", "off, us", "on, us", "CPU lost", "target"))
+        print(line("", "off, 1/s", "on, 1/s", "rate lost", "target", "off, us", "on, us", "CPU lost", "alone: lost"))
         for case in CASES:
             slices = found[case.what, name]
             rates = [f"{1 / statistics.median(each[at].wall_s for each in slices):,.0f}" for at in (0, 1)]
             cpu_us = [f"{statistics.median(each[at].cpu_s for each in slices) * 1e6:,.0f}" for at in (0, 1)]
-            wall, cpu = (lost([(each.off[at], each.on[at]) for each in slices]) for at in (0, 1))
-            print(line(case.what, *rates, wall, *cpu_us, cpu, TARGET if name not in (CONTROL, HEADER) else ""))
+            wall, cpu, alone = (lost([(each.off[at], each.on[at]) for each in slices]) for at in (0, 1, 2))
+            target = TARGET if name not in (CONTROL, HEADER) else ""
+            print(line(case.what, *rates, wall, target, *cpu_us, cpu, "" if case.is_write else alone))
         print()
 
 

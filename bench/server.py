@@ -233,7 +233,15 @@ class Connection:
 
     def ask(self, request: bytes) -> tuple[int, bytes]:
         """The status and the body of the answer, which tells its length."""
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: bytes) -> None:
+        """Send a request; its answer is still to be received."""
         self._socket.sendall(request)
+
+    def receive(self) -> tuple[int, bytes]:
+        """As `ask`, for the request that was sent."""
         status, length = int(self._answers.readline().split()[1]), 0
         while (line := self._answers.readline().lower().strip()) != b"":
             name, _, value = line.partition(b":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
@@ -33,6 +34,8 @@ class Clock:
     def __init__(self) -> None:
         self.now: UnixNano = NOW
         self.state_age_s = 0.0
+        self.newest_at_s = -math.inf
+        """Nothing is known from before: the age decides."""
 
 
 def put_policy(replica: Replica, rules: str = RULES) -> None:

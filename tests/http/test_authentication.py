@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from yurt.access import Actor, Decision, Need, Origin, Scope, Through
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.authentication import ADDRESS_MAX, sealed_origin
+from yurt.http.call import CONTEXT, identified
+from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.http.forwarding_headers import BY_SERVER, FORWARDED, ORIGIN
 from yurt.sdk.value import replace
+from yurt.testing.access import bootstrapped
 from yurt.testing.http_api import Api, serving
 
 USER = Origin(address="203.0.113.7", certificate_name="cli.global.nomad")
@@ -123,3 +130,24 @@ async def test_a_server_keeps_what_is_known_of_the_way_before_it() -> None:
     assert [each.origin.through for each in far.asked] == [
         Through.NODE, Through.SERVER, Through.NODE, Through.REGION,
     ]  # fmt: skip
+
+
+async def test_a_request_that_is_passed_on_comes_from_its_own_place_though_its_connection_showed_the_secret() -> None:
+    async with bootstrapped() as callers:
+        app, secret = callers.api.client.server.app, callers.root["SecretID"]
+        connection: Any = Mock(spec=ApiProtocol)
+        connection.origin = connection.last_secret = None
+
+        async def actor(**headers: str) -> Actor:
+            shown = {"X-Nomad-Token": secret, **headers}
+            request = make_mocked_request(
+                "GET", "/v1/jobs", headers=shown, app=app, transport=asyncio.Transport(), protocol=connection
+            )
+            return await identified(app[CONTEXT], request)
+
+        own, again = await actor(), await actor()
+        assert again is own and connection.last_secret is not None, "the connection remembers who asks"
+        passed_on = await actor(**{ORIGIN: sealed_origin(USER)})
+        assert (passed_on.origin, passed_on.caller) == (USER, own.caller)
+        assert await actor() is own
+        assert (await actor(**{ORIGIN: "forged"})).origin == own.origin

@@ -128,6 +128,16 @@ async def test_a_leader_with_nothing_to_store_goes_on_deciding(group: ServerGrou
     assert is_accepted(group.leader) and group.leader.leader.state_age_s == 0
 
 
+async def test_the_last_time_of_the_newest_state_is_never_later_than_its_age_tells(group: ServerGroup) -> None:
+    """Decisions look at the time first, which costs less than the age."""
+    group.cut(NAMES[2])
+    for _ in range(3 * int(TTL_S)):
+        await group.env.advance(0.7)  # type: ignore[attr-defined]
+        for server in map(group.__getitem__, NAMES):
+            past_s = group.env.monotonic() - server.leader.newest_at_s
+            assert past_s >= server.leader.state_age_s
+
+
 async def waited(work: Awaitable[Any]) -> Any:
     async with asyncio.timeout(30):
         return await work

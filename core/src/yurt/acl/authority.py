@@ -41,6 +41,11 @@ class HasStateAge(Protocol):
     """Reports the seconds since the state was confirmed to be the newest."""
 
     @property
+    def newest_at_s(self) -> float:
+        """A time by the monotonic clock at which the state was the newest; at most that from which the age counts."""
+        ...
+
+    @property
     def state_age_s(self) -> float:
         """The age in seconds; infinite before the state was first confirmed to be the newest."""
         ...
@@ -49,6 +54,7 @@ class HasStateAge(Protocol):
 class NewestState:
     """A state without other servers is always the newest."""
 
+    newest_at_s = math.inf
     state_age_s = 0.0
 
 
@@ -86,10 +92,11 @@ class AclAuthority:
         *,
         age: HasStateAge | None = None,
         age_max_s: float = math.inf,
+        monotonic: Callable[[], float] = lambda: 0.0,
         thread: Callable[[], int] = lambda: 0,
     ) -> None:
         """`age` reports the age of the state. Above `age_max_s` the state may lack a revocation, so that
-        `allows`, `decide` and `allows_everywhere` raise Unavailable.
+        `allows`, `decide` and `allows_everywhere` raise Unavailable. `monotonic` is the clock of `age`.
         `thread` identifies the running thread.
         """
         self._thread = thread
@@ -97,6 +104,7 @@ class AclAuthority:
         self._now = now
         self._age = age or NewestState()
         self._age_max_s = age_max_s
+        self._monotonic = monotonic
         self._resolver = Resolver()
         self._answers: dict[tuple[int, int], _Answers] = {}
         """The answers for tokens, by the `id()` of caller and need. A browser's session, a workload and a node are
@@ -130,6 +138,8 @@ class AclAuthority:
     def _is_owner(self) -> bool:
         """Whether this thread is the one that asked first."""
         thread = self._thread()
+        if thread == self._owner:
+            return True
         if self._owner is None:
             self._owner = thread
         return thread == self._owner
@@ -154,6 +164,7 @@ class AclAuthority:
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor has the need's rights on objects in the scope."""
+        assert self._is_owner(), ONE_THREAD
         cached = self._recall(actor.caller, need)
         if cached is not None and scope in cached.scopes:
             return True
@@ -174,11 +185,12 @@ class AclAuthority:
         return cached if cached is not None and scope in cached.scopes else None
 
     def _recall(self, caller: Caller, need: Need) -> _Answers | None:
-        """The cached answers, if they are valid in the newest state and at this time."""
-        assert self._thread() == self._owner or self._is_owner(), ONE_THREAD
-        state = self._source.state
-        if state is not self._answered_in:
-            self._follow_tables(state)
+        """The cached answers, if they are valid in the newest state and at this time.
+
+        Each request is decided here, so each call and each attribute counts.
+        """
+        if self._source.state is not self._answered_in:
+            self._follow_tables(self._source.state)
         found = self._recent
         if found is None or found.caller is not caller or found.need is not need:
             try:
@@ -186,8 +198,9 @@ class AclAuthority:
             except KeyError:
                 return None
             self._recent = found
-        is_over = self._age.state_age_s > self._age_max_s or 0 < found.until <= self._now()
-        return None if is_over else found
+        if self._monotonic() - self._age.newest_at_s > self._age_max_s and self._age.state_age_s > self._age_max_s:
+            return None
+        return None if 0 < found.until <= self._now() else found
 
     def _answers_for(self, state: Snapshot, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
         """The cache entry of a caller who was resolved in `state`.
@@ -210,6 +223,7 @@ class AclAuthority:
 
     def _follow_tables(self, state: Snapshot) -> None:
         """Forget all answers once a token, a role or a policy has changed."""
+        assert self._is_owner(), ONE_THREAD
         tokens, roles, policies = self._tables
         if state.acl_tokens is not tokens or state.acl_roles is not roles or state.acl_policies is not policies:
             self._forget()
@@ -241,6 +255,7 @@ class AclAuthority:
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` is true in every scope."""
+        assert self._is_owner(), ONE_THREAD
         cached = self._recall(actor.caller, need)
         if cached is not None and cached.everywhere is not None:
             return cached.everywhere
@@ -255,6 +270,7 @@ class AclAuthority:
 
     def namespaces_allowed(self, actor: Actor, need: Need, names: frozenset[str]) -> frozenset[str] | None:
         """The namespaces among `names` in which `allows` is true."""
+        assert self._is_owner(), ONE_THREAD
         cached = self._recall(actor.caller, need)
         # The names are those of a table, most often the same object as before: to compare sets costs more.
         if cached is not None and (cached.names is names or cached.names == names):

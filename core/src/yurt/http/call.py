@@ -20,6 +20,7 @@ from yurt.http.answer_cache import AnswerCache
 from yurt.http.authentication import TOKEN_HEADER, actor_of, connection_of, origin_of, origin_over, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
+from yurt.http.forwarding_headers import ORIGIN
 from yurt.http.leases import Lease, OpenLeases
 from yurt.http.pieces import ZippedTexts
 from yurt.http.query import ReadOptions
@@ -277,18 +278,18 @@ async def identified(context: Context, request: web.Request) -> Actor:
     callers = context.server.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
-    connection = connection_of(request)
-    origin = origin_over(connection, request)
-    last = None if connection is None else connection.last_secret
+    connection, is_passed_on = connection_of(request), ORIGIN in request.headers
+    last = None if connection is None or is_passed_on else connection.last_secret
     if last is not None and callers.is_shown_again(last, request.headers.get(TOKEN_HEADER) or token_text(request)):
-        return Actor(caller=last.caller, origin=origin)
-    token = token_text(request)
+        return last.actor
+    token, origin = token_text(request), origin_over(connection, request)
     caller = callers.secret(token)
     if caller is None:
-        caller = await callers.shown(token)
-    elif connection is not None:
-        connection.last_secret = callers.last_secret(token, caller)
-    return Actor(caller=caller, origin=origin)
+        return Actor(caller=await callers.shown(token), origin=origin)
+    actor = Actor(caller=caller, origin=origin)
+    if connection is not None and not is_passed_on:
+        connection.last_secret = callers.last_secret(token, actor)
+    return actor
 
 
 async def prepare_rights(request: web.Request, actor: Actor) -> None:

@@ -21,6 +21,7 @@ from aiohttp import web
 from yarl import URL
 
 from yurt.access import ANYWHERE, Access, Actor, Authority, Recalled, Scope, Trace
+from yurt.access.authority import ALLOW_ALL
 from yurt.access.needs import OnVariable
 from yurt.http.authentication import token_text
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
@@ -280,7 +281,8 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     context, authority = app[CONTEXT], app[AUTHORITY]
     if context.server is None and _is_decided_by_server(route, context):
         raise NoServer(DECIDED_BY_SERVER)
-    if context.server is not None and context.server.config.acl.enabled and not route.is_anonymous:
+    is_controlled = authority is not ALLOW_ALL
+    if context.server is not None and is_controlled and not route.is_anonymous:
         loader = context.server.loader
         if not loader.is_restored:
             loader.need_state()  # half of a log knows tokens that its other half revokes
@@ -308,7 +310,7 @@ async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     call = Call(request, context, options, access, scope, lease)
     if request.method not in READS:
         return await route.handler(call)
-    if access.is_unconditional or route.is_anonymous or route.has_effect_on_get:
+    if not is_controlled or route.is_anonymous or route.has_effect_on_get:
         return _as_read(call, await route.handler(call))
     handled = route.handler(call)
     if recalled is not None:

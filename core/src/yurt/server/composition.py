@@ -131,7 +131,14 @@ def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, e
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 
-    return AclAuthority(writer, env.now, age=leader, age_max_s=config.acl.token_ttl_s, thread=threading.get_ident)
+    return AclAuthority(
+        writer,
+        env.now,
+        age=leader,
+        age_max_s=config.acl.token_ttl_s,
+        monotonic=env.monotonic,
+        thread=threading.get_ident,
+    )
 
 
 def make_keys(base: Foundation) -> Keys:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
+from yurt.access import Actor, Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
@@ -59,7 +59,8 @@ class LastSecret(NamedTuple):
     text: str
     tokens: object
     """The table of tokens in which it was found."""
-    caller: ShownToken
+    actor: Actor
+    """Its caller, and where the requests of the connection come from."""
 
 
 class Callers:
@@ -105,11 +106,11 @@ class Callers:
             self._of_secrets[digest] = caller
         return caller
 
-    def last_secret(self, token: str, caller: Caller) -> LastSecret | None:
+    def last_secret(self, token: str, actor: Actor) -> LastSecret | None:
         """The stored secret of a caller returned by `secret`, for its connection to keep; None without one."""
-        tokens = self._replica.writer.state.acl_tokens
+        tokens, caller = self._replica.writer.state.acl_tokens, actor.caller
         if isinstance(caller, ShownToken) and tokens.count_where("secret", caller.secret_hash):
-            return LastSecret(token, tokens, caller)
+            return LastSecret(token, tokens, actor)
         return None
 
     def is_shown_again(self, last: LastSecret, token: str) -> bool:

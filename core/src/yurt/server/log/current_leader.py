@@ -41,8 +41,8 @@ class CurrentLeader:
         self._known = Leadership(is_leader=False, epoch=0)
         self._has_term = False
         self._contact_at = env.monotonic()
-        self._newest_at = -math.inf
-        """The last time at which the state here was the newest one."""
+        self.newest_at_s = -math.inf
+        """The last time, by the monotonic clock, at which the state here is known to have been the newest."""
         self._sought: tuple[int, float] | None = None
         """An index that the leader had at a time, and that this server has not reached yet."""
         self._has_changes = asyncio.Event()
@@ -80,7 +80,7 @@ class CurrentLeader:
         """
         if not self._has_term:
             self._update_newest_at()
-        age_s = self._env.monotonic() - self._newest_at
+        age_s = self._env.monotonic() - self.newest_at_s
         return 0.0 if self._has_term and age_s <= CONFIRMED_S else age_s
 
     def peer(self) -> PeerPort:
@@ -106,7 +106,7 @@ class CurrentLeader:
             raise no_leader() from None
         if not self.is_local:
             raise no_leader()
-        self._newest_at = max(self._newest_at, asked_at)
+        self.newest_at_s = max(self.newest_at_s, asked_at)
 
     async def resign(self, to: str) -> None:
         """Transfer the leadership of this server to another one."""
@@ -182,12 +182,12 @@ class CurrentLeader:
     def _update_newest_at(self) -> None:
         """A state that has reached the leader's index was the newest when the leader was queried."""
         if self._sought is not None and self._writer.state.index >= self._sought[0]:
-            self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
+            self.newest_at_s, self._sought = max(self.newest_at_s, self._sought[1]), None
 
     def begin_term(self, read_at: float) -> None:
         """Record that this server's duties run; it began at `read_at` to read the log to its end."""
         self._has_term = True
-        self._newest_at = max(self._newest_at, read_at)
+        self.newest_at_s = max(self.newest_at_s, read_at)
         self.terms += 1
 
     def end_term(self) -> None:
