@@ -12,6 +12,7 @@ NAMES = (
     "c1m",
     "agent",
     "acl",
+    "instructions",
     "clients",
     "leaks",
     "containers",
