@@ -53,9 +53,12 @@ class Usages:
 
     def __init__(self) -> None:
         self._rows: dict[str, DecayedUsage] = {}
+        self.version = 0
+        """Rises with each change of what tenants hold."""
 
     def change(self, tenant: str, gpus: int, now: int) -> None:
         """A tenant holds more or fewer GPUs from now on."""
+        self.version += 1
         row = self._rows.get(tenant) or no_usage(1, now=now)
         self._rows[tenant] = with_rates(row, (row.rates[0] + gpus * CARD,), now=now, half_life=HALF_LIFE)
 
@@ -82,7 +85,7 @@ class FairShare:
         """The latest start that was first promised, by job."""
         self._jobs: dict[int, Job] = {}
         self._gpus: dict[int, int] = {}
-        self._tick = -1
+        self._delayed_at = (-1, -1)
 
     def submit(self, job: Job, now: int) -> None:
         """Enter the line."""
@@ -98,11 +101,12 @@ class FairShare:
     def order(self, pool: Pool, now: int) -> Iterator[Waiting]:
         """The whole order, lazily."""
         capacity = Amounts(gpu=pool.gpus * CARD)
-        tick = now // (HALF_LIFE // TICKS)
-        if tick != self._tick:
-            self._tick = tick
+        delayed_at = (now - now % (HALF_LIFE // TICKS), self.usages.version)
+        if delayed_at != self._delayed_at:
+            # As the leader: once per tick, and when what tenants hold changes, always by the usage up to the tick.
+            self._delayed_at = delayed_at
             delays = Delays(capacity.times(lifetime(HALF_LIFE)), self.delay)
-            self.line.delay(delays_of(self.usages.now(now), delays, {}))
+            self.line.delay(delays_of(self.usages.now(delayed_at[0]), delays, {}))
         old = sum(job.gpus for job, start in pool.running.values() if start >= self._boost_of(job))
         first = boosted(self.line.next_boost(), self.rules, now=now, part_in_use=old / pool.gpus)
         held = {name: Amounts(gpu=count * CARD) for name, count in pool.held.items() if count}

@@ -2,8 +2,9 @@
 
 Bands of priority come first, from the top. Within a band
 
-1. jobs of accounts that stay *within their part* with them: what an account holds, what this walk gave it, and the job
-   do not exceed its weight among the accounts that hold something or wait;
+1. jobs of accounts that stay *within their part* with them: what an account holds (the jobs in flight included, which
+   the scheduler is about to place), what this walk gave it, and the job do not exceed its weight among the accounts
+   that hold something or wait;
 2. the other jobs: they *borrow* what the accounts of the first kind leave.
 
 Both go by their turns (`turns.turn_of`), put off by what their tenants have used: by `usage_delay` for a tenant that
@@ -44,6 +45,9 @@ class Shares(NamedTuple):
     """Amounts in use by account; an account without usage is missing."""
     changes: ChangeLog | None = None
     """The changes of `usage`, where the caller keeps it up to date."""
+    in_flight: Mapping[str, Amounts] = {}
+    """Amounts that accounts are about to hold in addition: their jobs are neither in the line nor in `usage`. They
+    count as held, so that the order does not depend on when the scheduler places them."""
 
     def weight(self, path: Path) -> int:
         """The weight of a tenant."""
@@ -90,7 +94,10 @@ def fair_order(line: JobQueue, shares: Shares) -> Iterator[Waiting]:
     active = _totals.get(line)
     if active is None:
         active = _totals[line] = ActiveWeights()
-    holdings = _Holdings(shares, active.total(line, shares))
+    total = active.total(line, shares)
+    # A job in flight is neither among the waiting ones nor in use: its account may have nothing else.
+    only_in_flight = [name for name in shares.in_flight if name not in line.accounts and name not in shares.usage]
+    holdings = _Holdings(shares, total + sum(shares.weight((name,)) for name in only_in_flight))
     for number in sorted(line.bands, reverse=True):
         band = line.bands[number]
         split = _splits.get(band)
@@ -142,11 +149,14 @@ class _Holdings:
     def __init__(self, shares: Shares, total: int) -> None:
         self.basis = PartBasis(shares.capacity, shares.weights, total)
         self._usage = shares.usage
-        self._charged: dict[str, Amounts] = {}
+        self._charged = {name: self._held(name).plus(amounts) for name, amounts in shares.in_flight.items()}
 
     def of(self, account: str) -> Amounts:
         """What an account holds."""
-        return self._charged.get(account) or self._usage.get(account, NOTHING)
+        return self._charged.get(account) or self._held(account)
+
+    def _held(self, account: str) -> Amounts:
+        return self._usage.get(account, NOTHING)
 
     def has_part(self, account: str, asked: Amounts) -> bool:
         """Whether an account stays within its part of the pool with these amounts added."""

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from yurt.queue.amounts import NOTHING
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.pool_capacity import PendingAllocs
@@ -88,6 +89,11 @@ def _shape(entry: QueueEntry) -> object:
     return tuple((one.ask.signature, one.number, one.least) for one in entry.demands)
 
 
+def _with_nothing(entry: QueueEntry) -> QueueEntry:
+    """A job that wants nothing any more."""
+    return entry._replace(demands=(), waiting=entry.waiting._replace(asked=NOTHING))
+
+
 class QueueGate:
     """The queued jobs of all pools, while this server leads."""
 
@@ -98,6 +104,8 @@ class QueueGate:
         self._entries: dict[JobKey, QueueEntry] = {}
         self._ready: dict[JobKey, dict[str, Evaluation]] = {}
         self._in_flight: dict[str, QueueEntry] = {}
+        self._placed: set[JobKey] = set()
+        """Jobs in flight of which allocations have changed: the entries ask for what is not placed yet."""
         self.promises: dict[str, tuple[Promise, ...]] = {}
         """The jobs for which capacity was reserved at the last decision, by pool."""
         self.is_dirty = False
@@ -190,6 +198,14 @@ class QueueGate:
     def follow(self, changes: Changes) -> None:
         """Follow a command's changes of the tables, other than jobs, on which decisions depend."""
         self._ledger.follow(changes)
+        if self._in_flight:
+            flying = {entry.waiting.key for entry in self._in_flight.values()}
+            allocs = (
+                change.before if change.after is None else change.after
+                for change in changes
+                if change.table == "allocs"
+            )
+            self._placed.update(key for row in allocs if (key := (row.namespace, row.job_id)) in flying)
         for pool in self._pools.values():
             if pool.view is not None and not pool.view.follow(changes):
                 pool.view = None
@@ -197,6 +213,7 @@ class QueueGate:
     def look(self, state: Snapshot, now: int) -> list[Evaluation]:
         """The evaluations that the broker gets now; every change of the state was followed."""
         self.is_dirty = False
+        self._count_placed(state)
         found: list[Evaluation] = []
         for name in sorted(self._pools):
             decision = self._decide(state, name, now)
@@ -206,6 +223,14 @@ class QueueGate:
                 found.extend(evaluations.values())
                 self._in_flight.update(dict.fromkeys(evaluations, self._entries[key]))
         return found
+
+    def _count_placed(self, state: Snapshot) -> None:
+        """Leave to the jobs in flight what they still wait for: the state has what was placed, counted once."""
+        for eval_id, entry in self._in_flight.items():
+            if entry.waiting.key in self._placed:
+                now = entry_of(state, entry.evaluation)
+                self._in_flight[eval_id] = now if now is not None else _with_nothing(entry)
+        self._placed.clear()
 
     def _decide(self, state: Snapshot, name: str, now: int) -> QueueDecision:
         pool = self._pools[name]

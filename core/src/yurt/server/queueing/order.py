@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from yurt.queue.amounts import WEIGHT_ONE, WHOLE, Amounts, dominant_share
+from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
 from yurt.queue.backfill import BackfillRules, boosted, with_boosted
 from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import fair_order
@@ -24,6 +24,7 @@ from yurt.structs.job import Job
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
+_Tenant = TypeVar("_Tenant", str, Path)
 WINDOW: Final = 16
 """The number of a pool's jobs that the scheduler has at a time."""
 RELEASES_MAX: Final = 4_000
@@ -66,18 +67,35 @@ def adjusted_order(
     return dynamic_order(waiting, usage, weights, now=now)
 
 
-def ordered(view: PoolView, line: JobQueue, now: int) -> Iterable[Waiting]:
-    """The jobs of a queue in order, computed lazily; the line must not change meanwhile."""
-    queue = view.queue
+def ordered(view: PoolView, line: JobQueue, now: int, in_flight: Sequence[QueueEntry] = ()) -> Iterable[Waiting]:
+    """The jobs of a queue in order, computed lazily; the line must not change meanwhile.
+
+    What jobs in flight have asked for counts as held by their tenants: they are about to run.
+    """
+    queue, flying = view.queue, [entry.waiting for entry in in_flight]
     if queue.dynamic_priority is not None:
-        return [one.job for one in adjusted_order(queue.dynamic_priority, line, view.usage, now)]
+        usage = _with_asked(view.usage, ((job.tenant, job.asked) for job in flying))
+        return [one.job for one in adjusted_order(queue.dynamic_priority, line, usage, now)]
     if queue.fair_share is None:
         return line.first_come()
     line.delay(view.delays(now))
+    in_use = view.boosted
+    for job in flying:
+        in_use = in_use.plus(job.asked) if 0 < job.boost_at <= now else in_use
     first = boosted(
-        line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(view.boosted, view.capacity) / WHOLE
+        line.next_boost(), BackfillRules(), now=now, part_in_use=dominant_share(in_use, view.capacity) / WHOLE
     )
-    return with_boosted(first, fair_order(line, view.shares))
+    asked = _with_asked({}, ((job.tenant[0], job.asked) for job in flying))
+    return with_boosted(first, fair_order(line, view.shares._replace(in_flight=asked)))
+
+
+def _with_asked(held: Mapping[_Tenant, Amounts], asked: Iterable[tuple[_Tenant, Amounts]]) -> Mapping[_Tenant, Amounts]:
+    """What tenants hold with what jobs in flight ask for."""
+    found: dict[_Tenant, Amounts] = {}
+    for tenant, amounts in asked:
+        if amounts != NOTHING:
+            found[tenant] = (found.get(tenant) or held.get(tenant, NOTHING)).plus(amounts)
+    return {**held, **found} if held else found
 
 
 def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: GuaranteedJobs, *, now: int) -> QueueDecision:
@@ -156,7 +174,10 @@ class _QueueWalk:
             yield job
         self._is_first = False
         if self.may_start():
-            yield from (job for job in ordered(self._view, self._line, now) if job.key not in first)
+            yield from (job for job in self._others(now) if job.key not in first)
+
+    def _others(self, now: int) -> Iterable[Waiting]:
+        return ordered(self._view, self._line, now, self._jobs.in_flight)
 
     def may_start(self) -> bool:
         """Whether there is anything to decide: some job fits, may preempt, or must be refused by the scheduler."""
