@@ -63,6 +63,21 @@ def test_backfill_never_delays_a_reservation(
     assert all(min(free) >= 0 for free in profile.free), "nothing is promised twice"
 
 
+@given(jobs(), runs, st.integers(2, 8), st.integers(0, 5))
+def test_what_ends_early_moves_no_reservation_to_a_later_time(
+    waiting: list[Waiting], running: list[tuple[int, int]], reservations: int, ended: int
+) -> None:
+    rules = BackfillRules(reservations=reservations)
+    kept = _kept(running)
+    decision, _ = decided(waiting, kept, rules)
+    started = {one.key for one in decision.starts}
+    now_running = [*(each for at, each in enumerate(kept) if at != ended)]
+    now_running += [(one.limit, vector(one)[0]) for one in decision.starts]
+    later, _ = decided([one for one in waiting if one.key not in started], now_running, rules)
+    starts = {one.key: 0 for one in later.starts} | {one.job.key: one.start for one in later.reservations}
+    assert all(starts[one.job.key] <= one.start for one in decision.reservations)
+
+
 def _kept(running: list[tuple[int, int]]) -> list[tuple[int, int]]:
     kept: list[tuple[int, int]] = []
     for end, gpus in running:

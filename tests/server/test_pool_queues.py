@@ -13,7 +13,7 @@ from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.queueing.gate import QueueGate
-from yurt.server.queueing.order import PATIENCE
+from yurt.server.queueing.reservations import PATIENCE
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration

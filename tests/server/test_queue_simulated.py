@@ -17,6 +17,7 @@ from yurt.fsm import apply
 from yurt.queue.backfill import BackfillRules
 from yurt.sdk.value import Duration, UnixNano, replace
 from yurt.server.queueing.gate import QueueGate
+from yurt.server.queueing.reservations import Promise
 from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import (
@@ -84,6 +85,10 @@ class Pool:
         self.running: dict[int, Running] = {}
         self.promised: dict[int, int] = {}
         """The first promise of each job, made while no released job waits for its allocation."""
+        self.promised_as_head: dict[int, int] = {}
+        """The first that it got as the first job that does not fit."""
+        self.put_off: list[str] = []
+        """Promises that became later although the jobs before them still wait."""
         self.idle: list[str] = []
         """Jobs that waited although they might have run."""
         self._jobs = {job.id: job for job in jobs}
@@ -91,7 +96,10 @@ class Pool:
         self._attempts = 0
         self._acknowledged_late: deque[Evaluation] = deque()
         """Evaluations whose plan is applied; the broker has them still."""
+        self._unplaced: list[Evaluation] = []
+        """Evaluations that found no capacity on any single node; they are tried again when something ends."""
         self._draw = random.Random(seed) if seed else None
+        self._last: tuple[Promise, ...] = ()
         self._apply(UpsertNamespaces(namespaces=tuple(Namespace(name=name) for name in TENANTS)))
         self._apply(UpsertNodePools(pools=(NodePool(name=POOL, batch_queue=queue),), now=UnixNano(BEGIN)))
         for number in range(nodes):
@@ -154,6 +162,9 @@ class Pool:
         row = self.state.allocs[alloc_id]
         update = AllocUpdate(id=row.id, node_id=row.node_id, client_status="complete")
         self._apply(UpdateAllocsFromClient(updates=(update,), now=UnixNano(now)))
+        for evaluation in self._unplaced:
+            assert self.gate.takes(self.state, evaluation)
+        self._unplaced.clear()
 
     def _decide(self, now: int) -> None:
         released: deque[Evaluation] = deque()
@@ -169,9 +180,7 @@ class Pool:
                     break
             if released:
                 self._place(released.popleft(), now)
-        for promise in self.gate.promises.get(POOL, ())[:1]:
-            if promise.start:
-                self.promised.setdefault(int(promise.key[1]), promise.start)
+        self._note_promises(self.gate.promises.get(POOL, ()))
         self._note_idle(now)
 
     def _coin(self) -> bool:
@@ -181,15 +190,34 @@ class Pool:
         self._attempts += 1
         plan = scheduler.attempt(self.state, evaluation, now=UnixNano(now), seed=self._attempts).plan
         self._apply(ApplyPlan(plan=plan))
+        rows = tuple(self.state.allocs.each_where("job", (evaluation.namespace, evaluation.job_id)))
+        if not rows:
+            self.gate.done(evaluation.id)
+            self.gate.note_blocked(self.state, evaluation)
+            self._unplaced.append(evaluation)
+            return
         if self._draw is None or self._coin():
             self.gate.forget(evaluation)
         else:
             self._acknowledged_late.append(evaluation)
-        (alloc,) = self.state.allocs.each_where("job", (evaluation.namespace, evaluation.job_id))
+        (alloc,) = rows
         job = self.waiting.pop(int(evaluation.job_id))
         self.starts[job.id] = now
         self.running[job.id] = Running(job, now + job.limit, alloc.node_id)
         heapq.heappush(self._ends, (now + job.duration, job.id, alloc.id))
+
+    def _note_promises(self, promises: tuple[Promise, ...]) -> None:
+        for before, promise in zip(self._last, promises, strict=False):
+            if before.key != promise.key:
+                break
+            if promise.start > before.start:
+                self.put_off.append(f"job {promise.key[1]} from {before.start} to {promise.start}")
+        self._last = promises
+        for position, promise in enumerate(promises):
+            if promise.start and not position:
+                self.promised_as_head.setdefault(int(promise.key[1]), promise.start)
+            if promise.start:
+                self.promised.setdefault(int(promise.key[1]), promise.start)
 
     def _note_idle(self, now: int) -> None:
         """Note jobs that fit and delay none of those that do not fit."""
@@ -259,7 +287,37 @@ def test_the_head_starts_no_later_than_its_first_promise(
     jobs = data.draw(job_lists(shape[0]))
     pool = Pool(FIFO, jobs, gpus=shape[0], nodes=shape[1], seed=seed).play()
     assert len(pool.starts) == len(jobs)
+    assert {job: pool.starts[job] for job, by in pool.promised_as_head.items() if pool.starts[job] > by} == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(job_lists(4), st.integers(2, 5), st.integers(0, 3))
+def test_each_reserved_job_starts_no_later_than_its_first_promise(
+    jobs: list[Job], reservations: int, seed: int
+) -> None:
+    pool = Pool(replace(FIFO, reservations=reservations), jobs, gpus=4, seed=seed).play()
     assert {job: pool.starts[job] for job, by in pool.promised.items() if pool.starts[job] > by} == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(job_lists(4), st.integers(2, 5), st.integers(2, 3))
+def test_backfill_puts_off_none_of_the_reserved_jobs_on_several_nodes(
+    jobs: list[Job], reservations: int, nodes: int
+) -> None:
+    """Jobs run to their limits: what ends early may bring a reserved job to another node than planned."""
+    whole = [job._replace(duration=job.limit) for job in jobs]
+    assert Pool(replace(FIFO, reservations=reservations), whole, gpus=4, nodes=nodes).play().put_off == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(job_lists(8), st.integers(1, 5), st.booleans())
+def test_several_reserved_jobs_start_when_the_simulator_starts_them(
+    jobs: list[Job], reservations: int, is_fair: bool
+) -> None:
+    rules = BackfillRules(reservations=reservations, depth=500)
+    simulated = Simulation(jobs, 8, FairShare(rules) if is_fair else Fifo("backfill", rules)).run().starts
+    queue = replace(FAIR if is_fair else FIFO, reservations=reservations)
+    assert Pool(queue, jobs, gpus=8, seed=reservations).play().starts == simulated
 
 
 @settings(max_examples=40, deadline=None)

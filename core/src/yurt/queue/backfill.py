@@ -4,7 +4,9 @@ The jobs come in their order, boosted ones first. One that fits now, for as long
 not fit, the first few get a reservation: the earliest time at which running jobs have released enough, at the latest
 by the limits that jobs declare. What comes behind starts only where it delays no reservation: it ends before, or the
 capacity suffices for both. Reservations are taken in the order of the list, so fillers of a tenant cannot lower the
-place of its own reserved job.
+place of its own reserved job. Each has what those before it leave, and begins no earlier than they do. Otherwise a job
+that ends early could bring the first one forward into the time of the second, and the second would start later than
+promised; as it is, each promise holds until its job starts, whatever ends early.
 
 A job is *boosted* from a time on that is fixed when it comes (`turns.boost_time`): the one whose time came first stands
 before all others of its band, whatever its tenant has used, unless jobs that were boosted when they started hold the
@@ -79,7 +81,7 @@ def decide(
     below it, the search ends."""
     starts: list[Waiting] = []
     reservations: list[CapacityReservation] = []
-    passed = 0
+    passed, last_start = 0, 0
     for job in order:
         if least is not None and not _any_capacity(least, profile.free[0]):
             break
@@ -90,10 +92,12 @@ def decide(
             continue
         passed += 1
         if len(reservations) < rules.reservations:
-            start = profile.earliest(asked, limit)
+            # None starts before those ahead of it: so what comes early, or starts early, moves none to a later time.
+            start = profile.earliest(asked, limit, since=last_start)
             reservations.append(CapacityReservation(job, start))
             if start < NEVER:
                 profile.take(asked, start, limit)
+                last_start = start
         if not rules.reservations or passed > rules.depth:
             break
     return BackfillSchedule(tuple(starts), tuple(reservations))

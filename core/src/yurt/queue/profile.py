@@ -8,7 +8,7 @@ scheduler to find.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final
 
@@ -32,10 +32,11 @@ class Profile:
                 self.times.append(time)
                 self.free.append(grown)
 
-    def earliest(self, asked: Vector, duration: int, *, by: int = NEVER) -> int:
-        """The first time at which the amounts are free for the duration; NEVER when there is none up to `by`."""
+    def earliest(self, asked: Vector, duration: int, *, since: int = 0, by: int = NEVER) -> int:
+        """The first time, that of a step from `since` on, at which the amounts are free for the duration; NEVER when
+        there is none up to `by`."""
         times, free = self.times, self.free
-        start = 0
+        start = bisect_left(times, since)
         while start < len(times) and times[start] <= by:
             blocked = self._last_lack(start, asked, times[start] + duration)
             if blocked < 0:

@@ -194,13 +194,18 @@ class PoolCapacity:
         else:
             self._give_back(alloc, at)
 
-    def release(self, allocs: Iterable[Allocation]) -> None:
+    def release(self, allocs: Iterable[Allocation | PlannedAllocs]) -> None:
         """Count allocations as ended."""
         for alloc in allocs:
-            at = self._at.get(alloc.node_id)
-            if at is not None:
-                self._give_back(alloc, at)
+            for at in _rows_of(alloc, self._at):
+                self._end(alloc, at)
         self._tables.clear()
+
+    def take_planned(self, planned: PlannedAllocs) -> None:
+        """Take capacity where it was planned."""
+        for at, number in planned.rows:
+            self._use(at, planned.ask, number)
+        self._refresh([at for at, _ in planned.rows])
 
     def _give_back(self, alloc: Allocation, at: int) -> None:
         """Count an allocation as ended, without updating the tables."""

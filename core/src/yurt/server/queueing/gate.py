@@ -22,8 +22,9 @@ from yurt.scheduler.capacity.pool_capacity import PendingAllocs
 from yurt.server.queueing.entries import QueuedJobs, QueueEntry, entry_of, queue_of, queued_job
 from yurt.server.queueing.guarantee_ledger import GuaranteedLine, GuaranteeLedger
 from yurt.server.queueing.guaranteed import GuaranteedJobs
-from yurt.server.queueing.order import Promise, QueueDecision, decide
+from yurt.server.queueing.order import QueueDecision, decide
 from yurt.server.queueing.pool_view import PoolView
+from yurt.server.queueing.reservations import Promise
 from yurt.state import Changes, Snapshot
 from yurt.state.quota_tree import QuotaTree
 from yurt.structs.evaluation import Evaluation

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
@@ -13,33 +11,18 @@ from yurt.queue.dynamic_priority import Adjusted, Weights, dynamic_order
 from yurt.queue.fair_order import fair_order
 from yurt.queue.job_queue import JobQueue
 from yurt.queue.waiting_job import JobKey, Path, Waiting
-from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PlannedAllocs, PoolCapacity
+from yurt.scheduler.capacity.pool_capacity import PendingAllocs, PoolCapacity
 from yurt.scheduler.placing.preemption import PRIORITY_DELTA
-from yurt.sdk.value import seconds
 from yurt.server.queueing.entries import QueuedJobs, QueueEntry
 from yurt.server.queueing.guaranteed import GuaranteedJobs
 from yurt.server.queueing.pool_view import PoolView
-from yurt.structs.alloc import Allocation
-from yurt.structs.job import Job
+from yurt.server.queueing.reservations import Promise, ReleasedJob, Reservations
 from yurt.structs.queueing.batch_queue import DynamicPriorityQueue
 from yurt.structs.status import SERVER_TERMINAL
 
 _Tenant = TypeVar("_Tenant", str, Path)
 WINDOW: Final = 16
 """The number of a pool's jobs that the scheduler has at a time."""
-RELEASES_MAX: Final = 4_000
-"""Running allocations whose ends are considered for a reservation: those that end first."""
-PATIENCE: Final = seconds(36 * 3600)
-"""The time for which a job may be overtaken while its start is unknown because running jobs have no limit."""
-
-
-class Promise(NamedTuple):
-    """A job for which capacity is reserved, and the time from which it has it; 0: unknown."""
-
-    key: JobKey
-    start: int
-    is_sure: bool = True
-    """It follows from limits; otherwise from run times of the past."""
 
 
 class QueueDecision(NamedTuple):
@@ -108,20 +91,18 @@ def decide(view: PoolView, line: JobQueue, jobs: QueuedJobs, guaranteed: Guarant
     if not ready or len(in_flight) >= WINDOW:
         return QueueDecision((), ())
     free_capacity = view.free_capacity()
-    for entry in in_flight:
-        free_capacity.take(entry.demands)
+    running = [ReleasedJob(entry, tuple(free_capacity.plan(entry.demands))) for entry in in_flight]
     walk = _QueueWalk(view, line, jobs, guaranteed, free_capacity)
     if not walk.may_start():
         return QueueDecision((), ())
-    kept = _Reservations(view, now, in_flight)
+    kept = Reservations(view, now, running)
     release: list[JobKey] = []
     passed = 0
     for job in walk.jobs(now):
         entry = entries[job.key]
         fits = free_capacity.has_capacity(entry.demands)
         if fits and job.key in ready and kept.permits(entry):
-            free_capacity.take(entry.demands)
-            kept.note_release(entry)
+            kept.note_release(ReleasedJob(entry, tuple(free_capacity.plan(entry.demands))))
             release.append(job.key)
             if len(release) + len(in_flight) >= WINDOW:
                 break
@@ -234,106 +215,3 @@ def _could_ever_fit(free_capacity: PoolCapacity, entry: QueueEntry) -> bool:
 
 def _fits_empty(free_capacity: PoolCapacity, demands: Iterable[PendingAllocs]) -> bool:
     return any(free_capacity.total_places(one.ask) >= max(1, one.least) for one in demands)
-
-
-class PromisedCapacity(NamedTuple):
-    """The pool at the time of a promise, without what the promised job takes, and the rows where it takes it."""
-
-    free_capacity: PoolCapacity
-    rows: tuple[int, ...]
-    start: int
-    is_sure: bool
-
-
-class _Reservations:
-    """The capacity reserved for the first jobs that do not fit."""
-
-    def __init__(self, view: PoolView, now: int, in_flight: Sequence[QueueEntry]) -> None:
-        self.promises: list[Promise] = []
-        self._view, self._now = view, now
-        self._released = list(in_flight)
-        """Jobs that are about to run: the state does not show yet what they take."""
-        self._kept: list[PromisedCapacity] = []
-        self._is_closed = False
-
-    def note_release(self, entry: QueueEntry) -> None:
-        """Count a job of this decision as running."""
-        self._released.append(entry)
-
-    def permits(self, entry: QueueEntry) -> bool:
-        """Whether a job may start before waiting ones: it ends in time, or leaves their capacity wherever it runs."""
-        if self._is_closed:
-            return False
-        end = self._now + entry.waiting.limit if entry.waiting.limit else 0
-        late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.free_capacity.spares(kept.rows, entry.demands) for kept in late):
-            return False
-        for kept in late:
-            kept.free_capacity.use_on(kept.rows, entry.demands)
-        return True
-
-    def add(self, entry: QueueEntry) -> None:
-        """Reserve capacity for a job that does not fit, while there are fewer reservations than configured.
-
-        Where limits do not say when it fits, the run times of the past do; others that end before may pass it, until
-        it has waited for as long as a boost takes. Then nothing does.
-        """
-        if len(self.promises) >= max(1, self._view.queue.reservations):
-            return
-        found = reserved(self._view, entry.demands, self._now, self._released)
-        self.promises.append(
-            Promise(entry.waiting.key, 0 if found is None else found.start, found is not None and found.is_sure)
-        )
-        fair = self._view.queue.fair_share
-        patience = fair.boost_after if fair is not None and fair.boost_after else PATIENCE
-        is_patient = self._now - entry.waiting.since < patience
-        if found is None or not (found.is_sure or is_patient):
-            self._is_closed = True
-            return
-        self._kept.append(found)
-
-
-def reserved(
-    view: PoolView, demands: Sequence[PendingAllocs], now: int, released: Sequence[QueueEntry] = ()
-) -> PromisedCapacity | None:
-    """The first end of running allocations after which a job fits: by their limits, else by run times of the past.
-
-    Released jobs that have no allocation yet run from now on, where `PoolCapacity.take` puts them: the scheduler may
-    choose other nodes.
-    """
-    if released:
-        return _reserved(view, demands, now, released)
-    key = tuple((one.ask.signature, one.number, one.least) for one in demands)
-    found = view.remembered(key, lambda: _reserved(view, demands, now, ()))
-    return (
-        None if found is None else found._replace(free_capacity=found.free_capacity.copy(), start=max(found.start, now))
-    )
-
-
-def _released(free_capacity: PoolCapacity, released: Sequence[QueueEntry]) -> Iterator[tuple[int, PlannedAllocs, Job]]:
-    """The allocations of jobs that were released and are not placed yet, with their declared time (0 for none)."""
-    for entry in released:
-        for planned in free_capacity.plan(entry.demands):
-            yield planned.ask.group.max_run_duration or entry.waiting.limit, planned, entry.job
-
-
-def _reserved(
-    view: PoolView, demands: Sequence[PendingAllocs], now: int, released: Sequence[QueueEntry]
-) -> PromisedCapacity | None:
-    for is_sure in (True, False):
-        free_capacity = view.free_capacity()
-        ends: list[tuple[int, Allocation | PlannedAllocs]] = []
-        ends.extend(view.ends(RELEASES_MAX) if is_sure else view.expected_ends(now, RELEASES_MAX))
-        has_unlimited = view.has_unlimited
-        for limit, planned, job in _released(free_capacity, released):
-            has_unlimited = has_unlimited or not limit
-            if limit or not is_sure:
-                insort(ends, (now + (limit or view.expected_run_time(job)), planned), key=itemgetter(0))
-        count = free_capacity.first_release(demands, [one for _, one in ends]) if ends else -1
-        if count > 0:
-            rows = free_capacity.take(demands)
-            assert rows, (demands, "it fits after these releases")
-            return PromisedCapacity(free_capacity, tuple(rows), ends[count - 1][0], is_sure)
-        if not has_unlimited:
-            break
-    return None
