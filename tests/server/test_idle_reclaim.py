@@ -25,6 +25,7 @@ from yurt.structs.node import NodeDevice, NodeDeviceResource
 from yurt.structs.policies import Gang, IdlePolicy, InteractiveHours, InteractivePolicy, Rendezvous
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.structs.task import ScalingPolicy
 from yurt.testing import factories
 
 POLICY = IdlePolicy(
@@ -173,6 +174,25 @@ async def test_stop_lowers_the_count_of_a_service(idle: Idle) -> None:
     await idle.bench.idle()
     assert idle.state.jobs["default", "idle"].task_groups[0].count == 0
     assert len(idle.state.allocs_of_job("default", "idle")) == 1
+
+
+async def test_idle_allocations_of_a_service_end_in_one_version_of_its_job_down_to_its_minimum(bench: Any) -> None:
+    idle = Idle(bench, await add_node(bench, 4))
+    policy = replace(POLICY, action="stop", when="always")
+    await idle.run(gpu_job("idle", policy, count=4, job_type="service", scaling=ScalingPolicy(min=2, max=4)))
+    allocs = sorted(bench.live("idle"), key=lambda alloc: alloc.id)
+    version = idle.state.jobs["default", "idle"].version
+    for alloc in allocs[:3]:
+        await idle.tell(alloc, 60)
+    await idle.pass_time(8)
+    announced = [each.id for each in bench.live("idle") if each.idle is not None and each.idle.ends_at]
+    assert len(announced) == 2, "no end is announced that cannot follow"
+    await idle.pass_time(40)
+    await bench.idle()
+    job = idle.state.jobs["default", "idle"]
+    assert (job.task_groups[0].count, job.version) == (2, version + 1)
+    assert {each.id for each in allocs if idle.state.allocs[each.id].desired_status == "stop"} == set(announced)
+    assert "1 other members of its group" in idle.state.allocs[announced[0]].desired_description
 
 
 async def test_keeping_puts_the_end_off_and_is_bounded_while_others_wait(idle: Idle) -> None:

@@ -23,12 +23,16 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.policies import IdlePolicy
 from yurt.structs.predicates import alloc_index, asks_devices, is_terminal
-from yurt.structs.queueing.idle import SHRINK, STOP, idle_policy_of, is_idle, is_kept, least_of
+from yurt.structs.queueing.idle import ALWAYS, SHRINK, STOP, idle_policy_of, is_idle, is_kept, least_of
 
 NEVER: Final = 2**62
 WAITED_MIN: Final = 3 * NANOSECONDS
 """The age in nanoseconds from which a pending evaluation counts as waiting for capacity rather than for a worker."""
 HOUR_S: Final = 3600.0
+
+
+GroupKey = tuple[str, str, str]
+"""(namespace, job id, task group)."""
 
 
 class EndingTogether(NamedTuple):
@@ -41,6 +45,12 @@ class EndingTogether(NamedTuple):
     def first(self) -> str:
         """The id of the first allocation, which identifies all of them."""
         return self.allocs[0].id
+
+    @property
+    def group(self) -> GroupKey:
+        """Their task group."""
+        first = self.allocs[0]
+        return (first.namespace, first.job_id, first.task_group)
 
     @property
     def waiting_eval(self) -> str:
@@ -74,14 +84,54 @@ def ending_together(state: Snapshot, alloc_ids: Iterable[str], now: UnixNano) ->
         policy = idle_policy_of(alloc)
         assert policy is not None and alloc.job is not None, alloc.id
         group, key = alloc.job.group(alloc.task_group), (alloc.namespace, alloc.job_id, alloc.task_group)
-        if policy.action == STOP and alloc.job.type != status.JOB_BATCH and not _may_stop(state, alloc):
+        if lowers_count(alloc) and not _may_stop(state, alloc):
             continue
         if group is None or group.gang is None:
             found.append(EndingTogether(policy, (alloc,)))
         elif key not in gangs:
             gangs.add(key)
             found += _members(state, key, policy, due)
+    return _without_surplus(state, found)
+
+
+def lowers_count(alloc: Allocation) -> bool:
+    """Whether the end of an allocation lowers the count of its group: it is one of a service that is stopped."""
+    policy = idle_policy_of(alloc)
+    return policy is not None and policy.action == STOP and alloc.job is not None and alloc.job.type != status.JOB_BATCH
+
+
+def as_one_step(state: Snapshot, endings: Iterable[EndingTogether]) -> list[EndingTogether]:
+    """The ends with those of one service group together: one version of its job has the count without all of them.
+
+    One by one, each would be a version of the job, and the deployment of the first would put off the others.
+    """
+    found: list[EndingTogether] = []
+    at: dict[GroupKey, int] = {}
+    for each in endings:
+        first, key = each.allocs[0], each.group
+        if key in at and len(found[at[key]].allocs) < _spare(state, first):
+            found[at[key]] = found[at[key]]._replace(allocs=(*found[at[key]].allocs, *each.allocs))
+        elif key not in at:
+            if lowers_count(first) and each.policy.when == ALWAYS:
+                at[key] = len(found)
+            found.append(each)
     return found
+
+
+def _without_surplus(state: Snapshot, found: list[EndingTogether]) -> list[EndingTogether]:
+    """Without those of a service that its group cannot lose: an end is announced only if it can follow.
+
+    Of those that end for a waiting job, it is not known yet which.
+    """
+    taken: dict[GroupKey, int] = {}
+    surplus: set[str] = set()
+    for each in sorted(found, key=lambda one: (not one.is_announced, one.first)):
+        first, key = each.allocs[0], each.group
+        if lowers_count(first) and each.policy.when == ALWAYS:
+            taken[key] = taken.get(key, 0) + 1
+            if taken[key] > _spare(state, first):
+                surplus.add(each.first)
+    return [each for each in found if each.first not in surplus]
 
 
 def _members(
@@ -112,9 +162,14 @@ def _members(
 
 def _may_stop(state: Snapshot, alloc: Allocation) -> bool:
     """Whether the group of a service may lose one more allocation."""
+    return _spare(state, alloc) > 0
+
+
+def _spare(state: Snapshot, alloc: Allocation) -> int:
+    """The number of allocations that the group of a service may lose."""
     job = state.jobs.get((alloc.namespace, alloc.job_id))
     group = job.group(alloc.task_group) if job is not None else None
-    return group is not None and group.count > least_of(group, STOP)
+    return 0 if group is None else group.count - least_of(group, STOP)
 
 
 def is_due(state: Snapshot, alloc: Allocation, now: UnixNano) -> bool:
@@ -187,7 +242,8 @@ def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:
     since = datetime.fromtimestamp(idle.since / NANOSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     text = f"Idle since {since} ({idle.text})"
     if len(ending.allocs) > 1:
-        text += f", as are {len(ending.allocs) - 1} other members of its gang"
+        whole = "group" if lowers_count(first) else "gang"
+        text += f", as are {len(ending.allocs) - 1} other members of its {whole}"
     if ending.policy.source:
         text += f", by the policy of {ending.policy.source}"
     if waiting is None:

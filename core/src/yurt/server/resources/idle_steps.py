@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from yurt.duties.idle import EndingTogether, ending_together, is_due, reason_of
+from yurt.duties.idle import EndingTogether, as_one_step, ending_together, is_due, lowers_count, reason_of
 from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Labels, Metrics
@@ -34,6 +34,8 @@ LOOK_S: Final = 5.0
 """The interval at which idle allocations are looked at while there are any: others may wait for them since."""
 LOOK_MIN_S: Final = 1.0
 """The shortest time between two looks, whatever happens."""
+TOGETHER_S: Final = 5.0
+"""How long a due end waits for others of the same service group: one version of the job has the count without all."""
 ASK_LIMIT_S: Final = 0.5
 """How long the scheduler is asked in one look; it shares the interpreter with all else that the leader does."""
 PAUSES_PER_ASKING: Final = 10.0
@@ -75,8 +77,15 @@ class IdleSteps:
         unneeded = {alloc.id for each in due for alloc in each.allocs} - spared
         await self.withdraw(unneeded, cause="need")
         await self.withdraw(set(alloc_ids) - spared - unneeded)
-        waits = [await self._step(each, waiting.get(each.first)) for each in wanted]
-        return min([self._pause_s, *waits])
+        left_s = [(each, await self._announce(each, waiting.get(each.first))) for each in wanted]
+        ready = [each for each, wait_s in left_s if not wait_s]
+        soon = {each.group for each, wait_s in left_s if 0 < wait_s <= TOGETHER_S and lowers_count(each.allocs[0])}
+        # Bounded by the announced end: a group whose allocations come one after the other waits for few of them.
+        early = self._env.now() - TOGETHER_S * NANOSECONDS
+        ready = [each for each in ready if each.group not in soon or each.ends_at < early]
+        for each in as_one_step(self._writer.state, ready):
+            await self._end(each, waiting.get(each.first))
+        return min([self._pause_s, *(wait_s for _, wait_s in left_s if wait_s)])
 
     async def _needs(
         self, state: Snapshot, due: Sequence[EndingTogether], now: UnixNano
@@ -121,8 +130,8 @@ class IdleSteps:
                 text = "announced end of idle allocations withdrawn: alloc_ids=%s job_id=%s cause=%s"
                 log.info(text, ids, job_id, cause)
 
-    async def _step(self, found: EndingTogether, waiting: Evaluation | None) -> float:
-        """Announce or carry out the end of allocations; returns the seconds until it may be due."""
+    async def _announce(self, found: EndingTogether, waiting: Evaluation | None) -> float:
+        """Announce the end of allocations, once; returns the seconds until it may be due, 0 if it is."""
         state, now = self._writer.state, self._env.now()
         ending = _newest(state, found, now)
         if ending is None:
@@ -143,10 +152,7 @@ class IdleSteps:
             log.info(text, _ids(ending), first.job_id, ending.policy.action, reason)
             return LOOK_MIN_S
         left_s = self._left_s(ending)
-        if left_s > 0:
-            return max(LOOK_MIN_S, left_s)
-        await self._end(ending, reason, waiting)
-        return LOOK_S
+        return max(LOOK_MIN_S, left_s) if left_s > 0 else 0.0
 
     def _left_s(self, ending: EndingTogether) -> float:
         """The seconds that an announcement must still be known, by this term's clock and by the announced time."""
@@ -157,7 +163,11 @@ class IdleSteps:
         self._seen_s[first] = (ending.ends_at, seen_s)
         return max(seen_s + grace_s - now_s, (ending.ends_at - self._env.now()) / NANOSECONDS)
 
-    async def _end(self, ending: EndingTogether, reason: str, waiting: Evaluation | None) -> None:
+    async def _end(self, found: EndingTogether, waiting: Evaluation | None) -> None:
+        ending = _newest(self._writer.state, found, self._env.now())
+        if ending is None:
+            return
+        reason = reason_of(ending, waiting)
         mint = Mint(self._env.now(), self._env.uuid)
         command = EndIdleAllocs(
             reports=ending.reports,
