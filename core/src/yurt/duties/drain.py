@@ -20,6 +20,7 @@ from yurt.structs.commands import AnyCommand, SetDesiredTransitions, SetNodeDrai
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, DrainStrategy, Node, NodeEvent
 from yurt.structs.predicates import holds_up_drain, is_terminal
+from yurt.structs.status import Trigger
 
 SUBSYSTEM: Final = "Drain"
 KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.JOB_SYSTEM: "system"}
@@ -58,12 +59,12 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
     if not left.all:
         return _finished(node, mint.now, is_forced=is_forced)
     if is_forced:
-        return _transition(state, _unmarked(left.all), mint)
-    movable = [alloc for group in _groups(left.service) for alloc in _movable(state, group)]
+        return transition(state, _unmarked(left.all), mint)
+    leaving = [alloc for group in by_group(left.service) for alloc in movable(state, group)]
     # System jobs last: they may serve the others of the node, logs and networks for example.
     if not left.service and not left.batch:
-        movable.extend(_unmarked(left.system))
-    return _transition(state, movable, mint)
+        leaving.extend(_unmarked(left.system))
+    return transition(state, leaving, mint)
 
 
 def remaining_allocs(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
@@ -84,14 +85,15 @@ def _is_plugin(alloc: Allocation) -> bool:
     return group is not None and any(task.csi_plugin_config is not None for task in group.tasks)
 
 
-def _groups(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
+def by_group(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
+    """The allocations of each task group."""
     groups: dict[tuple[str, str, str], list[Allocation]] = {}
     for alloc in allocs:
         groups.setdefault((alloc.namespace, alloc.job_id, alloc.task_group), []).append(alloc)
     return list(groups.values())
 
 
-def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
+def movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
     """The allocations of one group that may stop now while enough healthy ones remain."""
     sample = group[0]
     job = state.jobs.get((sample.namespace, sample.job_id))
@@ -100,15 +102,15 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
         return []
     at_once = spec.migrate.max_parallel if spec.migrate is not None else 1
     siblings = state.allocs.each_where("job", (sample.namespace, sample.job_id))
-    healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and _counts_as_healthy(alloc))
+    healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and counts_as_healthy(alloc))
     budget = healthy - (spec.count - at_once)
-    movable = _unmarked(group)[: max(0, budget)]
-    assert len(movable) <= max(0, budget), (len(movable), budget)
-    assert not movable or healthy - len(movable) >= spec.count - at_once, "a drain leaves count - max_parallel healthy"
-    return movable
+    found = _unmarked(group)[: max(0, budget)]
+    assert len(found) <= max(0, budget), (len(found), budget)
+    assert not found or healthy - len(found) >= spec.count - at_once, "a drain leaves count - max_parallel healthy"
+    return found
 
 
-def _counts_as_healthy(alloc: Allocation) -> bool:
+def counts_as_healthy(alloc: Allocation) -> bool:
     """Whether an allocation is reachable and healthy; without health checks, whether it runs."""
     if is_terminal(alloc) or alloc.desired_transition.migrate or alloc.client_status == status.CLIENT_UNKNOWN:
         return False
@@ -125,7 +127,10 @@ def _unmarked(allocs: Iterable[Allocation]) -> list[Allocation]:
     ]
 
 
-def _transition(state: Snapshot, allocs: Iterable[Allocation], mint: Mint) -> SetDesiredTransitions | None:
+def transition(
+    state: Snapshot, allocs: Iterable[Allocation], mint: Mint, *, trigger: Trigger = status.TRIGGER_NODE_DRAIN
+) -> SetDesiredTransitions | None:
+    """The command that marks allocations for migration, with evaluations of their jobs; None for none."""
     transitions: dict[str, DesiredTransition] = {}
     jobs: list[Job] = []
     for alloc in allocs:
@@ -137,7 +142,7 @@ def _transition(state: Snapshot, allocs: Iterable[Allocation], mint: Mint) -> Se
         jobs.append(job)
     if not transitions:
         return None
-    evaluations = evaluations_of(jobs, status.TRIGGER_NODE_DRAIN, mint)
+    evaluations = evaluations_of(jobs, trigger, mint)
     return SetDesiredTransitions(transitions=transitions, evaluations=evaluations, now=mint.now)
 
 

@@ -38,7 +38,7 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import SHUTDOWN_META, Node, NodeEvent
 from yurt.structs.predicates import holds_up_drain
-from yurt.structs.rules import DEVICE_RULES
+from yurt.structs.rules import DEVICE_RULES, PACED_MOVE_RULES
 from yurt.structs.status import NodeStatus
 
 EVENTS_MAX = 10
@@ -94,7 +94,8 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     knows_devices = command.rules_version >= DEVICE_RULES
     needed = registration_needs_evals(existing, registered, has_device_notes=knows_devices)
     if knows_devices:
-        needed |= move_from_failed_devices(edit, registered, now=command.seed.now if command.seed is not None else 0)
+        now, is_paced = command.seed.now if command.seed is not None else 0, command.rules_version >= PACED_MOVE_RULES
+        needed |= move_from_failed_devices(edit, registered, now=now, is_paced=is_paced)
     return _evaluate_jobs(edit, registered, command, needed=needed)
 
 

@@ -22,5 +22,7 @@ RECLAIM_RULES: Final = 6
 policy, and refuses to change a device whose mark the operator has not seen."""
 MIG_RULES: Final = 7
 """From here on servers book MIG instances that nodes create, and check that no two overlap."""
-RULES_VERSION: Final = MIG_RULES
+PACED_MOVE_RULES: Final = 8
+"""From here on `apply` leaves services with a migrate block on failed devices: the leader moves them at its pace."""
+RULES_VERSION: Final = PACED_MOVE_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

@@ -14,7 +14,7 @@ A client acknowledges a mark by its key, not its index: after a restore indexes 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 from yurt.fsm.edit import Edit
@@ -240,15 +240,23 @@ def _counted(mark: DeviceMark, alloc: Allocation, health: DeviceHealth, *, index
 # Moves.
 
 
-def move_from_failed_devices(edit: Edit, node: Node, *, now: int) -> bool:
-    """Mark allocations on failed devices for migration if their jobs say so; True if any was newly marked."""
-    failed = {key for key, each in devices_of(node) if each.health is not None and each.health.state == "failed"}
+def failed_devices(node: Node) -> frozenset[str]:
+    """The keys of a node's failed devices."""
+    return frozenset(key for key, each in devices_of(node) if each.health is not None and each.health.state == "failed")
+
+
+def move_from_failed_devices(edit: Edit, node: Node, *, now: int, is_paced: bool) -> bool:
+    """Mark allocations on failed devices for migration if their jobs say so; True if any was newly marked.
+
+    `is_paced`: without those whose groups have a pace (`moves_at_pace`), which the leader moves.
+    """
+    failed = failed_devices(node)
     if not failed:
         return False
     is_moving = False
     for alloc_id in sorted(edit.tx.keys_where(Tables.allocs, "node", node.id)):
         alloc = edit.alloc(alloc_id)
-        if alloc is None or not _leaves(alloc, failed):
+        if alloc is None or not leaves_devices(alloc, failed) or (is_paced and moves_at_pace(alloc)):
             continue
         transition = replace(alloc.desired_transition, migrate=True)
         moved = replace(
@@ -259,7 +267,16 @@ def move_from_failed_devices(edit: Edit, node: Node, *, now: int) -> bool:
     return is_moving
 
 
-def _leaves(alloc: Allocation, failed: set[str]) -> bool:
+def moves_at_pace(alloc: Allocation) -> bool:
+    """Whether allocations of this group leave failed devices at the pace of its migrate block, as they leave a drained
+    node: those of a service, unless they are a gang, which restarts as a whole."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    is_service = alloc.job is not None and alloc.job.type == status.JOB_SERVICE
+    return is_service and group is not None and group.migrate is not None and group.gang is None
+
+
+def leaves_devices(alloc: Allocation, failed: Set[str]) -> bool:
+    """Whether an allocation runs on one of these devices, its job wants it moved, and it is not marked yet."""
     if is_client_terminal(alloc) or alloc.desired_status != status.DESIRED_RUN or alloc.desired_transition.migrate:
         return False
     group = alloc.job.group(alloc.task_group) if alloc.job is not None and alloc.job.type in MOVABLE else None

@@ -1,14 +1,17 @@
-"""Watches draining nodes whose jobs changed or whose deadline has passed."""
+"""Watches draining nodes whose jobs changed or whose deadline has passed, and nodes with failed devices."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from yurt.duties.device_moves import device_moves, waiting_moves
 from yurt.duties.drain import drain
 from yurt.fsm.basis import expectation
+from yurt.fsm.bookkeeping.devices import failed_devices
 from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict
@@ -19,6 +22,7 @@ from yurt.state import Changes, Snapshot
 from yurt.structs.commands import AnyCommand
 from yurt.structs.node import Node
 
+Duty = Callable[[Snapshot, Node, Mint], AnyCommand | None]
 RETRY_S: Final = 5.0
 """The interval, in seconds, at which a forced drain checks allocations that have not stopped yet."""
 THREAD_COUNT: Final = 5_000
@@ -26,12 +30,13 @@ THREAD_COUNT: Final = 5_000
 
 
 class Drainer:
-    """The draining nodes with their deadlines."""
+    """The draining nodes with their deadlines, and the nodes with failed devices that services have yet to leave."""
 
     def __init__(self, *, env: Env, writer: LogWriter) -> None:
         self._env = env
         self._writer = writer
         self._deadlines: dict[str, int] = {}
+        self._failing: set[str] = set()
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
@@ -39,19 +44,24 @@ class Drainer:
         for node in state.nodes.values():
             if node.drain_strategy is not None:
                 self._deadlines[node.id] = node.drain_strategy.force_deadline
+            if failed_devices(node):
+                self._failing.add(node.id)
         self._changed.set()
 
     def observe(self, changes: Changes) -> None:
-        """Follow drains, and allocations during a drain."""
+        """Follow drains and failed devices, and allocations while there are any."""
         for change in changes:
             if change.table == "nodes":
                 node = change.after
+                if node is not None and node.node_resources.devices and failed_devices(node):
+                    self._failing.add(node.id)
+                    self._changed.set()
                 if node is not None and node.drain_strategy is not None:
                     self._deadlines[node.id] = node.drain_strategy.force_deadline
                     self._changed.set()
                 elif change.before is not None:
                     self._deadlines.pop(change.before.id, None)
-            elif change.table == "allocs" and self._deadlines:
+            elif change.table == "allocs" and (self._deadlines or self._failing):
                 self._changed.set()
 
     async def run(self) -> None:
@@ -59,23 +69,33 @@ class Drainer:
         while True:
             self._changed.clear()
             for node_id in sorted(self._deadlines):
+                await self._look(node_id, drain)
+            for node_id in sorted(self._failing):
+                await self._look(node_id, device_moves)
                 node = self._writer.state.nodes.get(node_id)
-                command = await self._decided(node) if node is not None else None
-                if command is not None:
-                    await self._propose(command)
+                if node is None or not waiting_moves(self._writer.state, node):
+                    # Nothing new comes to a failed device; the next change of the node is looked at.
+                    self._failing.discard(node_id)
             await wait_for(self._env, self._changed, self._until_deadline())
 
-    async def _decided(self, node: Node) -> AnyCommand | None:
-        """The next command of the node's drain, based on the node; large jobs are decided in a thread."""
+    async def _look(self, node_id: str, duty: Duty) -> None:
+        """Take the next step of a duty for a node, if it is due."""
+        node = self._writer.state.nodes.get(node_id)
+        command = await self._decided(node, duty) if node is not None else None
+        if command is not None:
+            await self._propose(command)
+
+    async def _decided(self, node: Node, duty: Duty) -> AnyCommand | None:
+        """The next command of the node's duty, based on the node; large jobs are decided in a thread."""
         state = self._writer.state
-        decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
+        decide = partial(duty, state, node, Mint(self._env.now(), self._env.uuid))
         jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
         is_small = sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT
         command = decide() if is_small else await self._env.in_thread(decide)
         return None if command is None else replace(command, based_on=(expectation(state, "nodes", node.id),))
 
     async def _propose(self, command: AnyCommand) -> None:
-        """Store a step of a drain; a changed basis leads to another check."""
+        """Store a step; a changed basis leads to another check."""
         with suppress(Conflict):
             await self._writer.propose(command)
 
