@@ -1,4 +1,4 @@
-"""Services leave failed devices at the pace of their migrate block; what has not become healthy, and other jobs, at once."""
+"""Services leave failed devices at the pace of their migrate block; others at once."""
 
 from __future__ import annotations
 

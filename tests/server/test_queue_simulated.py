@@ -113,8 +113,8 @@ class Pool:
             while self._ends and self._ends[0][0] <= now:
                 self._end(*heapq.heappop(self._ends))
             while arrivals and arrivals[0].submit <= now:
-                self._arrive(arrivals.popleft())
-            self._decide(now)
+                self.arrive(arrivals.popleft())
+            self.decide(now)
         return self
 
     def free(self, at: int | None = None) -> dict[str, int]:
@@ -136,7 +136,8 @@ class Pool:
         self.state = step.state
         self.gate.follow(step.changes)
 
-    def _arrive(self, job: Job) -> None:
+    def arrive(self, job: Job) -> None:
+        """Register a job; its evaluation waits at the gate."""
         self.waiting[job.id] = job
         made = factories.job(str(job.id), type="batch", namespace=job.tenant, node_pool=POOL)
         asked = Resources(cpu=1, memory_mb=1, devices=(RequestedDevice(name="nvidia/gpu", count=job.gpus),))
@@ -166,7 +167,8 @@ class Pool:
             assert self.gate.takes(self.state, evaluation)
         self._unplaced.clear()
 
-    def _decide(self, now: int) -> None:
+    def decide(self, now: int) -> None:
+        """Let the gate decide and place what it releases, until nothing more starts."""
         released: deque[Evaluation] = deque()
         while True:
             is_settled = not released

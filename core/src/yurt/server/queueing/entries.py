@@ -143,11 +143,12 @@ def end_by_limit(alloc: Allocation, queue: BatchQueue) -> int:
 
 def kinds_of(job: Job) -> tuple[Hashable, ...]:
     """With whose run times a job's are compared, from the narrowest: those of the same job (or launched by the same
-    one), of the same namespace and size, of the namespace, of all."""
-    size = sum(group.count for group in job.task_groups)
+    one) with as many cards, of the job, of the namespace with as many cards, of the namespace, of all."""
+    name, cards = job.parent_id or job.id, cards_of(job)
     return (
-        ("job", job.namespace, job.parent_id or job.id),
-        ("size", job.namespace, size),
+        ("job", job.namespace, name, cards),
+        ("job", job.namespace, name),
+        ("size", job.namespace, cards),
         ("namespace", job.namespace),
         ("all",),
     )
