@@ -37,7 +37,7 @@ def settings(machine: Path, **options: Any) -> dict[str, Any]:
     client = {
         "enabled": True,
         "options": {"driver.raw_exec.enable": "1"},
-        "device_health": {"probation": "200ms"},
+        "device_health": {"probation": "200ms", "trial": "0s"},
     }
     return {"plugin": {"nvidia": {"config": {"library": f"fake:{machine}", **quick, **options}}}, "client": client}
 

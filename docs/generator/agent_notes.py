@@ -178,6 +178,8 @@ client.device_health.self_test_timeout  A self-test that takes longer has failed
 client.device_health.max_faults  A device that fails so often within the window stays failed until an operator enables
                           it; 0 sets no limit; default 3.
 client.device_health.fault_window  That window; default 30 days (`720h`).
+client.device_health.trial  How long after a fault a device that has returned is `suspect`, so that others are placed
+                          first; default 24 hours, 0 for not at all. A device that an operator enables is not.
 client.gc_volumes_on_node_gc  When a node that is down is forgotten, its dynamic host volumes are too: for
                   machines that never come back.
 client.node_max_allocs    How many allocations the node takes; 0 means any number.

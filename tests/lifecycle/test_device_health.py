@@ -20,7 +20,7 @@ from yurt.lifecycle.device_health import (
 )
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 
-QUICK = DeviceHealthSettings(probation_s=10.0, suspect_s=20.0, max_faults=3, fault_window_s=1000.0)
+QUICK = DeviceHealthSettings(probation_s=10.0, suspect_s=20.0, max_faults=3, fault_window_s=1000.0, trial_s=0.0)
 START = 10**18
 FAILED, GOOD = Reported(severity="failed", reason="Xid 79"), Reported(severity="healthy")
 SUSPECTED = Suspected(mark="5/1", reason="three jobs failed")
@@ -58,6 +58,22 @@ def test_a_card_returns_after_its_probation_by_a_passed_test() -> None:
     assert card.after(FREE, wait_s=1).record.is_testing
     assert card.after(Tested(detail="memory")).states == ["failed", "probation", "healthy"]
     assert (card.record.health.reason, card.record.health.history[-1].reason) == ("", "self-test passed: memory")
+
+
+def test_a_card_that_had_a_fault_is_suspect_until_its_trial_is_over() -> None:
+    card = Card(replace(QUICK, trial_s=100.0)).after(FAILED, GOOD).after(FREE, wait_s=10).after(Tested())
+    assert card.state == "suspect"
+    assert card.record.health.reason.startswith("back after a fault, on trial for 0.0278 h after it; self-test passed")
+    assert card.after(FREE, wait_s=89).state == "suspect"
+    assert card.after(FREE, wait_s=1).state == "healthy"
+
+
+def test_a_card_that_was_degraded_or_that_an_operator_enabled_is_not_on_trial() -> None:
+    settings = replace(QUICK, trial_s=100.0)
+    degraded = Card(settings).after(Reported(severity="degraded"), GOOD).after(FREE, wait_s=10).after(Tested())
+    assert degraded.state == "healthy"
+    enabled = Card(settings).after(FAILED, GOOD, Enabled(mark="7/1"), FREE, Tested())
+    assert enabled.state == "healthy"
 
 
 def test_a_card_with_a_holder_is_not_tested() -> None:
@@ -181,6 +197,7 @@ SETTINGS = st.builds(
     suspect_s=st.sampled_from((0.0, 20.0)),
     max_faults=st.integers(0, 4),
     fault_window_s=st.sampled_from((1.0, 100.0)),
+    trial_s=st.sampled_from((0.0, 50.0)),
 )
 
 
@@ -211,7 +228,9 @@ def test_no_order_of_events_breaks_the_life_cycle(
             assert new.acknowledged_mark == event.mark
             assert event.mark != old.acknowledged_mark or after == before, "a mark counts once"
         if isinstance(event, Tested) and not event.problem and before.is_testing:
-            assert new.state == ("suspect" if before.reported == "suspect" else "healthy")
+            age_s = (card.now - before.faults[-1]) / NANOSECONDS if before.faults else settings.trial_s
+            is_suspect = before.reported == "suspect" or age_s < settings.trial_s
+            assert new.state == ("suspect" if is_suspect else "healthy")
         if isinstance(event, NotTested):
             assert after.faults == before.faults
         assert not new.history or new.history[-1].state == new.state
@@ -229,7 +248,7 @@ def test_a_card_that_is_free_and_well_returns_in_bounded_time_unless_it_is_locke
         card.after(event, wait_s=wait_s)
     card.after(GOOD, Tested())
     for _ in range(3):
-        card.after(FREE, wait_s=max(settings.probation_s, settings.suspect_s))
+        card.after(FREE, wait_s=max(settings.probation_s, settings.suspect_s, settings.trial_s))
         card.after(Tested())
 
     assert card.record.is_locked or card.state == "healthy"

@@ -30,7 +30,7 @@ from yurt.testing.real_agent import shell_alloc
 
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
 MIB = 1 << 20
-AT_ONCE = DeviceHealthSettings(probation_s=0.0)
+AT_ONCE = DeviceHealthSettings(probation_s=0.0, trial_s=0.0)
 
 
 def given(alloc: Allocation, *ids: str, **share: Any) -> Allocation:

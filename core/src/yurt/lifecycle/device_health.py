@@ -8,9 +8,10 @@ A device leaves `degraded` and `failed` only for `probation`, and `probation` fo
 that cannot be made now changes nothing: the device stays on probation and is tested later. A fault is a change to
 `failed` from another state, a failed self-test included, or a suspicion of the servers (several jobs in a row failed on
 a device that reports no problem). `degraded` is not a fault, because the replacement of a driver degrades all devices.
-A device with too many faults within a window is locked: it stays `failed` until an operator enables it, whatever its
-plugin reports, so that a device that keeps failing and recovering gets no more jobs. Time comes only with the events; a
-clock that is set back makes waits longer, never shorter.
+A device that had a fault is *on trial* for a time: it returns as `suspect`, so that others are placed first, because
+faults recur. A device with too many faults within a window is locked: it stays `failed` until an operator enables it,
+whatever its plugin reports, so that a device that keeps failing and recovering gets no more jobs. Time comes only with
+the events; a clock that is set back makes waits longer, never shorter.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class DeviceHealthSettings(Value):
     self_test_s: float = 120.0
     max_faults: int = 3
     fault_window_s: float = 30 * 86400.0
+    trial_s: float = 86400.0
 
 
 class DeviceRecord(Value):
@@ -226,7 +228,7 @@ def _enabled(record: DeviceRecord, mark: str, now: UnixNano) -> DeviceRecord:
 
 def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
     state, good_s, clean_s = record.health.state, _age_s(record.good_since, now), _age_s(record.clean_since, now)
-    if state == "suspect" and clean_s >= settings.suspect_s:
+    if state == "suspect" and clean_s >= settings.suspect_s and not _is_on_trial(record, now, settings):
         return _changed(record, "healthy", "no sign of a fault any more", now)
     if state in UNUSABLE and not record.is_locked and good_s >= settings.probation_s:
         # Its self-test failed, or the state is restored from an earlier agent; the plugin reports no fault.
@@ -253,7 +255,15 @@ def _tested(record: DeviceRecord, result: Tested, now: UnixNano, settings: Devic
     passed = f"self-test passed: {result.detail or 'no problem found'}"
     if record.reported == "suspect":
         return _changed(ended, "suspect", f"{record.reported_reason or 'no reason given'}; {passed}", now)
+    if _is_on_trial(ended, now, settings):
+        reason = f"back after a fault, on trial for {settings.trial_s / 3600:.3g} h after it; {passed}"
+        return _changed(ended, "suspect", reason, now)
     return _changed(ended, "healthy", passed, now)
+
+
+def _is_on_trial(record: DeviceRecord, now: UnixNano, settings: DeviceHealthSettings) -> bool:
+    """Whether the last fault is so recent that the device may have another; an operator who enables it clears it."""
+    return bool(record.faults) and _age_s(record.faults[-1], now) < settings.trial_s
 
 
 def _not_tested(record: DeviceRecord, reason: str, now: UnixNano) -> DeviceRecord:
