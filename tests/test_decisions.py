@@ -52,7 +52,7 @@ EXCUSES: dict[str, str] = {
     "duties/deployments.py::watch: SetDesiredTransitions": BY_WATCHER,
     "duties/deployments.py::watch: PromoteDeployment": BY_WATCHER,
     "duties/deployments.py::failed: SetDeploymentStatus": BY_WATCHER,
-    "duties/drain.py::_transition: SetDesiredTransitions": BY_DRAINER,
+    "duties/drain.py::transition: SetDesiredTransitions": BY_DRAINER,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -189,10 +189,20 @@ class PoolCapacity:
         return found
 
     def _end(self, alloc: Allocation | PlannedAllocs, at: int) -> None:
+        """Count an allocation as ended, without updating the tables."""
         if isinstance(alloc, PlannedAllocs):
             self._use(at, alloc.ask, -dict(alloc.rows)[at])
-        else:
-            self._give_back(alloc, at)
+            return
+        self._most = None
+        usage = usage_of(alloc)
+        self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
+        self._slots[at] += 1
+        in_use = self._in_use.get(at)
+        if in_use is None:
+            in_use = self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE)
+        self._in_use[at] = with_usage(in_use, usage, -1)
+        for request, counts in self._counts.items():
+            counts[at] = _count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at])
 
     def release(self, allocs: Iterable[Allocation | PlannedAllocs]) -> None:
         """Count allocations as ended."""
@@ -206,19 +216,6 @@ class PoolCapacity:
         for at, number in planned.rows:
             self._use(at, planned.ask, number)
         self._refresh([at for at, _ in planned.rows])
-
-    def _give_back(self, alloc: Allocation, at: int) -> None:
-        """Count an allocation as ended, without updating the tables."""
-        self._most = None
-        usage = usage_of(alloc)
-        self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
-        self._slots[at] += 1
-        in_use = self._in_use.get(at)
-        if in_use is None:
-            in_use = self._snapshot.columns.in_use.get(self._ids[at], NOTHING_IN_USE)
-        self._in_use[at] = with_usage(in_use, usage, -1)
-        for request, counts in self._counts.items():
-            counts[at] = _count(self._snapshot.nodes[self._ids[at]], request, self._in_use[at])
 
     def spares(self, rows: Iterable[int], demands: Sequence[PendingAllocs]) -> bool:
         """Whether all of these allocations fit on each of these rows in addition to the taken capacity, whichever
