@@ -429,7 +429,7 @@ auto_revert       Go back to the newest stable version when the deployment fails
 auto_promote      Promote as soon as all canaries are healthy.
 """,
     "MigrateStrategy": """
-max_parallel      How many allocations of the group leave at once.
+max_parallel      How many allocations of the group leave a drained node, or failed devices, at once.
 health_check      `checks` or `task_states`.
 min_healthy_time  How long a replacement must be well before the next one leaves.
 healthy_deadline  After this a replacement counts as unhealthy.

@@ -29,7 +29,7 @@ class ReschedulePolicy(Value):
 
 
 class MigrateStrategy(Value):
-    """The pace at which a drain may move a group's allocations."""
+    """The pace at which a group's allocations leave drained nodes and failed devices."""
 
     max_parallel: int = 0
     health_check: str = ""

@@ -167,11 +167,11 @@ class Reservations:
     def _reserved(self, entry: QueueEntry, *, is_last: bool) -> _Reservation | None:
         """The reservation of the next job: by limits, else by run times of the past."""
         if all(kept.is_sure for kept in self._kept):
-            found = self._on(self._known_timeline(entry), entry, is_sure=True, is_last=is_last)
+            found = self._on(self._known_timeline(entry, is_sure=True), entry, is_sure=True, is_last=is_last)
             if found is not None or not self._has_unlimited():
                 return found
         self._timeline = None
-        return self._on((self._made_timeline(is_sure=False), None), entry, is_sure=False, is_last=is_last)
+        return self._on(self._known_timeline(entry, is_sure=False), entry, is_sure=False, is_last=is_last)
 
     def _on(
         self,
@@ -194,17 +194,19 @@ class Reservations:
             self._timeline, free_capacity = timeline, timeline.free_capacity.copy()
         return _Reservation(entry, planned, timeline.now, is_sure, free_capacity)
 
-    def _known_timeline(self, entry: QueueEntry) -> tuple[_Timeline, tuple[PlannedAllocs, ...] | None]:
-        """The timeline by limits. While nothing else is planned, it is kept with the job's start until the pool
-        changes: most decisions find the same first job."""
+    def _known_timeline(
+        self, entry: QueueEntry, *, is_sure: bool
+    ) -> tuple[_Timeline, tuple[PlannedAllocs, ...] | None]:
+        """The timeline by limits, or with expected ends. While nothing else is planned, it is kept with the job's
+        start until the pool changes: most decisions find the same first job."""
         if self._timeline is not None:
             return self._timeline, None
         if self._released or self._kept:
-            return self._made_timeline(is_sure=True), None
-        key = ("reserved", *((one.ask.signature, one.number, one.least) for one in entry.demands))
+            return self._made_timeline(is_sure=is_sure), None
+        key = ("reserved", is_sure, *((one.ask.signature, one.number, one.least) for one in entry.demands))
 
         def make() -> tuple[_Timeline, tuple[PlannedAllocs, ...]]:
-            timeline = self._made_timeline(is_sure=True)
+            timeline = self._made_timeline(is_sure=is_sure)
             return timeline, timeline.plan(entry.demands)
 
         timeline, planned = self._view.remembered(key, make)
