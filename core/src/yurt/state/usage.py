@@ -7,17 +7,24 @@ of them collide. So are host volumes that a group asks to write alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, Allocation
+from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedSharedResources, Allocation
 from yurt.structs.job import TaskGroup
+from yurt.structs.network import NetworkResource
 from yurt.structs.status import CLIENT_TERMINAL
+from yurt.structs.task import TaskLifecycle
 
 SINGLE_WRITER = frozenset({"single-node-writer", "single-node-single-writer"})
 """Access modes that allow one user per node."""
 AMOUNT_MAX = 1 << 53
 """The maximum of an amount; larger ones are cut, so that no sum overflows a column."""
+CORES_MAX: Final = 65_536
+PORTS_MAX: Final = 65_536
+SIDECAR, PRESTART, MAIN, POSTSTOP = range(4)
+"""The phases of an allocation: sidecars run through all of them, the tasks of the others never meet."""
+PHASES: Final = 4
 
 KNOWN_MAX = 128
 _cache: dict[tuple[int, int], tuple[AllocatedResources, TaskGroup | None, Usage]] = {}
@@ -82,32 +89,81 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
 def forget_usages() -> None:
     """Drop the cached usages, which would keep resources and groups of deleted allocations."""
     _cache.clear()
+    _groups.clear()
+
+
+class _GroupPart(NamedTuple):
+    """The part of a group in the usage of each of its allocations."""
+
+    phases: Mapping[str, int]
+    """The phases of the tasks that do not run in the main phase."""
+    volumes: tuple[str, ...] = ()
+    secrets: int = 0
+
+
+NO_GROUP: Final = _GroupPart({})
+_groups: dict[int, tuple[TaskGroup, _GroupPart]] = {}
+"""The parts of the last groups, by identity."""
+
+
+def _group_part(group: TaskGroup) -> _GroupPart:
+    cached = _groups.get(id(group))
+    if cached is not None and cached[0] is group:
+        return cached[1]
+    # In reverse: of tasks with the same name the first one counts.
+    phases = {task.name: _phase(task.lifecycle) for task in reversed(group.tasks)}
+    part = _GroupPart(
+        {name: phase for name, phase in phases.items() if phase != MAIN},
+        single_writer_volumes(group),
+        sum(_bounded(task.resources.secrets_mb) for task in group.tasks),
+    )
+    if len(_groups) >= KNOWN_MAX:
+        _groups.clear()
+    _groups[id(group)] = (group, part)
+    return part
+
+
+def _phase(lifecycle: TaskLifecycle | None) -> int:
+    if lifecycle is None or lifecycle.hook not in ("prestart", "poststop"):
+        return MAIN
+    if lifecycle.hook == "poststop":
+        return POSTSTOP
+    return SIDECAR if lifecycle.sidecar else PRESTART
 
 
 def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
-    sums = _task_sums(resources, group)
-    disk = _bounded(resources.shared.disk_mb)
-    assert min(*sums, disk) >= 0, (sums, disk, "no allocation gives a node more than it has")
-    secrets = 0 if group is None else sum(_bounded(task.resources.secrets_mb) for task in group.tasks)
-    return Usage(
-        cpu=sums[0],
-        memory=sums[1],
-        disk=disk,
-        cores=tuple(
-            sorted({c for task in resources.tasks.values() for c in task.cpu.reserved_cores if 0 <= c < 65536})
-        ),
-        ports=tuple(_ports(resources)),
-        devices=tuple(
-            device_key(device, instance)
-            for task in resources.tasks.values()
-            for device in task.devices
-            for instance in device.device_ids
-        ),
-        volumes=single_writer_volumes(group) if group is not None else (),
-        tolerant=tuple(_tolerant(resources)),
-        memory_max=sums[2],
-        secrets=secrets,
+    part = NO_GROUP if group is None else _group_part(group)
+    cpu, memory, memory_max = [0] * PHASES, [0] * PHASES, [0] * PHASES
+    cores: set[int] = set()
+    devices: list[str] = []
+    for name, given in resources.tasks.items():
+        phase = part.phases.get(name, MAIN)
+        cpu[phase] += _bounded(given.cpu.cpu_shares)
+        memory[phase] += _bounded(given.memory.memory_mb)
+        memory_max[phase] += _bounded(max(given.memory.memory_mb, given.memory.memory_max_mb))
+        cores.update(given.cpu.reserved_cores)
+        for device in given.devices:
+            devices.extend([device_key(device, instance) for instance in device.device_ids])
+    ports, tolerant = _ports(resources)
+    found = Usage(
+        cpu=_peak(cpu),
+        memory=_peak(memory),
+        disk=_bounded(resources.shared.disk_mb),
+        cores=tuple(sorted(core for core in cores if 0 <= core < CORES_MAX)) if cores else (),
+        ports=ports,
+        devices=tuple(devices),
+        volumes=part.volumes,
+        tolerant=tolerant,
+        memory_max=_peak(memory_max),
+        secrets=part.secrets,
     )
+    assert min(found.amounts) >= 0, (found, "no allocation gives a node more than it has")
+    return found
+
+
+def _peak(sums: Sequence[int]) -> int:
+    """The most that runs concurrently, from the sums of the phases."""
+    return sums[SIDECAR] + max(sums[PRESTART], sums[MAIN], sums[POSTSTOP])
 
 
 def device_key(device: AllocatedDeviceResource, instance: str) -> str:
@@ -129,47 +185,29 @@ def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
     )
 
 
-def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[int, int, int]:
-    """The sums over tasks: CPU in MHz, memory and its hard limits in MiB."""
-    sidecar, prestart, main, poststop = [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]
-    for name, given in resources.tasks.items():
-        task = group.task(name) if group is not None else None
-        lifecycle = task.lifecycle if task is not None else None
-        if lifecycle is None or lifecycle.hook not in ("prestart", "poststop"):
-            sums = main
-        elif lifecycle.hook == "poststop":
-            sums = poststop
-        else:
-            sums = sidecar if lifecycle.sidecar else prestart
-        sums[0] += _bounded(given.cpu.cpu_shares)
-        sums[1] += _bounded(given.memory.memory_mb)
-        sums[2] += _bounded(max(given.memory.memory_mb, given.memory.memory_max_mb))
-    cpu, memory, memory_max = (
-        alone + max(parts) for alone, *parts in zip(sidecar, prestart, main, poststop, strict=True)
-    )
-    return cpu, memory, memory_max
-
-
 def _bounded(amount: int) -> int:
-    return 0 if amount < 0 else min(amount, AMOUNT_MAX)
+    return amount if 0 <= amount <= AMOUNT_MAX else max(0, min(amount, AMOUNT_MAX))
 
 
-def _tolerant(resources: AllocatedResources) -> Iterable[PortKey]:
-    """The static ports that may collide, including those granted at other addresses under the same label."""
-    fixed = [port for network in resources.shared.networks for port in network.reserved_ports if port.ignore_collision]
-    labels = {port.label for port in fixed}
-    yield from ((mapping.host_ip, mapping.value) for mapping in resources.shared.ports if mapping.label in labels)
-    for task in resources.tasks.values():
-        for network in task.networks:
-            yield from ((network.ip, port.value) for port in network.reserved_ports if port.ignore_collision)
-
-
-def _ports(resources: AllocatedResources) -> Iterable[PortKey]:
+def _ports(resources: AllocatedResources) -> tuple[tuple[PortKey, ...], tuple[PortKey, ...]]:
+    """The ports, and those of them that may collide."""
     shared = resources.shared
-    found: list[PortKey] = [(mapping.host_ip, mapping.value) for mapping in shared.ports]
     networks = [network for task in resources.tasks.values() for network in task.networks]
+    if not (networks or shared.networks or shared.ports):
+        return (), ()
+    tolerant = tuple(_tolerant(shared, networks))
+    found: list[PortKey] = [(mapping.host_ip, mapping.value) for mapping in shared.ports]
     if not found:
         networks.extend(shared.networks)
     for network in networks:
         found.extend((network.ip, port.value) for port in (*network.reserved_ports, *network.dynamic_ports))
-    return dict.fromkeys(key for key in found if 0 < key[1] < 65536)
+    return tuple(dict.fromkeys(key for key in found if 0 < key[1] < PORTS_MAX)), tolerant
+
+
+def _tolerant(shared: AllocatedSharedResources, networks: Iterable[NetworkResource]) -> Iterator[PortKey]:
+    """The static ports that may collide, including those granted at other addresses under the same label."""
+    fixed = [port for network in shared.networks for port in network.reserved_ports if port.ignore_collision]
+    labels = {port.label for port in fixed}
+    yield from ((mapping.host_ip, mapping.value) for mapping in shared.ports if mapping.label in labels)
+    for network in networks:
+        yield from ((network.ip, port.value) for port in network.reserved_ports if port.ignore_collision)

@@ -119,7 +119,7 @@ class DeviceRefusals:
 
 
 class RefusalsInTurn:
-    """The rows that refuse during one placement: each is closed when its turn in the ranking comes.
+    """The rows that refuse during one placement, from the first on: each is closed when its turn in the ranking comes.
 
     Known refusals are set aside together once a first row refuses for its devices. Those that rank before the next row
     count as asked: results are those of asking each.
@@ -127,7 +127,8 @@ class RefusalsInTurn:
 
     def __init__(self, ranker: Ranker, known: DeviceRefusals | None, *, is_plain: bool) -> None:
         """`known` is None for a group without devices; `is_plain`: the ranking has no exceptions for this placement."""
-        self._ranker, self._known, self._is_plain = ranker, known, is_plain
+        self._ranker, self._known = ranker, known
+        self._can_set_aside = is_plain and known is not None and ranker.can_set_aside
         self._aside: SetAsideRows | None = None
 
     def add(self, row: int, reason: str) -> None:
@@ -137,7 +138,8 @@ class RefusalsInTurn:
         ranker.close(row)
         if self._known is not None and reason == NO_DEVICES:
             self._known.note(row)
-            if self._aside is None and self._is_plain and ranker.can_set_aside:
+            if self._can_set_aside:
+                self._can_set_aside = False
                 self._aside = ranker.set_aside(self._known.rows())
 
     def pass_over(self, row: int | None) -> int:
@@ -152,12 +154,9 @@ class RefusalsInTurn:
             self._known.keep()
         return found
 
-    def end(self, expected: int) -> None:
-        """A row is placed on; `expected` more placements of the same kind follow."""
-        if self._known is None:
-            return
+    def end(self) -> None:
+        """A row is placed on."""
         if self._aside is not None:
             self._ranker.bring_back(self._aside)
-        # Otherwise the runners-up that are shown would depend on which refusals were known.
-        self._ranker.fill_window(expected)
-        self._known.keep()
+        if self._known is not None:
+            self._known.keep()

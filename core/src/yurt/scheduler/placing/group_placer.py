@@ -84,6 +84,7 @@ class GroupPlacer:
         )
         self.limits: LimitedGrants | None = None
         """Cluster-wide limits, such as a quota, that the next grant must not exceed; None without any."""
+        self._device_refusals = DeviceRefusals(view, self.ask) if self.ask.devices else None
         self._salt = salt
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
@@ -173,21 +174,28 @@ class GroupPlacer:
         ranker = self.ranker
         if self.volumes.is_used:
             self.look_at_volumes(index)
-        known = DeviceRefusals(self.view, self.ask) if self.ask.devices else None
-        refusals = RefusalsInTurn(ranker, known, is_plain=not penalised and preferred is None)
+        refusals: RefusalsInTurn | None = None
         while True:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             # A different salt for each try: two placements on one node must not draw the same dynamic port.
-            self._salt += refusals.pass_over(row)
+            if refusals is not None:
+                self._salt += refusals.pass_over(row)
             if row is None:
                 return self._preempting()
             self._salt += 1
             grant = self._grant(row)
             # The ranking counts amounts only; ports, cores and devices are checked on the best node alone.
             if isinstance(grant, str):
+                if refusals is None:
+                    is_plain = not penalised and preferred is None
+                    refusals = RefusalsInTurn(ranker, self._device_refusals, is_plain=is_plain)
                 refusals.add(row, grant)
                 continue
-            refusals.end(expected)
+            if refusals is not None:
+                refusals.end()
+            if self._device_refusals is not None:
+                # Otherwise the runners-up that are shown would depend on which refusals were known.
+                ranker.fill_window(expected)
             metrics = self._metrics(ranker.top(row, penalised))
             self._taken(row, grant)
             self.volumes.count(row, index)

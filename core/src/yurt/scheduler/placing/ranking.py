@@ -168,11 +168,13 @@ class Ranker:
         """Whether rows keep their scores while others are placed on: there is no spread."""
         return self._cells is None
 
-    def set_aside(self, rows: IntArray) -> SetAsideRows:
-        """Leave rows out until `pass_over` closes them or `bring_back` ranks them again."""
+    def set_aside(self, rows: IntArray) -> SetAsideRows | None:
+        """Leave rows out until `pass_over` closes them or `bring_back` ranks them again; None without any."""
         assert self.can_set_aside, "with spreads each placement changes the scores of others"
         scores = self._arrays.scores
         rows = rows[scores[rows] != IMPOSSIBLE]
+        if not len(rows):
+            return None
         found = SetAsideRows(rows, scores[rows])
         scores[rows] = IMPOSSIBLE
         self._window.entries = []
@@ -200,7 +202,7 @@ class Ranker:
             self._window.entries = []
 
     def fill_window(self, expected: int) -> None:
-        """Have the runners-up at hand again after rows were closed."""
+        """Have the runners-up at hand again after rows were closed or set aside."""
         if self._cells is None and len(self._window.entries) < SCORES_KEPT and not self._window.has_all:
             self._window.fill(self._arrays.scores, self.ties, _window_size(expected))
 
