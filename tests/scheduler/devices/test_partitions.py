@@ -50,7 +50,7 @@ def _keys(devices: list[AllocatedDeviceResource]) -> list[str]:
 
 def _grant(node: Node, in_use: list[str], *requests: RequestedDevice) -> list[AllocatedDeviceResource] | None:
     found = grant_devices(node, in_use, [("task", request) for request in requests])
-    return None if found is None else [grant.device for grant in found[0]]
+    return None if found is None else [grant.device for grant in found.devices]
 
 
 def test_an_instance_of_the_smallest_profile_with_the_memory_is_booked_at_its_place() -> None:

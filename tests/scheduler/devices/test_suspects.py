@@ -21,7 +21,7 @@ from tests.scheduler.devices.test_device_placing import A100, H100, _ask, _card,
 def by_grant(node: Node, in_use: tuple[str, ...], requests: Requests) -> bool:
     """The answer of the grant itself."""
     granted = grant_devices(node, in_use, requests)
-    ids = {device_of(each) for _, device in granted[0] for each in device.device_ids} if granted else set()
+    ids = {device_of(each) for _, device in granted.devices for each in device.device_ids} if granted else set()
     return not ids.isdisjoint(suspects_of(node))
 
 

@@ -27,27 +27,24 @@ NOTHING_IN_USE = ExclusiveResources()
 
 def with_usage(in_use: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
     """The resources after a usage was added (`sign` 1) or removed (-1)."""
-    ports, extra = in_use.ports.mutate(), in_use.extra.mutate()
-    cores, devices = in_use.cores, set(in_use.devices)
+    ports, extra = in_use.ports, in_use.extra.mutate()
+    cores, devices = in_use.cores, in_use.devices
     for address, port in usage.ports:
         bits = ports.get(address, 0)
         if _is_counted(extra, ("port", (address, port)), sign=sign, is_in_use=bool(bits >> port & 1)):
             bits ^= 1 << port
-            if bits:
-                ports[address] = bits
-            else:
-                ports.pop(address, None)
+            ports = ports.set(address, bits) if bits else ports.delete(address)
     for core in usage.cores:
         if _is_counted(extra, ("core", core), sign=sign, is_in_use=bool(cores >> core & 1)):
             cores ^= 1 << core
     for device in usage.devices:
         if _is_counted(extra, ("device", device), sign=sign, is_in_use=device in devices):
-            devices.symmetric_difference_update((device,))
+            devices = devices ^ {device}
     volumes = in_use.volumes
     for volume in usage.volumes:
         if _is_counted(extra, ("volume", volume), sign=sign, is_in_use=volume in volumes):
             volumes = volumes ^ {volume}
-    return ExclusiveResources(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
+    return ExclusiveResources(ports, cores, devices, volumes, extra.finish())
 
 
 def _is_counted(

@@ -85,8 +85,9 @@ def with_usages(usages: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[
     for (namespace, pool), numbers in changes.items():
         pools = dict(editor.get(namespace, {}))
         total = pools.get(pool, NOTHING_USED)
-        for usage, times in numbers.items():
-            total = total.plus(counted(usage), times) if times else total
+        # The usages of exclusive resources all differ, but mostly count alike.
+        for each, times in _counted_alike(numbers).items():
+            total = total.plus(each, times) if times else total
         assert total.allocs >= 0, (namespace, pool, total, "what goes was counted before")
         assert total.allocs or total == NOTHING_USED, (namespace, pool, total, "no allocations use nothing")
         pools[pool] = total
@@ -96,6 +97,14 @@ def with_usages(usages: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[
         if not pools:
             del editor[namespace]
     return editor.finish()
+
+
+def _counted_alike(numbers: Mapping[Usage, int]) -> dict[NamespaceUsage, int]:
+    found: dict[NamespaceUsage, int] = {}
+    for usage, times in numbers.items():
+        each = counted(usage)
+        found[each] = found.get(each, 0) + times
+    return found
 
 
 def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]:

@@ -132,7 +132,7 @@ class GroupAsk:
             granted = grant_devices(node, in_use.devices, self.devices)
             if granted is None:
                 return NO_DEVICES
-            for name, device in granted[0]:
+            for name, device in granted.devices:
                 tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
         if self.cores and not self._give_cores(tasks, node, free):
             return "cores"
@@ -149,7 +149,7 @@ class GroupAsk:
     def device_score(self, node: Node, in_use: ExclusiveResources) -> float:
         """The share of the device affinities that the node's free devices meet."""
         granted = grant_devices(node, in_use.devices, self.devices)
-        return 0.0 if granted is None else granted[1]
+        return 0.0 if granted is None else granted.score
 
     def cpu_of_cores(self, mhz: int) -> int:
         """The MHz of reserved cores by node; tasks that never run concurrently share them."""
@@ -188,11 +188,11 @@ class GroupAsk:
         granted = grant_devices(node, in_use.devices, self.devices)
         if granted is None or not self.devices:
             return ()
-        found = []
+        found, devices = [], granted.devices
         free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not in_use.cores >> core & 1]
         for task in self.group.tasks:
             asked, numa = task.resources.cores, task.resources.numa
-            near = near_cores(node, [device for name, device in granted[0] if name == task.name])
+            near = near_cores(node, [device for name, device in devices if name == task.name])
             there = len(near.intersection(free))
             if asked > there and near and numa is not None and numa.affinity == REQUIRE:
                 found.append(NearCoreShortage(task.name, asked, there))

@@ -9,7 +9,8 @@ to the device with the least remaining capacity: to a device that is shared alre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice, permutations
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from yurt.scheduler.devices.bookings import (
     capacity_mb,
     instance_key,
     modes_of,
+    parted,
 )
 from yurt.scheduler.devices.partitions import best_start, number_of_places, profiles_of, share_at
 from yurt.scheduler.devices.topology import (
@@ -51,6 +53,8 @@ ORDERS_MAX = 24
 CORES_MAX = 65_536
 RACKS_KEPT = 16_384
 REQUESTS_KEPT = 256
+NO_TOPOLOGY = DeviceTopology()
+WHOLE_DEVICE = Booked(is_whole=True)
 
 
 class DeviceGrant(NamedTuple):
@@ -122,14 +126,26 @@ class Rack:
         if found is None:
             if len(self._matching) >= REQUESTS_KEPT:
                 self._matching.clear()
+            named = {number for number, kind in enumerate(self.devices) if is_named(kind, request.name)}
             found = self._matching[request] = [
                 item
                 for item in self.items
-                if item.instance.healthy
-                and is_named(item.kind, request.name)
-                and admits(item.kind, item.instance, request.constraints)
+                if item.kind_number in named
+                and item.instance.healthy
+                and (not request.constraints or admits(item.kind, item.instance, request.constraints))
             ]
         return found
+
+    def free(self, in_use: Iterable[str]) -> int:
+        """The healthy instances without bookings, as a mask."""
+        free, numbers = self.healthy, self.number_of
+        for key in in_use:
+            number = numbers.get(key)
+            if number is None:
+                number = numbers.get(parted(key)[0])
+            if number is not None:
+                free &= ~(1 << number)
+        return free
 
 
 _racks: dict[int, Rack] = {}
@@ -157,26 +173,31 @@ class DeviceOffer(NamedTuple):
 
 
 class Stock:
-    """A node's devices and their bookings, while requests are met one after another."""
+    """A node's devices and their bookings, while requests are met one after another.
 
-    def __init__(self, node: Node, in_use: Iterable[str]) -> None:
+    `free` has the free instances as a mask, which is all that requests for whole devices need.
+    """
+
+    def __init__(self, node: Node, in_use: Collection[str]) -> None:
         self.rack = rack_of(node)
         self.layout = self.rack.layout
         self.items = self.rack.items
-        self.booked = bookings(in_use)
+        self.free = self.rack.free(in_use)
+        self._in_use = in_use
+        self._taken: dict[str, Booked] = {}
+
+    @cached_property
+    def _booked(self) -> dict[str, Booked]:
+        """The bookings before any request."""
+        return bookings(self._in_use)
 
     def of(self, item: DeviceItem) -> Booked:
         """The bookings of an instance."""
-        return self.booked.get(item.key, NOTHING)
+        return self._taken.get(item.key) or self._booked.get(item.key, NOTHING)
 
     def is_free(self, item: DeviceItem) -> bool:
         """Whether an instance is healthy and has no bookings."""
         return item.instance.healthy and self.of(item).is_free
-
-    def free(self) -> int:
-        """All free instances, as a mask."""
-        numbers = self.rack.number_of
-        return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
         """The healthy instances that the request permits, booked or not."""
@@ -184,7 +205,9 @@ class Stock:
 
     def take(self, offer: DeviceOffer) -> None:
         """Book the offer's instances, which later requests then cannot use."""
-        self.booked.update(offer.taken)
+        for key, booked in offer.taken:
+            self._taken[key] = booked
+            self.free &= ~(1 << self.rack.number_of[key])
 
 
 def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
@@ -216,15 +239,35 @@ def has_topology(nodes: Iterable[Node]) -> bool:
     return any(PLACES & each.attributes.keys() for kind in kinds for each in kind.instances)
 
 
+class DeviceGrants(NamedTuple):
+    """A node's offers for the requests (task, request) of a group, in the order of the requests."""
+
+    requests: Sequence[tuple[str, RequestedDevice]]
+    offers: tuple[DeviceOffer, ...]
+
+    @property
+    def devices(self) -> tuple[DeviceGrant, ...]:
+        """The instances granted to each task."""
+        pairs = zip(self.requests, self.offers, strict=True)
+        return tuple([DeviceGrant(task, device) for (task, _), offer in pairs for device in offer.devices])
+
+    @property
+    def score(self) -> float:
+        """The mean of affinity and adjacency scores."""
+        total = sum(abs(affinity.weight) for _, request in self.requests for affinity in request.affinities)
+        parts = [sum(offer.matched for offer in self.offers) / total] if total else []
+        parts += [score for offer in self.offers for score in offer.scores]
+        return sum(parts) / len(parts) if parts else 0.0
+
+
 def grant_devices(
-    node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
-) -> tuple[tuple[DeviceGrant, ...], float] | None:
-    """Free instances for every (task, request) with a score, or None when a request cannot be met.
+    node: Node, in_use: Collection[str], requests: Sequence[tuple[str, RequestedDevice]]
+) -> DeviceGrants | None:
+    """Free instances for every (task, request), or None when a request cannot be met.
 
     The requests are met in their order; when that fails other orders are tried, for one may have taken the only
     instance that another can use.
     """
-    in_use = tuple(taken)
     for order in islice(permutations(range(len(requests))), ORDERS_MAX):
         stock = Stock(node, in_use)
         offers: dict[int, DeviceOffer] = {}
@@ -235,17 +278,8 @@ def grant_devices(
             stock.take(offer)
             offers[at] = offer
         else:
-            grants = [DeviceGrant(requests[at][0], d) for at in sorted(offers) for d in offers[at].devices]
-            return tuple(grants), _score(requests, [offers[at] for at in sorted(offers)])
+            return DeviceGrants(requests, tuple([offers[at] for at in range(len(requests))]))
     return None
-
-
-def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[DeviceOffer]) -> float:
-    """The mean of affinity and adjacency scores."""
-    total = sum(abs(affinity.weight) for _, request in requests for affinity in request.affinities)
-    parts = [sum(offer.matched for offer in offers) / total] if total else []
-    parts += [score for offer in offers for score in offer.scores]
-    return sum(parts) / len(parts) if parts else 0.0
 
 
 def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
@@ -257,14 +291,14 @@ def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
             return offer._replace(scores=(*offer.scores, 1 - at / len(choices)), matched=0.0)
     if choices:
         return None
-    found = stock.matching(request)
     if request.all_of_node:
-        return _all(stock, found)
+        return _all(stock, stock.matching(request))
     if request.share == MIG:
+        found = stock.matching(request)
         return _part(stock, request, found) or _new_parts(stock, request, found)
     if request.share:
-        return _shares(stock, request, found)
-    return _whole(stock, request, found)
+        return _shares(stock, request, stock.matching(request))
+    return _whole(stock, request)
 
 
 def matched_weight(kind: NodeDeviceResource, request: RequestedDevice) -> float:
@@ -282,10 +316,10 @@ def is_named(kind: NodeDeviceResource, name: str) -> bool:
     return [kind.vendor, kind.type, kind.name] == parts
 
 
-def wish_of(request: RequestedDevice) -> TopologyRequest:
-    """The adjacency that the request wants for its devices."""
-    topology = request.topology or DeviceTopology()
-    return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
+def wish_of(request: RequestedDevice, last: int = 0) -> TopologyRequest:
+    """The adjacency that the request wants for its devices; those of the mask `last` come last."""
+    topology = request.topology or NO_TOPOLOGY
+    return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER, last)
 
 
 def is_suspect(device: NodeDevice) -> bool:
@@ -305,8 +339,8 @@ def _by_kind(items: Iterable[DeviceItem]) -> Iterator[list[DeviceItem]]:
     yield from kinds.values()
 
 
-def _whole(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
-    wish, free, layout = wish_of(request)._replace(last=stock.rack.suspect), stock.free(), stock.layout
+def _whole(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
+    wish, free, layout = wish_of(request, stock.rack.suspect), stock.free, stock.layout
     offers = []
     for kind in stock.rack.kinds(request):
         chosen = choose(layout, kind.mask & free, free, wish)
@@ -319,7 +353,7 @@ def _whole(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> D
         return _given(stock, chosen, kind.weight, wish)
     if wish.number < 2 or request.name.count("/") > 1:
         return None
-    mixed = mask_of(item.number for item in found if not item.is_part) & free
+    mixed = mask_of(item.number for item in stock.matching(request) if not item.is_part) & free
     chosen_of_all = choose(layout, mixed, free, wish)
     return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
 
@@ -432,7 +466,7 @@ def _best_place(
     if booked[stock.items[best].key].is_free:
         # Of free cards take the one whose loss costs the topology of the others least.
         fresh = mask_of(number for number, (rank, _) in usable.items() if rank[:2] == usable[best][0][:2])
-        chosen = choose(stock.layout, fresh, stock.free(), TopologyRequest(1, IGNORE, IGNORE))
+        chosen = choose(stock.layout, fresh, stock.free, TopologyRequest(1, IGNORE, IGNORE))
         best = members(chosen)[0] if chosen else best
     return stock.items[best], usable[best][1]
 
@@ -466,13 +500,13 @@ def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> 
             vendor=same[0].kind.vendor,
             type=same[0].kind.type,
             name=same[0].kind.name,
-            device_ids=tuple(item.instance.id for item in same),
+            device_ids=tuple([item.instance.id for item in same]),
         )
         for same in _by_kind(items)
     )
     is_scored = len(items) > 1 and stock.layout.has_places and IGNORE not in (wish.nvlink, wish.numa)
     scores = (stock.layout.quality(members(chosen), wish),) if is_scored else ()
-    return DeviceOffer(devices, tuple((item.key, Booked(is_whole=True)) for item in items), matched, scores)
+    return DeviceOffer(devices, tuple([(item.key, WHOLE_DEVICE) for item in items]), matched, scores)
 
 
 def capacity_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
@@ -533,7 +567,7 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
         fresh = mask_of(item.number for _, item in of_kind if stock.is_free(item))
         missing = min(request.count - len(chosen), fresh.bit_count())
         if missing > 0:
-            found = choose(stock.layout, fresh, stock.free(), TopologyRequest(missing, IGNORE, IGNORE))
+            found = choose(stock.layout, fresh, stock.free, TopologyRequest(missing, IGNORE, IGNORE))
             chosen += [stock.items[number] for number in members(found or 0)]
     return chosen if len(chosen) == request.count else None
 

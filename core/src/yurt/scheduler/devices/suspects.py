@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from yurt.scheduler.devices.bookings import parted
 from yurt.scheduler.devices.offers import Rack, grant_devices, rack_of, suspects_of
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.sdk.device import device_of
@@ -34,12 +33,12 @@ class SuspectQuestion:
         if answer is not None:
             return answer
         granted = grant_devices(node, taken, self._requests)
-        ids = {device_of(each) for _, device in granted[0] for each in device.device_ids} if granted else set()
+        ids = {device_of(each) for _, device in granted.devices for each in device.device_ids} if granted else set()
         return not ids.isdisjoint(suspects_of(node))
 
     def _by_counts(self, rack: Rack, taken: Iterable[str]) -> bool | None:
         """The answer by the numbers of free devices; None where these do not decide it."""
-        free = _free(rack, taken)
+        free = rack.free(taken)
         sound, total = free & ~rack.suspect, self._total
         are_enough, are_too_few = True, False
         for _, request in self._requests:
@@ -63,15 +62,3 @@ def _is_plain(request: RequestedDevice) -> bool:
         or request.affinities
         or (topology is not None and REQUIRE in (topology.nvlink, topology.numa))
     )
-
-
-def _free(rack: Rack, taken: Iterable[str]) -> int:
-    """The free instances of a node, as a mask."""
-    free, numbers = rack.healthy, rack.number_of
-    for key in taken:
-        number = numbers.get(key)
-        if number is None:
-            number = numbers.get(parted(key)[0])
-        if number is not None:
-            free &= ~(1 << number)
-    return free
