@@ -33,11 +33,12 @@ class _Offer:
         self.node = node
         self.salt = salt
         self.taken: dict[str, int] = dict(taken)
+        self.default = _default_network(node)
         self.reserved = reserved_bits(node.reserved_resources.networks.reserved_host_ports)
 
     def address(self, alias: str) -> str | None:
         if alias in ("", "default"):
-            return default_address(self.node)
+            return None if self.default is None else _ip_of(self.default)
         network = self.node.host_networks.get(alias)
         return None if network is None else _address_of(network)
 
@@ -169,8 +170,8 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
     assert len(mappings) == len(fixed) + len(dynamic), "each port is mapped once"
     given = replace(
         asked,
-        ip=default_address(offer.node) or "",
-        device=asked.device or default_device(offer.node),
+        ip=offer.address("") or "",
+        device=asked.device or ("" if offer.default is None else offer.default.device),
         reserved_ports=tuple(fixed),
         dynamic_ports=tuple(dynamic),
     )
@@ -187,16 +188,20 @@ def _mapping(port: Port, value: int, address: str) -> PortMapping:
 
 def default_address(node: Node) -> str | None:
     """The address of ports without a named host network."""
-    return next((n.ip or n.cidr.split("/")[0] for n in _host_networks(node) if n.ip or n.cidr), None)
+    network = _default_network(node)
+    return None if network is None else _ip_of(network)
 
 
-def default_device(node: Node) -> str:
-    """The device of the default address."""
-    return next((network.device for network in _host_networks(node) if network.ip or network.cidr), "")
+def _default_network(node: Node) -> NetworkResource | None:
+    """The first network of the host that has an address."""
+    for network in node.node_resources.networks:
+        if network.mode in ("", "host") and (network.ip or network.cidr):
+            return network
+    return None
 
 
-def _host_networks(node: Node) -> Iterable[NetworkResource]:
-    return (network for network in node.node_resources.networks if network.mode in ("", "host"))
+def _ip_of(network: NetworkResource) -> str:
+    return network.ip or network.cidr.split("/")[0]
 
 
 @lru_cache(maxsize=RESERVED_CACHE)
