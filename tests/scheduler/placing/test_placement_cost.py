@@ -1,4 +1,4 @@
-"""What a placement with devices or ports takes, in calls of functions: a number that no other work on the machine changes.
+"""What a placement with devices or ports takes, in calls of functions, which no other work on the machine changes.
 
 Placements per second are measured by `python -m bench scheduler`.
 """
