@@ -8,7 +8,7 @@ import pytest
 from yurt.fsm import apply
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
-from yurt.server.resources.admission import admit, offered_providers, provider_problems_of
+from yurt.server.resources.admission import admit, offered_providers, provider_problems_of, services_of
 from yurt.state import Snapshot
 from yurt.structs.commands import DeleteNodes, RegisterNode
 from yurt.structs.job import Job
@@ -27,7 +27,8 @@ def state_with(**attributes: str) -> Snapshot:
 def problems(state: Snapshot, provider: str) -> list[str]:
     """What is wrong with the provider of a task's service."""
     job = job_with(provider)
-    return list(provider_problems_of(job, offered_providers(state, job)))
+    services = services_of(job)
+    return provider_problems_of(job, services, offered_providers(state, services))
 
 
 def job_with(provider: str) -> Job:
@@ -59,7 +60,7 @@ def test_a_provider_counts_as_long_as_some_node_has_it() -> None:
     )
     for index, (command, offered) in enumerate(steps, start=1):
         state = apply(state, command, index=index).state
-        assert offered_providers(state, job) == offered
+        assert offered_providers(state, services_of(job)) == offered
 
 
 def test_providers_that_jobs_of_nomad_name_are_taken() -> None:

@@ -41,6 +41,11 @@ class _News:
         self.missing: dict[str, int] = {}
         self.namespaces: dict[str, int] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no event came."""
+        return not (self.classes or self.limits or self.missing or self.namespaces)
+
     def __len__(self) -> int:
         return len(self.classes) + len(self.limits) + len(self.missing) + len(self.namespaces)
 
@@ -148,11 +153,11 @@ class BlockedEvals:
     @property
     def has_changes(self) -> bool:
         """Whether `take_unblocked` has events to check."""
-        return len(self._round) + len(self._next_round) > 0
+        return not (self._round.is_empty and self._next_round.is_empty)
 
     def take_unblocked(self, limit: int) -> tuple[Evaluation, ...]:
         """Check up to `limit` pairs of an evaluation and an event; returns the evaluations that are ready now."""
-        if not len(self._round):
+        if self._round.is_empty:
             self._round, self._next_round = self._next_round, _News()
             self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
         # The limit counts pairs of an evaluation and an event: with more events, fewer evaluations fit into a turn.

@@ -42,7 +42,9 @@ from yurt.structs.rules import RECLAIM_RULES
 from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
-DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
+DESIRED: Final = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
+CLIENT: Final = frozenset[object]({None, "", *SUMMARY_FIELDS})
+"""The client statuses that a plan may set, and what stands for none."""
 
 
 def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = False) -> Rejected | None:
@@ -83,6 +85,8 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0, is_part: bool = F
 
 def _without_returned(edit: Edit, plan: Plan) -> Plan:
     """The plan without changes for nodes that were lost and have returned meanwhile."""
+    if not plan.attributes:
+        return plan
     marked = {one.node_id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN}
     nodes = (edit.tx.get(Tables.nodes, node_id) for node_id in marked)
     back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
@@ -144,12 +148,11 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
     gone = node_ids.difference(present)
     if gone:
         return conflict(f'node "{min(gone)}" does not exist')
-    if any(stop.desired_status not in DESIRED for stop in (*plan.stops, *plan.preemptions)):
+    stops = (*plan.stops, *plan.preemptions)
+    if not DESIRED.issuperset([stop.desired_status for stop in stops]):
         return invalid("the plan asks for an unknown desired status")
-    changed = (stop.client_status for stop in (*plan.stops, *plan.preemptions))
-    if any(client and client not in SUMMARY_FIELDS for client in changed):
-        return invalid("the plan sets an unknown client status")
-    if any(update.client_status and update.client_status not in SUMMARY_FIELDS for update in plan.attributes):
+    set_statuses = [*[stop.client_status for stop in stops], *[update.client_status for update in plan.attributes]]
+    if not CLIENT.issuperset(set_statuses):
         return invalid("the plan sets an unknown client status")
     return None
 

@@ -243,10 +243,11 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
 
 async def _in_region(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer here, or forward the request to a server that can answer."""
-    if LEADER_FORWARDING in request.app:
+    app = request.app
+    if LEADER_FORWARDING in app:
         begun = BEGUN.get()
-        return await request.app[LEADER_FORWARDING].answer(request, handler, lambda: bool(begun))
-    servers = request.app[CONTEXT].servers
+        return await app[LEADER_FORWARDING].answer(request, handler, lambda: bool(begun))
+    servers = app[CONTEXT].servers
     try:
         return await handler(request)
     except NoServer:

@@ -244,7 +244,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     now = context.env.monotonic
     began, is_failed = now(), False
     try:
-        response = await _answered(route, request)
+        response = await _answered(route, request, context)
         is_failed = response.status >= INTERNAL_ERROR
         return response
     except Exception as error:
@@ -271,14 +271,14 @@ def _note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_fai
         metrics.time(name, seconds)
 
 
-async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
+async def _answered(route: Route, request: web.Request, context: Context) -> web.StreamResponse:
     """Let the handler answer once the authority allows what the route needs, and as long as it does.
 
     Raises why the caller's rights have ended, if they end before the handler does.
     """
     options = read_options(request.query, index_error=route.index_error)
     app = request.app
-    context, authority = app[CONTEXT], app[AUTHORITY]
+    authority = app[AUTHORITY]
     if context.server is None and _is_decided_by_server(route, context):
         raise NoServer(DECIDED_BY_SERVER)
     is_controlled = authority is not ALLOW_ALL

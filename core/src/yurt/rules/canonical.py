@@ -180,7 +180,8 @@ def _copied(value: Any) -> Any:
 def _fill(target: Data, defaults: Data) -> None:
     """Set absent and null fields."""
     for field, value in defaults.items():
-        if target.get(field) is None:
+        # Not `get`: each of these fields is looked up in every job that anybody registers.
+        if field not in target or target[field] is None:
             target[field] = list(value) if type(value) is list else value
 
 

@@ -8,7 +8,7 @@ with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -127,7 +127,7 @@ class Metrics:
 
     prefix: str = SERVER_PREFIX
     counters: Counter[str] = field(default_factory=Counter)
-    timings: dict[str, Timing] = field(default_factory=dict)
+    timings: defaultdict[str, Timing] = field(default_factory=lambda: defaultdict(Timing))
     labelled_counters: Counter[tuple[str, Labels]] = field(default_factory=Counter)
     labelled_timings: dict[tuple[str, Labels], Timing] = field(default_factory=dict)
 
@@ -148,10 +148,7 @@ class Metrics:
             if labelled is not None:
                 labelled.add(seconds)
                 return
-        timing = self.timings.get(name)
-        if timing is None:
-            timing = self.timings[name] = Timing()
-        timing.add(seconds)
+        self.timings[name].add(seconds)
 
     def counts(self) -> list[Count]:
         """All counters, under their full names."""

@@ -327,21 +327,13 @@ class _Checker:
         # Cheap and frequent reasons first; operators see the first one found in refused plans.
         if 0 < offered[ALLOCS] < used[ALLOCS]:
             return MAX_ALLOCS
-        if _is_shared(in_use, coming, "core"):
+        exclusive = [usage for usage in coming if usage.is_exclusive]
+        if _is_shared(in_use, exclusive, "core"):
             return "cores"
         for column, name in DIMENSIONS:
             if used[column] > offered[column]:
                 return name
-        if _is_shared(in_use, coming, "port") or _takes_reserved(node, coming):
-            return "reserved alloc port collision"
-        if _is_shared(in_use, coming, "device"):
-            return "device oversubscribed"
-        booked = overbooked(node, in_use.devices, [device for usage in coming for device in usage.devices])
-        if booked:
-            return booked
-        if _is_shared(in_use, coming, "volume"):
-            return CLAIMED
-        return ""
+        return _collision(node, in_use, exclusive) if exclusive else ""
 
     def _withdrawn(self, node: Node, part: _NodePart) -> str:
         """The reason why the node lacks a host volume for its placements; "" when it has them all.
@@ -377,6 +369,16 @@ class _Checker:
             group: TaskGroup | None = job.group(placement.task_group) if job is not None else None
             cached = self._usages[key] = usage_of_resources(placement.resources, group)
         return cached
+
+
+def _collision(node: Node, in_use: ExclusiveResources, exclusive: list[Usage]) -> str:
+    """The first port, device or volume that the placements may not have on the node."""
+    if _is_shared(in_use, exclusive, "port") or _takes_reserved(node, exclusive):
+        return "reserved alloc port collision"
+    if _is_shared(in_use, exclusive, "device"):
+        return "device oversubscribed"
+    booked = overbooked(node, in_use.devices, [device for usage in exclusive for device in usage.devices])
+    return booked or (CLAIMED if _is_shared(in_use, exclusive, "volume") else "")
 
 
 def _add(used: list[int], in_use: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from yurt.broker import size_of
 from yurt.runtime.metrics import Metrics
 from yurt.structs.plan import Plan, PlanResult
 
 
-def observe_plan(metrics: Metrics, plan: Plan, result: PlanResult, seconds: float) -> None:
-    """Count a checked plan, its placements and its rejections."""
+def observe_plan(metrics: Metrics, plan: Plan, result: PlanResult, *, size: int, seconds: float) -> None:
+    """Count a checked plan, its placements and its rejections; `size` is that of the accepted part."""
     metrics.time("plan.evaluate", seconds)
     metrics.count("plan.submitted")
     metrics.count("plan.placements", len(plan.placements))
@@ -18,4 +17,4 @@ def observe_plan(metrics: Metrics, plan: Plan, result: PlanResult, seconds: floa
         metrics.count("plan.rejected_placements", rejected)
         for node_id in result.rejected_nodes:
             metrics.count("plan.node_rejected", labels=(("node_id", node_id),))
-    metrics.count("plan.changes", size_of(result.accepted))
+    metrics.count("plan.changes", size)

@@ -35,7 +35,13 @@ def source_of(request: VolumeRequest, index: int) -> str:
 
 def csi_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
     """The CSI volumes that a group requests, by name."""
-    return tuple(request for _, request in sorted(group.volumes.items()) if request.type == CSI)
+    return requests_of(group, CSI)
+
+
+def requests_of(group: TaskGroup, kind: str) -> tuple[VolumeRequest, ...]:
+    """The volumes of a kind that a group requests, by name; mostly none."""
+    volumes = group.volumes
+    return tuple([request for _, request in sorted(volumes.items()) if request.type == kind]) if volumes else ()
 
 
 def claims(snapshot: Snapshot, namespace: str) -> dict[str, list[Claim]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from yurt.state.claims import source_of
+from yurt.state.claims import requests_of, source_of
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
 from yurt.structs.alloc import Allocation
@@ -24,7 +24,7 @@ HOST = "host"
 
 def host_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
     """The host volumes that a group requests, by name."""
-    return tuple(request for _, request in sorted(group.volumes.items()) if request.type == HOST)
+    return requests_of(group, HOST)
 
 
 def access_mode(volume: HostVolume, request: VolumeRequest) -> str:

@@ -290,7 +290,7 @@ def _with_entries(
 def _sharing(rows: Mapping[K, V], extract: Extract[V]) -> Mapping[Hashable, Sequence[K]]:
     """The keys of new rows by index key."""
     values = list(map(extract, rows.values()))
-    if values and values.count(values[0]) == len(values):
+    if values and (len(values) == 1 or values.count(values[0]) == len(values)):
         return {values[0]: tuple(rows)} if values[0] else {}
     shared: dict[Hashable, list[K]] = {}
     for key, value in zip(rows, values, strict=True):

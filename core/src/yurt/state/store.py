@@ -295,11 +295,11 @@ class Transaction:
         """The resulting state, with the previous columns updated."""
         base = self.base
         later, columns = base._later, base._columns
-        changes = tuple(change for change in self._changes.values() if change.table in COLUMNS_WORK)
+        changes = tuple([change for change in self._changes.values() if change.table in COLUMNS_WORK])
         if not changes or (columns is None and later is None):
             after._columns, after._later = columns, later
             return after
-        work = sum(COLUMNS_WORK[change.table] for change in changes)
+        work = sum([COLUMNS_WORK[change.table] for change in changes])
         if columns is not None:
             after._later = _Later(_Origin(columns), (changes,), work)
         elif later is not None:

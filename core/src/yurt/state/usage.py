@@ -7,7 +7,7 @@ of them collide. So are host volumes that a group asks to write alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedSharedResources, Allocation
@@ -96,7 +96,7 @@ class _GroupPart(NamedTuple):
     """The part of a group in the usage of each of its allocations."""
 
     phases: Mapping[str, int]
-    """The phases of the tasks that do not run in the main phase."""
+    """The phase of each task."""
     volumes: tuple[str, ...] = ()
     secrets: int = 0
 
@@ -110,21 +110,20 @@ def _group_part(group: TaskGroup) -> _GroupPart:
     cached = _groups.get(id(group))
     if cached is not None and cached[0] is group:
         return cached[1]
+    phases, secrets = {}, 0
     # In reverse: of tasks with the same name the first one counts.
-    phases = {task.name: _phase(task.lifecycle) for task in reversed(group.tasks)}
-    part = _GroupPart(
-        {name: phase for name, phase in phases.items() if phase != MAIN},
-        single_writer_volumes(group),
-        sum(_bounded(task.resources.secrets_mb) for task in group.tasks),
-    )
+    for task in reversed(group.tasks):
+        phases[task.name] = MAIN if task.lifecycle is None else _phase(task.lifecycle)
+        secrets += _bounded(task.resources.secrets_mb)
+    part = _GroupPart(phases, single_writer_volumes(group), secrets)
     if len(_groups) >= KNOWN_MAX:
         _groups.clear()
     _groups[id(group)] = (group, part)
     return part
 
 
-def _phase(lifecycle: TaskLifecycle | None) -> int:
-    if lifecycle is None or lifecycle.hook not in ("prestart", "poststop"):
+def _phase(lifecycle: TaskLifecycle) -> int:
+    if lifecycle.hook not in ("prestart", "poststop"):
         return MAIN
     if lifecycle.hook == "poststop":
         return POSTSTOP
@@ -145,25 +144,22 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
         for device in given.devices:
             devices.extend([device_key(device, instance) for instance in device.device_ids])
     ports, tolerant = _ports(resources)
+    # The most that runs concurrently.
+    peaks = [each[SIDECAR] + max(each[PRESTART], each[MAIN], each[POSTSTOP]) for each in (cpu, memory, memory_max)]
     found = Usage(
-        cpu=_peak(cpu),
-        memory=_peak(memory),
+        cpu=peaks[0],
+        memory=peaks[1],
         disk=_bounded(resources.shared.disk_mb),
         cores=tuple(sorted(core for core in cores if 0 <= core < CORES_MAX)) if cores else (),
         ports=ports,
         devices=tuple(devices),
         volumes=part.volumes,
         tolerant=tolerant,
-        memory_max=_peak(memory_max),
+        memory_max=peaks[2],
         secrets=part.secrets,
     )
     assert min(found.amounts) >= 0, (found, "no allocation gives a node more than it has")
     return found
-
-
-def _peak(sums: Sequence[int]) -> int:
-    """The most that runs concurrently, from the sums of the phases."""
-    return sums[SIDECAR] + max(sums[PRESTART], sums[MAIN], sums[POSTSTOP])
 
 
 def device_key(device: AllocatedDeviceResource, instance: str) -> str:
@@ -174,6 +170,8 @@ def device_key(device: AllocatedDeviceResource, instance: str) -> str:
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
     """The host volumes that a group requests with a single writer."""
+    if not group.volumes:
+        return ()
     return tuple(
         sorted(
             {

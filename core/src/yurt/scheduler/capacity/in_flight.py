@@ -30,9 +30,12 @@ _Amounts = list[tuple[Usage, list[int] | IntArray]]
 
 def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     """The snapshot plus the usage of the plans' placements and updates; stored ones are not counted twice."""
+    return _with_takers(snapshot, [(plan, takers_of(snapshot, plan)) for plan in plans])
+
+
+def _with_takers(snapshot: Snapshot, plans: Iterable[tuple[Plan, Takers]]) -> Snapshot:
     columns, ahead = snapshot.columns, list(snapshot.ahead)
-    for plan in plans:
-        takers = takers_of(snapshot, plan)
+    for plan, takers in plans:
         if takers:
             columns = columns.with_usage_of(takers)
             ahead.append(plan)
@@ -66,12 +69,12 @@ class InFlightPlans:
 
     def add(self, state: Snapshot, plans: Sequence[Plan]) -> None:
         """Add plans made and checked on the view of `state`."""
-        view = self.view(state)
-        for plan in plans:
+        view, added = self.view(state), [(plan, takers_of(state, plan)) for plan in plans]
+        for plan, takers in added:
             self._plans[id(plan)] = plan
-            self._taken.add(state, plan)
-        is_small = sum(len(plan.placements) for plan in plans) < MANY
-        self._state, self._view = state, with_plans(view, plans) if is_small else None
+            self._taken.add(state, plan, takers)
+        is_small = sum([len(plan.placements) for plan in plans]) < MANY
+        self._state, self._view = state, _with_takers(view, added) if is_small else None
 
     def remove(self, plans: Iterable[Plan]) -> None:
         """Remove plans that are stored or were abandoned."""
@@ -118,11 +121,10 @@ class _InFlightUsage:
         self._others: set[int] = set()
         """Plans that use exclusive resources or change stored allocations."""
 
-    def add(self, state: Snapshot, plan: Plan) -> None:
-        columns = state.columns
-        if columns.rows is not self._rows:
+    def add(self, state: Snapshot, plan: Plan, takers: Takers) -> None:
+        if state.columns.rows is not self._rows:
             self._begin(state)
-        found = _amounts(state, plan)
+        found = _amounts(state, plan, takers)
         if found is None:
             self._others.add(id(plan))
             return
@@ -166,13 +168,12 @@ class _InFlightUsage:
         self._parts.clear()
         self._uses.clear()
         for plan in plans:
-            self.add(state, plan)
+            self.add(state, plan, takers_of(state, plan))
 
 
-def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
+def _amounts(state: Snapshot, plan: Plan, takers: Takers) -> _Amounts | None:
     """The amounts and rows of a plan; None when it also uses exclusive resources."""
     row_of = state.columns.rows.get
-    takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
         return None
     usage_rows = [(usage, [row for row in map(row_of, node_ids) if row is not None]) for usage, node_ids in takers]
@@ -200,7 +201,7 @@ def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
             usage = usage_of_resources(resources, job.group(group) if job is not None else None)
             found.append((usage, node_ids))
         node_ids.append(placement.node_id)
-    assert sum(len(each) for _, each in found) == len(placements), "each placement takes once"
+    assert sum([len(each) for _, each in found]) == len(placements), "each placement takes once"
     return found
 
 

@@ -104,10 +104,7 @@ class EventBuffer:
             self._dropped_index = event.index - 1
         self._newest.append(event if event.type is not None else event._replace(changes=()))
         if len(self._newest) > self._size:
-            older = self._newest.popleft()
-            self._behind.append(older)
-            self._behind_bytes += older.weight
-            self._trim()
+            self._keep_for_readers(self._newest.popleft())
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
@@ -122,6 +119,15 @@ class EventBuffer:
     def _next_needed_index(self) -> int | None:
         """The oldest event that a live reader has not received; None without readers."""
         return min((each.next_index for each in self._places if each.next_index > self._dropped_index), default=None)
+
+    def _keep_for_readers(self, older: Event) -> None:
+        if not self._places:
+            assert not self._behind, "the last reader has let them go"
+            self._dropped_index = older.index
+            return
+        self._behind.append(older)
+        self._behind_bytes += older.weight
+        self._trim()
 
     def _trim(self) -> None:
         """Drop events beyond the size that no live reader needs, and those beyond the bounds."""

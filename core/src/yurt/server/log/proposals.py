@@ -128,9 +128,11 @@ class ProposalQueue:
         if not commands:
             answer.set_result(())
         proposal = Proposal(len(commands), answer)
+        # All or none: one that cannot be prepared must leave none of them waiting.
         made = [each if isinstance(each, Prepared) else self._prepared(each) for each in commands]
-        self._items.extend([BatchItem(*each, proposal) for each in made])
-        self._bytes += sum([each.size for each in made])
+        for each in made:
+            self._items.append(BatchItem(*each, proposal))
+            self._bytes += each.size
         self._wake.set()
         return answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ from yurt.structs.predicates import is_match, total_count_problem
 from yurt.structs.service import Service
 from yurt.structs.task import Task
 
+PlacedServices = Sequence[tuple[str, Service]]
+"""Services, each with its location as worded in a warning."""
 NOBODYS: Final = Job()
 ALIKE: Final = 0.75
 """From this likeness on a driver that no node has is a misspelt one. Others may be of a node that comes later, and a
@@ -78,10 +80,11 @@ def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterable[str] = ()) -> Admission:
     """All problems of a job within the limits; `doubts` are warnings about names that no node has."""
     errors, warnings = validate_job(job)
-    offered = offered_providers(state, job)
-    problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
+    services = services_of(job)
+    offered = offered_providers(state, services)
+    problems = [*errors, *provider_problems_of(job, services, offered), *_cluster_problems(state, job, config)]
     namespace = state.namespaces.get(job.namespace)
-    advice = [*warnings, *doubts, *unregistered_services(job, offered)]
+    advice = [*warnings, *doubts, *unregistered_services(services, offered)]
     for place, group, task in _tasks(job):
         found, unknown = driver_problems(state, task, group)
         problems.extend(f"{place} validation failed: {text}" for text in found)
@@ -98,38 +101,42 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig, *, reads_nod
     return _of_bounded(state, job, config)
 
 
-def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
-    """The service providers that the job names and some node has; Yurt's own is on all, and not among them."""
-    named = {provider_of(service) for _, service in _services(job)} - {NOMAD}
+def offered_providers(state: Snapshot, services: PlacedServices) -> frozenset[str]:
+    """The service providers that services name and some node has; Yurt's own is on all, and not among them."""
+    named = {provider_of(service) for _, service in services} - {NOMAD}
     if not named:
         return frozenset()
     return frozenset(name for names in state.nodes.index_values("service_providers") for name in names if name in named)
 
 
-def provider_problems_of(job: Job, offered: frozenset[str]) -> Iterator[str]:
+def provider_problems_of(job: Job, services: PlacedServices, offered: frozenset[str]) -> list[str]:
     """Services whose provider is neither built in nor installed on a node."""
     providers = offered | {DEFAULT_PROVIDER, NOMAD}
-    if any(provider_of(service) not in providers for _, service in _services(job)):
-        for group in job.task_groups:
-            yield from nested(f"Task group {group.name}", provider_problems(group, offered))
+    if not [service for _, service in services if provider_of(service) not in providers]:
+        return []
+    named = [(f"Task group {group.name}", provider_problems(group, offered)) for group in job.task_groups]
+    return [text for place, problems in named for text in nested(place, problems)]
 
 
-def unregistered_services(job: Job, offered: frozenset[str]) -> Iterator[str]:
+def unregistered_services(services: PlacedServices, offered: frozenset[str]) -> list[str]:
     """A warning about each service for the provider that a service has by default, where no node has that."""
     if DEFAULT_PROVIDER in offered:
-        return
-    for place, service in _services(job):
-        if provider_of(service) == DEFAULT_PROVIDER:
-            yield from (f"{place} has warnings: {text}" for text in unregistered((service,)))
+        return []
+    by_default = [(place, each) for place, each in services if provider_of(each) == DEFAULT_PROVIDER]
+    return [f"{place} has warnings: {text}" for place, each in by_default for text in unregistered((each,))]
 
 
-def _services(job: Job) -> Iterator[tuple[str, Service]]:
-    """Each service and its location, as worded in a warning."""
+def services_of(job: Job) -> PlacedServices:
+    """The services of the job's groups and tasks."""
+    found: list[tuple[str, Service]] = []
     for group in job.task_groups:
         place = f'Group "{group.name}"'
-        yield from ((place, service) for service in group.services)
+        for service in group.services:
+            found.append((place, service))
         for task in group.tasks:
-            yield from ((f'{place} has warnings: Task "{task.name}"', service) for service in task.services)
+            for service in task.services:
+                found.append((f'{place} has warnings: Task "{task.name}"', service))
+    return found
 
 
 def _empty_datacenters(state: Snapshot, job: Job, reads_nodes: bool) -> Iterator[str]:

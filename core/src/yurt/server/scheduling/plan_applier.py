@@ -180,7 +180,8 @@ class PlanApplier:
                 self._landed.clear()
                 await self._landed.wait()
             plan, submission = self._queue.pop()
-            checked = await outcome_of(self._check(plan, submission.outcome))
+            size = size_of(plan)
+            checked = await outcome_of(self._check(plan, submission.outcome, size))
             if isinstance(checked, Exception):
                 refuse(submission.answer, checked)
                 continue
@@ -189,30 +190,31 @@ class PlanApplier:
             else:
                 # Not awaited: the next plan is checked on top of this one while the disk writes it.
                 checked.written.add_done_callback(partial(self._land, checked, submission))
-            turn += size_of(plan)
+            turn += size
             if turn >= TURN_SIZE:
                 await self._writer.turns.next()
                 turn = 0
 
-    async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
-        """Check a plan and propose the accepted part; returns a result when there is none."""
+    async def _check(self, plan: Plan, outcome: Outcome, size: int) -> _Checked | PlanResult:
+        """Check a plan of this size and propose the accepted part; returns a result when there is none."""
         # Read together: `checked_at` below is the index of this state, and `apply` refuses changes since then.
         state, view = self._writer.state, self.predicted_state()
         started = self._env.monotonic()
         # A large check would hold the loop for longer than a turn; a thread costs a small one more than it takes.
-        if size_of(plan) > THREAD_SIZE:
+        if size > THREAD_SIZE:
             result = await self._env.in_thread(scheduler.check_plan, view, plan, **self._limits)
             await self._writer.turns.next()
         else:
             result = scheduler.check_plan(view, plan, **self._limits)
         accepted = result.accepted
-        observe_plan(self._metrics, plan, result, self._env.monotonic() - started)
+        size = size if accepted is plan else size_of(accepted)
+        observe_plan(self._metrics, plan, result, size=size, seconds=self._env.monotonic() - started)
         if self._rejections is not None and result.rejected_nodes:
             self._take_out(result, self._rejections)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
-        is_large = size_of(accepted) > THREAD_SIZE
+        is_large = size > THREAD_SIZE
         parts = await self._env.in_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         mint = Mint(self._env.now(), self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
