@@ -125,10 +125,12 @@ class RefusalsInTurn:
     count as asked: results are those of asking each.
     """
 
-    def __init__(self, ranker: Ranker, known: DeviceRefusals | None, *, is_plain: bool) -> None:
-        """`known` is None for a group without devices; `is_plain`: the ranking has no exceptions for this placement."""
-        self._ranker, self._known = ranker, known
-        self._can_set_aside = is_plain and known is not None and ranker.can_set_aside
+    def __init__(self, ranker: Ranker, *, is_plain: bool) -> None:
+        """`is_plain`: the ranking has no exceptions for this placement."""
+        self._ranker = ranker
+        self._known = DeviceRefusals(ranker.view, ranker.ask) if ranker.ask.devices else None
+        """The known refusals of the group's devices; None for a group without any."""
+        self._can_set_aside = is_plain and ranker.can_set_aside
         self._aside: SetAsideRows | None = None
 
     def add(self, row: int, reason: str) -> None:

@@ -27,7 +27,7 @@ from yurt.scheduler.feasibility.masks import (
 from yurt.scheduler.feasibility.node_cache import answers_by_row
 from yurt.scheduler.feasibility.volumes import VolumeClaims, VolumeReason
 from yurt.scheduler.ids import number_of
-from yurt.scheduler.placing.device_refusals import DeviceRefusals, RefusalsInTurn
+from yurt.scheduler.placing.device_refusals import RefusalsInTurn
 from yurt.scheduler.placing.placement_metrics import PlacementMetrics
 from yurt.scheduler.placing.preemption import PREEMPTION, preemption_score
 from yurt.scheduler.placing.preemption_choice import PreemptionChoice
@@ -84,7 +84,6 @@ class GroupPlacer:
         )
         self.limits: LimitedGrants | None = None
         """Cluster-wide limits, such as a quota, that the next grant must not exceed; None without any."""
-        self._device_refusals = DeviceRefusals(view, self.ask) if self.ask.devices else None
         self._salt = salt
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
@@ -186,14 +185,12 @@ class GroupPlacer:
             grant = self._grant(row)
             # The ranking counts amounts only; ports, cores and devices are checked on the best node alone.
             if isinstance(grant, str):
-                if refusals is None:
-                    is_plain = not penalised and preferred is None
-                    refusals = RefusalsInTurn(ranker, self._device_refusals, is_plain=is_plain)
+                refusals = refusals or RefusalsInTurn(ranker, is_plain=not penalised and preferred is None)
                 refusals.add(row, grant)
                 continue
             if refusals is not None:
                 refusals.end()
-            if self._device_refusals is not None:
+            if self.ask.devices:
                 # Otherwise the runners-up that are shown would depend on which refusals were known.
                 ranker.fill_window(expected)
             metrics = self._metrics(ranker.top(row, penalised))
