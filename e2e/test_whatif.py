@@ -32,7 +32,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 def asked(agent: Agent, *arguments: str) -> tuple[int, Any]:
     done = agent.cli("whatif", *arguments, "-json")
     assert done.returncode in (0, 2), done.stderr
-    return done.returncode, json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    assert found["Warnings"] == []
+    return done.returncode, found.get("Jobs", found)
 
 
 def job_file(folder: Path, name: str, count: int, cpu: int) -> str:

@@ -57,7 +57,7 @@ def job(tmp_path: Path) -> Any:
 def test_a_job_that_fits_makes_nothing_worse(run: Any, archive: Path, job: Any) -> None:
     code, out, err = run("whatif", "-snapshot", str(archive), "-job", job(4), "-json")
     assert (code, err) == (0, "")
-    (row,) = json.loads(out)
+    (row,) = json.loads(out)["Jobs"]
     assert (row["JobID"], row["Running"], row["Waiting"], row["Worse"]) == ("train", 4, 0, False)
 
 

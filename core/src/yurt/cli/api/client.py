@@ -11,10 +11,12 @@ import http.client
 import json
 import socket
 import ssl
+import time
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
+from yurt.cli.api.answer_limits import AnswerLimits, AnswerTooSlow, read_bounded, response_with_deadline
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.sdk.errors import ERROR_HEADER
 
@@ -72,8 +74,10 @@ class RawAnswer(NamedTuple):
 class ApiClient:
     """A client of one agent. Not thread-safe."""
 
-    def __init__(self, connection: AgentAddress) -> None:
+    def __init__(self, connection: AgentAddress, *, limits: AnswerLimits | None = None) -> None:
+        """`limits` bound the answers of an agent that is not trusted; streams have none."""
         self.connection = connection
+        self._limits = limits
         parts = urlsplit(connection.address if "://" in connection.address else f"http://{connection.address}")
         if parts.scheme not in ("http", "https", "unix"):
             raise ValueError(f'The address "{connection.address}" must begin with http://, https:// or unix://')
@@ -195,7 +199,7 @@ class ApiClient:
     ) -> RawAnswer:
         target = self._target(path, query or {})
         answer = self._exchange(method, target, body, headers, timeout_s or self.connection.timeout_s)
-        if answer.status >= 400:
+        if not 200 <= answer.status < 300:
             raise error_of(answer)
         return answer
 
@@ -225,10 +229,14 @@ class ApiClient:
                 connection.sock.settimeout(timeout_s)
             connection.timeout = timeout_s
             try:
+                if self._limits is not None:
+                    ends = time.monotonic() + self._limits.seconds_max
+                    connection.response_class = response_with_deadline(ends)
                 connection.request(method, target, body=body or None, headers=sent)
                 response = connection.getresponse()
                 names = {name.lower(): value for name, value in response.getheaders()}
-                return RawAnswer(response.status, response.reason, names, response.read())
+                read = response.read() if self._limits is None else read_bounded(response, self._limits.bytes_max)
+                return RawAnswer(response.status, response.reason, names, read)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
                 self.close()
                 if is_last or not was_open:
@@ -253,6 +261,9 @@ class ApiClient:
             return Unreachable(f"No agent answers at {address}. Start one with `yurt agent -dev`, or {hint}.")
         if isinstance(error, TimeoutError):
             return Unreachable(f"The agent at {address} did not answer in time; is it overloaded or the wrong address?")
+        if isinstance(error, AnswerTooSlow) and self._limits is not None:
+            most = f"{self._limits.seconds_max:g} s"
+            return Unreachable(f"The agent at {address} did not end its answer within {most}; is it the wrong address?")
         if isinstance(error, socket.gaierror):
             return Unreachable(f"The host name in {address} cannot be resolved; {hint}.")
         if isinstance(error, ssl.SSLError):
@@ -325,12 +336,16 @@ def _decode(body: bytes) -> Any:
         return None
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ApiError(200, "The answer is not JSON; is this address an agent's?") from None
 
 
 def error_of(answer: RawAnswer) -> ApiError:
-    """The error that a response of the agent describes."""
+    """The error that a response of the agent describes; a redirect is one, since it is not followed."""
+    if 300 <= answer.status < 400:
+        target = answer.headers.get("location", "")[:200]
+        where = f" to {target!r}" if target else ""
+        return ApiError(answer.status, f"The agent redirects{where}, which is not followed; give its own address")
     text = _error_text(answer.status, answer.body[:ERROR_TEXT_BYTES_MAX])
     return ApiError(answer.status, text, answer.headers.get(ERROR_HEADER.lower(), ""))
 

@@ -12,7 +12,7 @@ from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read
 from yurt.cli.flags import number, switch, text, texts
 from yurt.cli.json_object import Json
 from yurt.cli.terminal.data import show_data, wants_data
-from yurt.cli.terminal.text import now_ns
+from yurt.cli.terminal.text import now_ns, printable
 from yurt.cli.tree import NOUNS
 from yurt.cli.views.queue import when
 from yurt.sdk.errors import Invalid
@@ -48,15 +48,16 @@ def run(call: Invocation) -> int:
     given = [name for name in TRACE_FLAGS if call.flags.is_given(name)]
     if given:
         raise UsageError(f"-{given[0]} has a meaning only with -trace")
-    state = state_from(call)
+    state, warnings = _read_source(call)
     try:
         scenario = _scenario(call, state)
         region = region_of(call, (*state.quotas.values(), *scenario.quotas))
         found = what_if(state, scenario, now=UnixNano(now_ns()), region=region)
     except Invalid as error:
         raise CliError(str(error)) from None
+    _show_warnings(call, warnings)
     if is_data:
-        show_data(call, [row_of(one) for one in found])
+        show_data(call, {"Jobs": [row_of(one) for one in found], "Warnings": list(warnings)})
     elif not found:
         call.screen.line("No job would run otherwise, and none waits")
     else:
@@ -81,7 +82,7 @@ def _play(call: Invocation) -> int:
     if min(part) < 0:
         raise UsageError("-skip and -submissions take no negative numbers")
     trace = read_trace(call.flags.text("trace"), ignored=call.flags.texts("ignore"), part=part)
-    state = state_from(call)
+    state, warnings = _read_source(call)
     scenario = _scenario(call, state)
     if scenario.jobs:
         raise UsageError("-job and -trace exclude each other: add the job to the trace")
@@ -96,8 +97,10 @@ def _play(call: Invocation) -> int:
     report = report_of([one.job for one in plan.submissions], outcome, plan.unit) | {
         "Skipped": trace.skipped,
         "HasForecasts": plan.has_forecasts,
+        "Warnings": list(warnings),
     }
     report["Checks"] = checked(report, checks)
+    _show_warnings(call, warnings)
     if is_data:
         show_data(call, report)
     else:
@@ -167,20 +170,32 @@ def _size(row: TraceRow, unit: str) -> int:
     return max(1, {"gpu": row.gpus, "core": row.cores, "MHz": row.cpu}[unit])
 
 
+def _read_source(call: Invocation) -> tuple[Snapshot, tuple[str, ...]]:
+    """The state of another cluster and what may be missing in it; else that of `state_from`, which is complete."""
+    if not call.flags.is_given("from"):
+        return state_from(call), ()
+    if call.flags.text("snapshot"):
+        raise UsageError("-from and -snapshot exclude each other")
+    if not call.flags.text("from"):
+        raise UsageError("-from names no address")
+    from yurt.cli.other_cluster.read import read_cluster
+
+    with _asked_cluster(call) as api:
+        return read_cluster(api)
+
+
+def _show_warnings(call: Invocation, warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        call.screen.error(f"Warning: {warning}")
+
+
 def state_from(call: Invocation) -> Snapshot:
-    """The state of a snapshot file, of the objects of another cluster, or of the cluster."""
+    """The state of a snapshot file, or of the cluster."""
     import tempfile
     from pathlib import Path
 
     from yurt.cli.api.client import error_of
 
-    if call.flags.is_given("from"):
-        if call.flags.text("snapshot"):
-            raise UsageError("-from and -snapshot exclude each other")
-        from yurt.cli.api.cluster_state import read_cluster
-
-        with _asked_cluster(call) as api:
-            return read_cluster(api)
     if call.flags.text("snapshot"):
         return _read(Path(call.flags.text("snapshot")))
     answer = call.api.raw("GET", "/v1/operator/snapshot")
@@ -220,9 +235,13 @@ def region_of(call: Invocation, quotas: Iterable[QuotaSpec]) -> str:
     if call.flags.text("snapshot"):
         regions = {limit.region for spec in quotas for limit in spec.limits}
         source = "the quotas of the snapshot have limits for"
-    else:
+    elif _asks_elsewhere(call):
+        from yurt.cli.other_cluster.read import read_regions
+
         with _asked_cluster(call) as api:
-            regions, source = set(api.get("/v1/regions")), "the cluster has"
+            regions, source = set(read_regions(api)), "the cluster has"
+    else:
+        regions, source = set(call.api.get("/v1/regions")), "the cluster has"
     if len(regions) > 1:
         raise CliError(f"{source} the regions {', '.join(sorted(regions))}: choose one with -region")
     return next(iter(regions), "global")
@@ -352,13 +371,13 @@ def row_of(one: JobOutlook) -> Json:
 def cells_of(one: JobOutlook) -> list[object]:
     """An outlook as the cells of a table headed `SHOWN`."""
     return [
-        *one.key,
+        *map(printable, one.key),
         _change(one.runs_before, one.runs),
         _change(one.waits_before, one.waits),
         one.preempted or "",
         one.lost or "",
         when(one.expected_start) if one.expected_start and one.waits else "",
-        one.reason,
+        printable(one.reason),
     ]
 
 

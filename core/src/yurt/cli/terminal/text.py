@@ -9,6 +9,8 @@ SECOND = 1_000_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 24 * 3600 * SECOND
 UNITS = (("y", 365 * DAY), ("mo", 30 * DAY), ("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND))
 _GO_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": SECOND, "m": MINUTE, "h": HOUR}
+WORDS_MAX = 500
+"""Characters of the words of another program in a message."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)\Z")
 _ZERO = "0001-01-01"
 
@@ -130,3 +132,9 @@ def plural(count: int, noun: str) -> str:
 def sentence(text: str) -> str:
     """`Node n1 was chosen.` for `node n1 was chosen`."""
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def printable(text: str) -> str:
+    """Words of another program for a terminal: without control characters, and not longer than `WORDS_MAX`."""
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: WORDS_MAX + 1])
+    return shown if len(shown) <= WORDS_MAX else f"{shown[:WORDS_MAX]}..."

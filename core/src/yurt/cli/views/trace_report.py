@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt.cli.errors import UsageError
 from yurt.cli.json_object import Json
 from yurt.cli.suggest import did_you_mean
+from yurt.cli.terminal.text import printable
 from yurt.sdk.value import NANOSECONDS
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _show_rest(screen: Screen, report: Json) -> None:
         screen.line(f"{report['Unplaced']} jobs never started:")
         shown = list(report["UnplacedReasons"].items())[:REASONS_SHOWN]
         for reason, number in shown:
-            screen.line(f"  {number}: {reason}")
+            screen.line(f"  {number}: {printable(reason)}")
     if report.get("Checks"):
         screen.line()
         rows = [[one["Check"], one["Value"], "yes" if one["Holds"] else "NO"] for one in report["Checks"]]
