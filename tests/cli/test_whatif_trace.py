@@ -234,3 +234,17 @@ def test_a_text_without_end_in_a_small_file_is_refused(file: Any, monkeypatch: p
     monkeypatch.setattr(tracefile, "TEXT_MAX", 50_000)
     with pytest.raises(CliError, match="MiB of text"):
         read_trace(path)
+
+
+def test_jobs_without_gpus_are_counted(run: Any, archive: Path, file: Callable[[str, str | bytes], str]) -> None:
+    mixed = "submit,duration,gpus,cpu\n0,600,4,100\n10,60,0,100\n20,60,1,100\n"
+    asked = ("whatif", "-snapshot", str(archive), "-trace", file("mixed.csv", mixed))
+    code, out, _ = run(*asked, "-json", "-check", "longest_wait:0 <= 0s")
+    found = json.loads(out)
+    assert (code, found["Unit"], found["WithoutUnits"], found["Warnings"]) == (0, "gpu", 1, [])
+    assert [found["Waits"][name]["Jobs"] for name in ("0", "1", "2-7")] == [1, 1, 1]
+    out = run(*asked)[1]
+    assert "Without GPUs                  = 1 job, which take CPU and memory only" in out
+    plain = run("whatif", "-snapshot", str(archive), "-trace", file("philly.csv", PHILLY))[1]
+    assert "Without" not in plain
+    assert not any(line.startswith("0 ") for line in plain.splitlines())

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from yurt.fsm.node_class import computed_class
 from yurt.fsm.snapshot import digest
-from yurt.queue.played_trace import TraceJob, waits_by_class
+from yurt.queue.played_trace import TraceJob, private_ends, waits_by_class
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
-from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, parts_of, play_trace
+from yurt.server.simulation.pool_units import Amounts, PoolUnits
+from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, play_trace
 from yurt.state import Snapshot, Tables
+from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources
 from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue, FifoQueue
@@ -81,7 +83,83 @@ def test_a_job_larger_than_a_node_is_a_gang() -> None:
     found = played(cluster(2), submitted(1, 0, 10, 1), submitted(2, 1, 10, 8), submitted(3, 30, 1, 12))
     assert starts(found) == {1: 0, 2: 10}
     assert list(found.unplaced) == [3]
-    assert [parts_of(units, 8) for units in (1, 8, 12, 9, 17)] == [1, 1, 2, 3, 17]
+    assert "more GPUs than the 8 that jobs can have" in found.unplaced[3]
+
+
+def with_service(state: Snapshot, id: str, *cards: str, namespace: str = "team") -> Snapshot:
+    """A service whose allocation has some cards of the first node."""
+    job = replace(factories.job(id), namespace=namespace, node_pool="gpu")
+    edit = state.edit(state.index + 1)
+    edit.put(Tables.jobs, job.key, job)
+    if cards:
+        devices = (AllocatedDeviceResource(vendor="nvidia", type="gpu", name="h100", device_ids=cards),)
+        resources = AllocatedResources(tasks={"task": AllocatedTaskResources(devices=devices)})
+        made = factories.alloc(job, node_id=factories.number_id(1))
+        made = replace(made, allocated_resources=resources, client_status="running")
+        edit.put(Tables.allocs, made.id, made)
+    return edit.commit()
+
+
+def test_a_job_without_gpus_takes_none() -> None:
+    """It runs beside a job that has all GPUs, and counts in no size class of them."""
+    jobs = (submitted(1, 0, 10, 4), submitted(2, 1, 5, 0), submitted(3, 2, 5, 1))
+    found = played(cluster(1), *jobs)
+    assert starts(found) == {1: 0, 2: 1, 3: 10}
+    assert found.tally.busy_s == (4 * 10 + 5) * 60
+    waits = waits_by_class([one.job for one in jobs], found.starts)
+    assert (waits["0"].jobs, waits["1"].jobs, waits["all"].jobs) == (1, 1, 3)
+    assert set(private_ends([one.job for one in jobs], 4)) == {1, 3}
+
+
+def test_a_waiting_job_without_gpus_strands_none() -> None:
+    found = played(cluster(1), submitted(1, 0, 10, 2), submitted(2, 1, 5, 0)._replace(cpu=4000))
+    assert starts(found) == {1: 0, 2: 10}
+    assert found.tally.idle_wanted_s == 0
+
+
+def test_what_services_keep_is_no_capacity() -> None:
+    state = with_service(cluster(2), "web", "card-0-0", "card-0-1", "card-0-2::3")
+    found = played(state, submitted(1, 0, 10, 4), submitted(2, 0, 10, 4), submitted(3, 0, 10, 6))
+    assert (found.capacity, found.kept) == (5, 3)
+    assert starts(found) == {1: 0, 2: 10}
+    assert found.unplaced == {3: "it asks for more GPUs than the 5 that jobs can have"}
+    assert found.tally.busy_s == 4 * 20 * 60
+    all_kept = with_service(cluster(1, cards=1), "web", "card-0-0")
+    with pytest.raises(Invalid, match='services and system jobs keep all GPUs of the pool "gpu"'):
+        played(all_kept, submitted(1, 0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "is_rounded"),
+    [(1, 1, False), (8, 1, False), (12, 2, False), (9, 3, False), (17, 17, False), (127, 127, False)],
+)
+def test_a_size_is_split_into_equal_allocations(size: int, count: int, is_rounded: bool) -> None:
+    units = PoolUnits((Amounts(gpus=8),) * 20, Amounts())
+    assert units.split(Amounts(gpus=size), size) == (count, is_rounded, True)
+
+
+def test_a_large_prime_is_rounded_up() -> None:
+    """10,007 MHz would be 10,007 allocations of 1 MHz each."""
+    units = PoolUnits((Amounts(cpu=8000, memory_mb=100),), Amounts())
+    assert units.split(Amounts(cpu=10_007), 10_007) == (2, True, True)
+    assert units.split(Amounts(cpu=10_000, memory_mb=450), 10_000) == (5, False, True), "memory decides"
+    assert units.split(Amounts(gpus=1, cpu=10), 1) == (1, False, False), "no node has a GPU"
+
+
+def test_rounded_jobs_are_counted_and_run() -> None:
+    state = cluster(2)
+    big = Submission(TraceJob(1, 0, MINUTE, 0, 4001, "team"), cpu=4001)
+    found = play_trace(state, TracePlan((big,), "MHz", "gpu", "global"), now=NOW)
+    assert (found.rounded, list(found.starts)) == (1, [1])
+    assert found.tally.busy_s == 4002 * 60
+
+
+def test_played_jobs_have_ids_that_no_job_of_the_cluster_has() -> None:
+    """A service called like a played job would be replaced by it."""
+    state = with_service(cluster(1), "trace-1")
+    found = played(state, submitted(1, 0, 10, 4))
+    assert starts(found) == {1: 0}
+    assert (found.unplaced, found.last - NOW) == ({}, 10 * MINUTE)
 
 
 def test_a_job_ends_at_its_limit() -> None:
@@ -115,7 +193,7 @@ def test_equal_traces_give_equal_outcomes() -> None:
     ("state", "unit", "problem"),
     [
         (cluster(0), "gpu", 'the node pool "gpu" has no ready node'),
-        (cluster(1, cards=0), "gpu", 'the nodes of the pool "gpu" have no gpus'),
+        (cluster(1, cards=0), "gpu", 'the nodes of the pool "gpu" have no GPUs'),
     ],
 )
 def test_what_cannot_be_played_is_said(state: Snapshot, unit: str, problem: str) -> None:

@@ -22,6 +22,8 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 SIZE_CLASSES: Final = (("1", 1, 1), ("2-7", 2, 7), ("8+", 8, 1 << 30))
 """Names of the classes, and the smallest and largest size in each."""
 ALL: Final = "all"
+NO_UNITS: Final = "0"
+"""The class of jobs that ask for nothing of the trace's unit, as jobs without a GPU in a trace with GPUs."""
 BOUND: Final = 600 * NANOSECONDS
 """Bounded slowdown counts shorter run times as this one."""
 WORSE: Final = 1.05
@@ -118,6 +120,7 @@ def waits_by_class(jobs: Sequence[TraceJob], starts: Mapping[int, int]) -> dict[
     """The waits of all jobs that started, and of each size class."""
     started = [job for job in jobs if job.id in starts]
     by_class = {ALL: started}
+    by_class[NO_UNITS] = [job for job in started if not job.size]
     by_class |= {name: [job for job in started if low <= job.size <= high] for name, low, high in SIZE_CLASSES}
     return {name: _waits([starts[job.id] - job.submit for job in of_class]) for name, of_class in by_class.items()}
 
@@ -145,10 +148,13 @@ class Rho(NamedTuple):
 
 
 def rho(jobs: Sequence[TraceJob], ends: Mapping[int, int], private: Mapping[int, int]) -> Rho:
-    """The jobs that ended, compared with `private`: the end of each job on its tenant's private share."""
+    """The jobs that ended, compared with `private`: the end of each job on its tenant's private share.
+
+    Jobs without units have no share to be compared with.
+    """
     by_tenant: dict[str, list[float]] = defaultdict(list)
     for job in jobs:
-        if job.id in ends:
+        if job.id in ends and job.size:
             by_tenant[job.tenant].append((ends[job.id] - job.submit) / max(1, private[job.id] - job.submit))
     every = [value for values in by_tenant.values() for value in values]
     worse = 100 * sum(value > WORSE for value in every) / len(every) if every else 0.0
@@ -156,12 +162,12 @@ def rho(jobs: Sequence[TraceJob], ends: Mapping[int, int], private: Mapping[int,
 
 
 def private_ends(jobs: Sequence[TraceJob], units: int) -> dict[int, int]:
-    """The time at which each job would end if its tenant had an equal share of the units for itself.
+    """The time at which each job with units would end if its tenant had an equal share of the units for itself.
 
     The share is at least as large as the tenant's largest job; jobs start first come, first served, with backfill.
     """
     by_tenant: dict[str, list[TraceJob]] = defaultdict(list)
-    for job in sorted(jobs, key=lambda one: (one.submit, one.id)):
+    for job in sorted((one for one in jobs if one.size), key=lambda one: (one.submit, one.id)):
         by_tenant[job.tenant].append(job)
     ends: dict[int, int] = {}
     for own in by_tenant.values():

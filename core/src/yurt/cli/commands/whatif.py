@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yurt.cli.api.client import ApiClient
-    from yurt.cli.files.tracefile import TraceFile, TraceRow
+    from yurt.cli.files.tracefile import TraceFile
     from yurt.server.simulation.trace_play import TracePlan
     from yurt.server.simulation.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
@@ -146,7 +146,7 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
                     submit=first + round((row.submit - first) / rate),
                     duration=row.duration,
                     limit=row.limit,
-                    size=_size(row, unit),
+                    size={"gpu": row.gpus, "core": row.cores, "MHz": row.cpu}[unit],
                     tenant=row.tenant,
                 ),
                 gpus=row.gpus,
@@ -163,11 +163,6 @@ def plan_of(trace: TraceFile, state: Snapshot, pool: str, *, rate: float) -> Tra
         pool=chosen,
         region="",
     )
-
-
-def _size(row: TraceRow, unit: str) -> int:
-    """What a job asks for in the unit of the trace; at least 1, so that each job counts."""
-    return max(1, {"gpu": row.gpus, "core": row.cores, "MHz": row.cpu}[unit])
 
 
 def _read_source(call: Invocation) -> tuple[Snapshot, tuple[str, ...]]:

@@ -57,7 +57,7 @@ class FigureLimit(NamedTuple):
 
 def parse_check(text: str) -> FigureLimit:
     """A limit like `p95_wait:8+ <= 4h` or `utilisation >= 60%`; raises UsageError."""
-    from yurt.queue.played_trace import ALL, SIZE_CLASSES
+    from yurt.queue.played_trace import ALL, NO_UNITS, SIZE_CLASSES
 
     found = _CHECK.fullmatch(text.strip())
     known = (*WAIT_FIGURES, *OTHER_FIGURES)
@@ -68,7 +68,7 @@ def parse_check(text: str) -> FigureLimit:
         raise UsageError(
             f'-check {text}: there is no figure "{figure}"{did_you_mean(figure, known)}; they are {", ".join(known)}'
         )
-    sizes = (ALL, *(name for name, _, _ in SIZE_CLASSES))
+    sizes = (ALL, NO_UNITS, *(name for name, _, _ in SIZE_CLASSES))
     if size and (figure not in WAIT_FIGURES or size not in sizes):
         raise UsageError(f"-check {text}: only waits have a size class; the classes are {', '.join(sizes)}")
     if (unit in _SECONDS) != (figure in WAIT_FIGURES):
@@ -89,6 +89,9 @@ def report_of(jobs: Sequence[TraceJob], outcome: TraceOutcome, unit: str) -> Jso
     return {
         "Unit": unit,
         "Capacity": outcome.capacity,
+        "KeptByServices": outcome.kept,
+        "WithoutUnits": sum(not job.size for job in jobs),
+        "RoundedUp": outcome.rounded,
         "Submissions": len(jobs),
         "Started": len(outcome.starts),
         "Ended": len(outcome.ends),
@@ -151,6 +154,8 @@ def checked(report: Json, checks: Iterable[FigureLimit]) -> list[Json]:
 
 def show_report(screen: Screen, report: Json) -> None:
     """The tables."""
+    from yurt.queue.played_trace import NO_UNITS
+
     unit = report["Unit"]
     screen.pairs(
         [
@@ -158,7 +163,8 @@ def show_report(screen: Screen, report: Json) -> None:
                 "Submissions",
                 f"{report['Submissions']}; {report['Started']} started, {report['Ended']} ended",
             ),
-            ("Pool", f"{report['Capacity']} {_plural(unit)}"),
+            ("Pool", _pool(report)),
+            *_shapes(report),
             ("Utilization", f"{report['UtilisationPercent']} % over {_time(report['SpanS'])}"),
             ("Free Though Wanted", f"{report['StrandedPercent']} %"),
             ("Bounded Slowdown", f"{report['BoundedSlowdown']}"),
@@ -173,6 +179,7 @@ def show_report(screen: Screen, report: Json) -> None:
     rows = [
         [name, one["Jobs"], *(_time(one[key]) for key in ("MeanS", "MedianS", "P95S", "LongestS"))]
         for name, one in report["Waits"].items()
+        if one["Jobs"] or name != NO_UNITS
     ]
     screen.table(f"{_plural(unit)}|Jobs|Mean Wait|Median|95 %|Longest", rows)
     screen.line()
@@ -206,6 +213,28 @@ def _show_rest(screen: Screen, report: Json) -> None:
         screen.line()
         rows = [[one["Check"], one["Value"], "yes" if one["Holds"] else "NO"] for one in report["Checks"]]
         screen.table("Check|Value|Holds", rows)
+
+
+def _pool(report: Json) -> str:
+    kept = report["KeptByServices"]
+    shown = f"{report['Capacity']} {_plural(report['Unit'])}"
+    return f"{shown} for jobs; services and system jobs keep {kept} more" if kept else shown
+
+
+def _shapes(report: Json) -> list[tuple[str, str]]:
+    """How jobs were taken that the unit, or equal allocations, do not fit."""
+    without, rounded = report["WithoutUnits"], report["RoundedUp"]
+    units = _plural(report["Unit"])
+    rows: list[tuple[str, str]] = []
+    if without:
+        rows.append((f"Without {units}", f"{_jobs(without)}, which take CPU and memory only"))
+    if rounded:
+        rows.append(("Rounded Up", f"{_jobs(rounded)}, whose size no useful number of equal allocations divides"))
+    return rows
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'' if number == 1 else 's'}"
 
 
 def _plural(unit: str) -> str:

@@ -1,9 +1,10 @@
 """Plays a trace of submissions over a cluster in virtual time: the real scheduler, the real queue, no clients.
 
 The trace replaces the batch work of the state: its batch jobs, their allocations and the usage of its queues are left
-out; services and system jobs keep their allocations. Time jumps from one event to the next: a submission, or the end of
-a job after its run time or at its limit. At each the cluster settles as it would on a leader. A preempted job starts
-again from the beginning, as without checkpoints.
+out; services and system jobs keep their allocations, and the capacity is what these leave.
+
+Time jumps from one event to the next: a submission, or the end of a job after its run time or at its limit. At each the
+cluster settles as it would on a leader. A preempted job starts again from the beginning, as without checkpoints.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from yurt.queue.waiting_job import JobKey
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt.server.queueing.forecasts import Forecasts
-from yurt.server.queueing.report import forecasts
+from yurt.server.queueing.report import forecasts, places
 from yurt.server.simulation.cluster_simulation import ClusterSimulation
+from yurt.server.simulation.pool_units import Amounts, PoolUnits, Split, pool_units
 from yurt.state import Changes, Snapshot, Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -42,7 +44,10 @@ _BATCH: Final = (status.JOB_BATCH, status.JOB_SYSBATCH)
 
 
 class Submission(NamedTuple):
-    """A job of a trace; `job.size` counts it in the unit of the whole trace, amounts are the job's sum."""
+    """A job of a trace; `job.size` counts it in the unit of the whole trace, amounts are the job's sum.
+
+    A size of 0 is a job that asks for nothing of that unit: it takes CPU and memory only.
+    """
 
     job: TraceJob
     gpus: int = 0
@@ -82,7 +87,11 @@ class TraceOutcome(NamedTuple):
     lost_s: float
     """Unit-seconds of preempted runs."""
     capacity: int
-    """The pool's units."""
+    """The units that jobs can have."""
+    kept: int
+    """The pool's other units, which services and system jobs keep."""
+    rounded: int
+    """Jobs whose size has no useful divisor, and whose allocations ask for a little more than the job."""
     first: int
     last: int
     tally: ServiceTally
@@ -94,10 +103,13 @@ class TraceOutcome(NamedTuple):
 class _TraceRun:
     """A submission while it is played."""
 
-    __slots__ = ("allocs", "number", "since", "submission")
+    __slots__ = ("allocs", "number", "since", "split", "submission", "units")
 
-    def __init__(self, submission: Submission) -> None:
+    def __init__(self, submission: Submission, split: Split) -> None:
         self.submission = submission
+        self.split = split
+        self.units = -(-submission.job.size // split.count) * split.count
+        """What it takes: its size, or a little more."""
         self.allocs: dict[str, str] = {}
         """The allocations that run, with their nodes."""
         self.number = 0
@@ -113,13 +125,13 @@ def play_trace(state: Snapshot, plan: TracePlan, *, now: UnixNano) -> TraceOutco
 class _PoolUse:
     """What the jobs of a trace use, and what waits, over time."""
 
-    def __init__(self, nodes: Sequence[Node], unit: str, now: int) -> None:
-        self.capacity = sum(_units(node, unit) for node in nodes)
-        self.largest_node = max(_units(node, unit) for node in nodes)
+    def __init__(self, capacity: int, now: int) -> None:
+        self.capacity = capacity
         self.tally = ServiceTally(now)
         self._held: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._sizes: Counter[int] = Counter()
+        """Of the jobs that wait; 0 is a job without units, which no free unit helps."""
 
     def advance(self, now: int) -> None:
         """Count what was so until now."""
@@ -127,25 +139,25 @@ class _PoolUse:
         self.tally.advance(
             now,
             used=used,
-            free=self.capacity - used,
+            free=max(0, self.capacity - used),
             held=self._held,
             waiting=self._waiting,
-            smallest=min(+self._sizes, default=0),
+            smallest=min((size for size, number in self._sizes.items() if size and number > 0), default=0),
         )
 
     def wait(self, job: TraceJob, number: int = 1) -> None:
         """A job waits; with -1 it does not wait any longer."""
-        self._waiting[job.tenant] += number
+        self._waiting[job.tenant] += number if job.size else 0
         self._sizes[job.size] += number
 
-    def hold(self, job: TraceJob, number: int = 1) -> None:
+    def hold(self, run: _TraceRun, number: int = 1) -> None:
         """A job runs; with -1 it does not run any longer."""
-        self._held[job.tenant] += number * job.size
+        self._held[run.submission.job.tenant] += number * run.units
 
     @property
     def waits(self) -> bool:
         """Whether any job waits."""
-        return any(self._waiting.values())
+        return any(self._sizes.values())
 
 
 class _TraceForecasts:
@@ -180,9 +192,10 @@ class _TracePlay:
         nodes = [node for node in state.nodes.values() if node.node_pool == plan.pool and is_ready(node)]
         if not nodes:
             raise Invalid(f'the node pool "{plan.pool}" has no ready node')
-        self._use = _PoolUse(nodes, plan.unit, now)
-        if not self._use.capacity:
-            raise Invalid(f'the nodes of the pool "{plan.pool}" have no {plan.unit}s, which the trace asks for')
+        prepared = _without_batch_work(state, {one.job.tenant for one in plan.submissions})
+        self._units = _units_for(plan, pool_units(prepared, nodes))
+        self._use = _PoolUse(self._units.capacity(plan.unit), now)
+        self._prefix = _free_prefix(prepared)
         self._driver = _driver(nodes)
         self._shift = now - plan.submissions[0].job.submit if plan.submissions else 0
         self._first = now
@@ -194,7 +207,6 @@ class _TracePlay:
         self._cut = self._preemptions = 0
         self._lost_s = 0.0
         self._forecasts = _TraceForecasts(plan.pool) if plan.has_forecasts else None
-        prepared = _without_batch_work(state, {one.job.tenant for one in plan.submissions})
         self._cluster = ClusterSimulation(prepared, now=now, region=plan.region, follow=self._follow)
 
     def play(self) -> TraceOutcome:
@@ -238,8 +250,10 @@ class _TracePlay:
             self._cluster.settle()
 
     def _submit(self, submission: Submission) -> None:
-        job = _job_of(submission, self._plan, self._use.largest_node, self._driver, self._cluster.now)
-        self._runs[job.key] = _TraceRun(submission)
+        split = self._units.split(_asked(submission), submission.job.size)
+        name = f"{self._prefix}-{submission.job.id}"
+        job = _job_of(submission, self._plan, split.count, self._driver, name=name, now=self._cluster.now)
+        self._runs[job.key] = _TraceRun(submission, split)
         self._use.wait(submission.job)
         if self._forecasts is not None:
             self._forecasts.has_new = True
@@ -256,7 +270,7 @@ class _TracePlay:
                 continue
             ended.extend(run.allocs.items())
             job = run.submission.job
-            self._use.hold(job, -1)
+            self._use.hold(run, -1)
             self.ends[job.id] = self._cluster.now - self._shift
             self._cut += 0 < job.limit < job.duration
             run.allocs = {}
@@ -290,7 +304,7 @@ class _TracePlay:
             run.number += 1
             run.since = self._cluster.now
             self._use.wait(job, -1)
-            self._use.hold(job)
+            self._use.hold(run)
             self.starts.setdefault(job.id, self._cluster.now - self._shift)
             heapq.heappush(
                 self._ends, (self._cluster.now + job.lasts, job.id, (alloc.namespace, alloc.job_id), run.number)
@@ -304,16 +318,36 @@ class _TracePlay:
         if not run.allocs:
             run.number += 1
             self._preemptions += 1
-            self._lost_s += (self._cluster.now - run.since) / NANOSECONDS * job.size
-            self._use.hold(job, -1)
+            self._lost_s += (self._cluster.now - run.since) / NANOSECONDS * run.units
+            self._use.hold(run, -1)
             self._use.wait(job)
 
-    def _outcome(self) -> TraceOutcome:
-        unplaced = {
-            run.submission.job.id: self._cluster.reasons.get(key, "") or "it waits in the queue"
-            for key, run in self._runs.items()
-            if run.submission.job.id not in self.starts
+    def _unplaced(self) -> dict[int, str]:
+        """Why jobs never started."""
+        missing = {key: run for key, run in self._runs.items() if run.submission.job.id not in self.starts}
+        queued: dict[JobKey, str] = {}
+        if any(not self._cluster.reasons.get(key, "") for key in missing):
+            rows = places(self._cluster.state, self._plan.pool, self._cluster.now, region=self._plan.region)
+            queued = {row.entry.waiting.key: row.reason for row in rows}
+        return {
+            run.submission.job.id: self._too_large(run)
+            or self._cluster.reasons.get(key, "")
+            or queued.get(key, "")
+            or "it waits in the queue"
+            for key, run in missing.items()
         }
+
+    def _too_large(self, run: _TraceRun) -> str:
+        """Why no end of other jobs could start this one; empty where one could."""
+        unit, size = self._plan.unit, run.units
+        if size > self._use.capacity:
+            return f"it asks for more {_plural(unit)} than the {self._use.capacity} that jobs can have"
+        if not run.split.fits:
+            return "no node has all of what it asks for, in however small parts"
+        return ""
+
+    def _outcome(self) -> TraceOutcome:
+        unplaced = self._unplaced()
         return TraceOutcome(
             starts=self.starts,
             ends=self.ends,
@@ -322,6 +356,8 @@ class _TracePlay:
             preemptions=self._preemptions,
             lost_s=self._lost_s,
             capacity=self._use.capacity,
+            kept=self._units.kept.of(self._plan.unit),
+            rounded=sum(run.split.is_rounded for run in self._runs.values()),
             first=self._first,
             last=self._cluster.now,
             tally=self._use.tally,
@@ -330,17 +366,35 @@ class _TracePlay:
         )
 
 
-def _units(node: Node, unit: str) -> int:
-    """The healthy GPUs, the cores, or the MHz of a node."""
-    if unit == "core":
-        return len(node.node_resources.cpu.reservable_cpu_cores)
-    if unit == "MHz":
-        return node.node_resources.cpu.cpu_shares
-    return sum(
-        sum(1 for instance in device.instances if instance.healthy)
-        for device in node.node_resources.devices
-        if device.type == "gpu"
-    )
+def _units_for(plan: TracePlan, units: PoolUnits) -> PoolUnits:
+    """The units of the pool; raises Invalid where jobs of the trace could have none."""
+    if units.capacity(plan.unit):
+        return units
+    if units.kept.of(plan.unit):
+        keep = f'services and system jobs keep all {_plural(plan.unit)} of the pool "{plan.pool}"'
+        raise Invalid(f"{keep}, which the trace asks for")
+    raise Invalid(f'the nodes of the pool "{plan.pool}" have no {_plural(plan.unit)}, which the trace asks for')
+
+
+def _plural(unit: str) -> str:
+    return {"gpu": "GPUs", "core": "cores"}.get(unit, unit)
+
+
+def _asked(submission: Submission) -> Amounts:
+    """What a job asks for; who reserves cores asks for no MHz in addition."""
+    cpu = 0 if submission.cores else submission.cpu
+    return Amounts(submission.gpus, submission.cores, cpu, submission.memory_mb)
+
+
+def _free_prefix(state: Snapshot) -> str:
+    """The beginning of the ids of played jobs, which no job of the state has."""
+    ids = {job.id for job in state.jobs.values()}
+    number = 1
+    while True:
+        prefix = "trace" if number == 1 else f"trace-{number}"
+        if not any(each.startswith(f"{prefix}-") for each in ids):
+            return prefix
+        number += 1
 
 
 def _driver(nodes: Sequence[Node]) -> str:
@@ -371,16 +425,9 @@ def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
     return edit.commit()
 
 
-def parts_of(units: int, largest_node: int) -> int:
-    """The number of equal allocations of a job: the fewest of which each fits on the largest node."""
-    least = -(-units // largest_node)
-    return next((count for count in range(least, units + 1) if units % count == 0), 1) if units else 1
-
-
-def _job_of(submission: Submission, plan: TracePlan, largest_node: int, driver: str, now: UnixNano) -> Job:
-    """A batch job, a gang if no node could hold all of it."""
+def _job_of(submission: Submission, plan: TracePlan, count: int, driver: str, *, name: str, now: UnixNano) -> Job:
+    """A batch job of equal allocations, a gang if no node could hold all of it."""
     traced = submission.job
-    count = parts_of(traced.size, largest_node)
     cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
     resources = Resources(
         cpu=0 if cores else -(-submission.cpu // count),
@@ -399,8 +446,8 @@ def _job_of(submission: Submission, plan: TracePlan, largest_node: int, driver: 
     return Job(
         region=plan.region,
         namespace=traced.tenant,
-        id=f"trace-{traced.id}",
-        name=f"trace-{traced.id}",
+        id=name,
+        name=name,
         type=status.JOB_BATCH,
         priority=submission.priority,
         node_pool=plan.pool,
