@@ -101,3 +101,27 @@ def test_a_file_that_is_no_snapshot_is_told(run: Any, tmp_path: Path) -> None:
     (tmp_path / "x.snap").write_text("no archive")
     assert run("whatif", "-snapshot", str(tmp_path / "x.snap"))[0] == 1
     assert "cannot be read" in run("whatif", "-snapshot", str(tmp_path / "none.snap"))[2]
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "content", "said"),
+    [
+        ("-pool", "p.json", {"Name": "default", "BatchQueue": {"Fifo": {}}}, "modifying node pool"),
+        ("-pool", "p.json", {"Name": "a b"}, "invalid name"),
+        ("-pool", "p.json", {"Name": "gpu", "Idle": {"Window": 1}}, "idle window"),
+        ("-pool", "p.json", {"Name": "gpu", "Idle": {"Windw": "2h"}}, "Windw"),
+        ("-pool", "p.json", {"Name": "gpu", "BatchQueue": {"FairShare": {"Reservations": 65}}}, "eservations"),
+        ("-quota", "q.json", {"Name": "q", "Parent": "none", "Limits": [{"Region": "global"}]}, "none"),
+        ("-quota", "q.json", {"Name": "a b", "Limits": []}, "invalid name"),
+        ("-job", "j.json", {"ID": "j", "TaskGroups": []}, "Missing job task groups"),
+    ],
+)
+def test_a_file_that_the_server_would_refuse_is_refused(
+    run: Any, archive: Path, tmp_path: Path, flag: str, name: str, content: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(json.dumps(content))
+    code, out, err = run("whatif", "-snapshot", str(archive), flag, str(path))
+    assert (code, out) == (1, "")
+    assert f"{path}: " in err
+    assert said in err

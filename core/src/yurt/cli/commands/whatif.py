@@ -18,7 +18,7 @@ from yurt.cli.views.queue import when
 from yurt.sdk.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from yurt.cli.api.client import ApiClient
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from yurt.server.simulation.what_if import JobOutlook, Scenario
     from yurt.state import Snapshot
     from yurt.structs.cluster import NodePool
+    from yurt.structs.job import Job
     from yurt.structs.quota import QuotaSpec
 
 RATE_LEAST, RATE_MOST = 0.01, 100.0
@@ -273,7 +274,7 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
         lost=tuple(dict.fromkeys(lost)),
         added=tuple(added),
         jobs=tuple(_job(call, path) for path in call.flags.texts("job")),
-        quotas=tuple(quota_of_file(path) for path in call.flags.texts("quota")),
+        quotas=_quotas(state, call.flags.texts("quota")),
         pools=tuple(_pool_of_file(path) for path in call.flags.texts("pool")),
     )
 
@@ -302,16 +303,41 @@ def _node(state: Snapshot, word: str, flag: str) -> str:
     raise CliError(f"-{flag} {word}: {many}; name one by its ID")
 
 
-def _job(call: Invocation, path: str) -> Any:
+def _job(call: Invocation, path: str) -> Job:
+    """The job of a file; registration must accept it."""
     from yurt.api.decode import decode_job
+    from yurt.rules.bounds import bound_problems
+    from yurt.rules.validation.job import validate_job
 
     # -json is the form of the answer here; a job in JSON is known by its name.
     source, filename = read_source(path)
-    job = parse_json_job(source, filename) if path.endswith(".json") else read_hcl(call, source, filename).job
+    document = parse_json_job(source, filename) if path.endswith(".json") else read_hcl(call, source, filename).job
     try:
-        return decode_job(job)[0]
+        job, _ = decode_job(document)
     except Invalid as error:
         raise CliError(f"{path}: {error}") from None
+    _refuse(path, bound_problems(job) or validate_job(job)[0])
+    return job
+
+
+def _quotas(state: Snapshot, paths: Iterable[str]) -> tuple[QuotaSpec, ...]:
+    """The quotas of files; each must fit the tree of the others, as when they are applied one by one."""
+    from yurt.rules.validation.quota import quota_problems
+    from yurt.rules.validation.quota_tree import tree_problems
+
+    known = {row.name: row for row in state.quotas.values()}
+    specs: list[QuotaSpec] = []
+    for path in paths:
+        spec: QuotaSpec = quota_of_file(path)
+        known[spec.name] = spec
+        _refuse(path, [*quota_problems(spec)] or [*tree_problems(spec, known)])
+        specs.append(spec)
+    return tuple(specs)
+
+
+def _refuse(path: str, problems: Sequence[str]) -> None:
+    if problems:
+        raise CliError(f"{path}: {'; '.join(problems)}")
 
 
 def quota_of_file(path: str) -> Any:
@@ -332,16 +358,16 @@ def quota_of_file(path: str) -> Any:
 
 
 def _pool_of_file(path: str) -> NodePool:
-    """The node pool of a file, HCL or JSON by its name."""
-    from yurt.api.node_pools import decode_node_pool
+    """The node pool of a file, HCL or JSON by its name; the server must accept it."""
+    from yurt.api.node_pools import decode_node_pool, pool_name_problem
     from yurt.cli.commands.node.pool import read_pool
 
     try:
         pool, problems = decode_node_pool(read_pool(path, is_json=False))
     except Invalid as error:
         raise CliError(f"{path}: {error}") from None
-    if problems:
-        raise CliError(f"{path}: {'; '.join(problems)}")
+    problem = pool_name_problem(pool.name)
+    _refuse(path, [problem] if problem else problems)
     return pool
 
 

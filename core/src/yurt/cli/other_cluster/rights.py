@@ -13,12 +13,12 @@ from yurt.cli.errors import ApiError
 from yurt.cli.other_cluster.answers import Answers
 from yurt.cli.terminal.text import printable
 from yurt.state import Snapshot
+from yurt.state.tables import BUILT_IN_POOLS
 
 NEEDED: Final = ("list-jobs", "read-job")
 """The capabilities in a namespace without which its jobs and allocations are not listed."""
 UNNAMED: Final = "?"
 """No label but `*` matches it: labels have letters, digits, hyphens and stars."""
-BUILT_IN_POOLS: Final = frozenset({"all", "default"})
 SHOWN_MAX: Final = 10
 POLICIES_MAX: Final = 1_000
 EFFECT: Final = "jobs and allocations there are missing, so their nodes seem to have room"
@@ -28,7 +28,7 @@ def missing_rights(answers: Answers, state: Snapshot) -> Iterator[str]:
     """The rights that the token lacks, and what is missing for it."""
     yield from _missing_in_namespaces(answers, state)
     pools = {node.node_pool for node in state.nodes.values()} | {job.node_pool for job in state.jobs.values()}
-    hidden = sorted(pools - BUILT_IN_POOLS - set(state.node_pools.keys()))
+    hidden = sorted(pools - set(BUILT_IN_POOLS) - set(state.node_pools.keys()))
     if hidden:
         yield (
             f"node pools are not shown, so they have no queue and no scheduler configuration here: {_listed(hidden)} "

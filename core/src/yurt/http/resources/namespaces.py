@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from yurt.api.decode import decode_value
+from yurt.api.idle_block import space_problems, with_idle_block
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import namespace_wire
 from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
-from yurt.http.resources.idle import space_problems, with_idle_block
 from yurt.rules.namespaces import configuration_problems
 from yurt.rules.problems import multi_error
 from yurt.rules.validation.job import NAMESPACE as NAME

@@ -17,7 +17,6 @@ from yurt.http.query import flag
 from yurt.http.resources.jobs import with_summaries
 from yurt.http.resources.nodes import list_some
 from yurt.rules.problems import multi_error
-from yurt.rules.validation.job import NODE_POOL
 from yurt.server.views import Listing, View
 from yurt.server.views.cluster import NodePoolRows
 from yurt.server.views.jobs import JobRows, JobSummaryRows
@@ -46,27 +45,26 @@ async def read(call: Call) -> web.Response:
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/node/pools and /v1/node/pool/:name."""
     need_authority(call)
+    from yurt.api.node_pools import pool_name_problem
+
     pool = await _pool_of_body(call)
     call.access.name_object("node/pool", pool.name)
     if pool.name != call.request.match_info.get("name", pool.name):
         raise Refused(400, "Node pool name does not match request path")
-    if pool.name in BUILT_IN:
-        raise Refused(400, f'modifying node pool "{pool.name}" is not allowed')
-    if not NODE_POOL.match(pool.name):
-        raise Refused(400, f'invalid name "{pool.name[:64]}", must match regex ^[a-zA-Z0-9-_]{{1,128}}$')
+    problem = pool_name_problem(pool.name)
+    if problem:
+        raise Refused(400, problem)
     return empty_answer(index=await failed_call(call.operations.node_pools.upsert(pool)))
 
 
 async def _pool_of_body(call: Call) -> NodePool:
     """The pool of a body; its queue in any of the published spellings."""
     from yurt.api.node_pools import decode_node_pool
-    from yurt.http.resources.idle import space_problems, with_idle_block
 
     document = await call.document()
     if not isinstance(document, Mapping):
         raise Refused(400, "NodePool: expected object")
-    pool, problems = decode_node_pool(with_idle_block(document))
-    problems += space_problems(pool.idle)
+    pool, problems = decode_node_pool(document)
     if problems:
         raise Refused(400, multi_error(problems))
     return pool
