@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from yurt.access import Access, AllowAll, Authority, Capability, needs
 from yurt.sdk.value import replace
+from yurt.server.queueing.shared_reports import QueueReport
 from yurt.server.views.queue import Place, PoolQueueRows
 from yurt.structs.commands import RegisterNode, SetNodeStatus
 from yurt.structs.node import HostVolumeInfo
@@ -179,7 +180,7 @@ async def test_a_blocked_evaluation_names_no_nodes(callers: Callers) -> None:
     assert answer.json[0]["FailedTGAllocs"] and named(answer.text) == []
 
 
-def test_a_queue_names_only_jobs_that_the_caller_may_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_names_only_jobs_that_the_caller_may_list() -> None:
     waiting = factories.job(namespace="own")
     place = Place(
         entry=cast("Any", SimpleNamespace(job=waiting)),
@@ -192,12 +193,11 @@ def test_a_queue_names_only_jobs_that_the_caller_may_list(monkeypatch: pytest.Mo
         expected_by=0,
         latest_start=0,
     )
-    places = [place, place._replace(waits_for=("own", "known"))]
-    monkeypatch.setattr("yurt.server.views.queue.places", lambda *_, **__: places)
+    report = QueueReport(1, (place, place._replace(waits_for=("own", "known"))))
 
     def named(authority: Authority) -> list[tuple[str, str] | None]:
         access = Access(authority=authority, need=needs.namespace(Capability.LIST_JOBS))
-        return [each.waits_for for each in PoolQueueRows(cast("Any", None), access).jobs("pool", 1)]
+        return [each.waits_for for each in PoolQueueRows(cast("Any", None), access).visible(report)]
 
     assert named(Grants("own", Capability.LIST_JOBS)) == [None, ("own", "known")]
     assert named(AllowAll()) == [("other", "secret"), ("own", "known")]

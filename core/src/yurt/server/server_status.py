@@ -17,6 +17,7 @@ from yurt.server.leadership.term import Term
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.log.server_log import ServerLog
+from yurt.server.queueing.shared_reports import QueueReports
 from yurt.server.usage_sums import UsageSums, UsageTotal
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 class ServerFacts:
     """The status of one server, computed on demand."""
 
-    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_snapshotter", "_started_at", "_usage_sums")
+    __slots__ = (
+        "_leader", "_loader", "_metrics", "_replica", "_roles", "_snapshotter", "_started_at", "_usage_sums",
+        "queue_reports",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class ServerFacts:
         self._snapshotter = log.snapshotter
         self._usage_sums = usage_sums
         self._started_at = replica.env.now()
+        self.queue_reports = QueueReports(replica.env)
 
     @property
     def is_leader(self) -> bool:

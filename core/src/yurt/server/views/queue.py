@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from yurt.access import Access, Scope
 from yurt.server.queueing.entries import price_parts
-from yurt.server.queueing.report import Place, TenantUse, places, tenants
+from yurt.server.queueing.report import Place, TenantUse, tenants
+from yurt.server.queueing.shared_reports import QueueReport, QueueReports
 from yurt.state.store import Snapshot
 from yurt.state.watch import WatchKey
 
@@ -36,23 +36,26 @@ class PoolQueueRows:
         """When something changed last from which the queues follow."""
         return max(self._state.table(name).index for name in _SOURCES)
 
-    def preparation(self) -> Callable[[], object]:
-        """Sums up the nodes; to be called in a thread, since a server may not have done so yet."""
-        return self._state.columns_maker()
-
     def type_of(self, pool: str) -> str:
         """The type of a pool's queue; `passthrough` for none."""
         row = self._state.node_pools.get(pool)
         return "passthrough" if row is None or row.batch_queue is None else row.batch_queue.type
 
-    def jobs(self, pool: str, now: int, *, region: str = "") -> list[Place]:
+    async def report(self, shared: QueueReports, pool: str, *, region: str = "") -> QueueReport:
+        """The report of a pool's queue, of all namespaces: `visible` is what the caller may see of it.
+
+        `region`: whose guarantees of quotas hold.
+        """
+        return await shared.of(self._state, pool, region=region)
+
+    def visible(self, report: QueueReport) -> list[Place]:
         """The waiting jobs in their order, without those that the caller may not see; positions count all.
 
-        Nor is a job named for whose end one of them waits. `region`: whose guarantees of quotas hold.
+        Nor is a job named for whose end one of them waits.
         """
         return [
             self._shown(place)
-            for place in places(self._state, pool, now, region=region)
+            for place in report.places
             if self._access.allows(Scope(namespace=place.entry.job.namespace))
         ]
 
