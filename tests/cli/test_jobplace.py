@@ -349,3 +349,25 @@ def test_a_mistake_in_the_block_on_idle_devices_is_shown_at_its_field() -> None:
     found = follow(job, 'Task group g validation failed: idle action "requeu" is not valid')
 
     assert found == ("TaskGroups", 0, "Tasks", 0, "Resources", "Devices", 1, "Idle", "Action")
+
+
+def test_a_count_of_mig_instances_is_shown_at_the_count() -> None:
+    text = """job "x" {
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      resources {
+        device "nvidia/gpu" {
+          share  = "mig"
+          memory = "8GiB"
+          count  = 2
+        }
+      }
+    }
+  }
+}
+"""
+    job, positions = parse_job_with_positions(text, filename="x.hcl")
+    (problem,) = validate_job(decode_job(job)[0])[0]
+    (found,) = findings(job, positions, multi_error([problem]))
+    assert (found.line, "a process sees one MIG instance only" in found.detail) == (9, True)

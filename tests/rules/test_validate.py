@@ -311,3 +311,51 @@ def test_a_rendezvous_needs_a_port_of_the_hosts_network() -> None:
 )
 def test_gangs_name_what_is_wrong(document: dict[str, Any], text: str) -> None:
     assert any(text in problem for problem in problems(document)), problems(document)
+
+
+def of_devices(*devices: dict[str, Any]) -> dict[str, Any]:
+    return task(Resources={"Devices": list(devices)})
+
+
+PART: dict[str, Any] = {"Name": "nvidia/gpu", "Share": "mig", "MemoryMB": 8192}
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [PART],
+        [PART, {"Name": "intel/fpga", "Count": 2}],
+        [{"Name": "gpu", "FirstAvailable": [PART, {"Name": "nvidia/gpu", "Count": 2}]}],
+        [{"Name": "nvidia/gpu", "Count": 2}, {"Name": "amd/gpu"}],
+    ],
+)
+def test_one_mig_instance_is_enough_for_a_task(devices: list[dict[str, Any]]) -> None:
+    assert problems(of_devices(*devices)) == ()
+
+
+def test_several_mig_instances_for_one_task_are_refused() -> None:
+    (found,) = problems(of_devices(PART | {"Count": 2}))
+    assert (
+        'device "nvidia/gpu" has share = "mig" and a count of 2: a process sees one MIG instance only; ask for count = 1'
+        in found
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        PART | {"Name": "gpu"},
+        {"Name": "nvidia/gpu/H100"},
+        {"Name": "gpu", "FirstAvailable": [{"Name": "nvidia/gpu"}, {"Name": "amd/gpu"}]},
+    ],
+)
+def test_a_mig_instance_beside_another_gpu_is_refused(other: dict[str, Any]) -> None:
+    (found,) = problems(of_devices(PART, other))
+    assert 'device "nvidia/gpu" has share = "mig" beside device "' in found
+    assert "ask for them in tasks of their own" in found
+
+
+def test_an_alternative_that_is_several_mig_instances_is_refused() -> None:
+    (found,) = problems(of_devices({"Name": "gpu", "FirstAvailable": [PART | {"Count": 3}]}))
+    assert 'Alternative "nvidia/gpu"' in found
+    assert "a count of 3" in found

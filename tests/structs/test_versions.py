@@ -240,16 +240,33 @@ def test_a_command_of_newer_rules_is_not_applied() -> None:
     )
 
 
-def test_older_servers_get_no_profiles_of_mig_instances_that_do_not_exist_yet() -> None:
-    plain = {"memory": Attribute(int_val=80, unit="GiB")}
-    split = {**plain, "mig_profiles": Attribute(string_val="1g.10gb:9856:14:1:0")}
+def device_node(of_group: dict[str, str], of_device: dict[str, str]) -> c.RegisterNode:
+    """The registration of a node with one card."""
+    group, own = ({name: Attribute(string_val=text) for name, text in each.items()} for each in (of_group, of_device))
+    device = NodeDevice(id="GPU-0", healthy=True, attributes=own)
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=(device,), attributes=group)
+    node = factories.node(factories.number_id(1, kind=1))
+    return c.RegisterNode(node=replace(node, node_resources=replace(node.node_resources, devices=(kind,))))
 
-    def registration(attributes: dict[str, Attribute]) -> c.RegisterNode:
-        device = NodeDevice(id="GPU-0", healthy=True, attributes=attributes)
-        kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=(device,), attributes=attributes)
-        node = factories.node(factories.number_id(1, kind=1))
-        return c.RegisterNode(node=replace(node, node_resources=replace(node.node_resources, devices=(kind,))))
 
+PROFILES = {"mig_profiles": "1g.10gb:9856:14:1:0"}
+
+
+@pytest.mark.parametrize(
+    ("newer", "older"),
+    [
+        (({"memory": "80", **PROFILES}, PROFILES), ({"memory": "80"}, {})),
+        (({"sharing": "mps,slice,mig", **PROFILES}, {}), ({"sharing": "mps,slice"}, {})),
+        (({"sharing": "slice,mig"}, PROFILES), ({"sharing": "slice"}, {})),
+        (({}, {"sharing": "mig", **PROFILES}), ({}, {})),
+        (({"sharing": "mig"}, {}), ({"sharing": "mig"}, {})),
+    ],
+    ids=["profiles", "of the group", "of the device", "the only mode", "made by hand"],
+)
+def test_older_servers_see_no_card_that_may_be_split(
+    newer: tuple[dict[str, str], dict[str, str]], older: tuple[dict[str, str], dict[str, str]]
+) -> None:
+    """Neither its profiles nor the mode `mig`: they would give the whole card as an instance made by hand."""
     before = RegionRules(version=RECLAIM_RULES, behind=("srv2.global",))
-    assert ruled(registration(split), before) == replace(registration(plain), rules_version=RECLAIM_RULES)
-    assert ruled(registration(split), RegionRules()).node == registration(split).node
+    assert ruled(device_node(*newer), before) == replace(device_node(*older), rules_version=RECLAIM_RULES)
+    assert ruled(device_node(*newer), RegionRules()).node == device_node(*newer).node

@@ -256,6 +256,7 @@ _ENTER: tuple[tuple[re.Pattern[str], Enter], ...] = tuple(
         (r"Job task group (?P<number>\d{1,6}) (?=redefines)", _repeated_group),
         (r"Task name '(?P<name>[^']*)' (?=is used more than once)", _repeated_task),
         (r'device "(?P<name>[^"]*)" ', _device),
+        (r'has share = "mig" and a (?=count of)', _fixed("Count")),
         (r"idle (?P<field>[a-z]+)(?=[ :])", _idle),
         (r"env\.(?P<name>\S+?): ", _variable),
         (r"config\.(?P<option>[A-Za-z_][\w.\[\]]*)(?=: )", _option),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -13,6 +13,7 @@ from yurt.structs.resources import RequestedDevice
 STANCES: Final = ("", "prefer", "require", "ignore")
 SHARED: Final = ("mps", "slice")
 MIG: Final = "mig"
+ONE_INSTANCE: Final = "a process sees one MIG instance only"
 FAILURE_POLICIES: Final = ("", "notify", "move")
 ALTERNATIVES_MAX: Final = 16
 
@@ -40,6 +41,25 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
             yield f'device "{name}" has {key} = "{value[:64]}", which is not one of prefer, require, ignore'
 
 
+def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
+    """A task that asks for a MIG instance and for another device of that type, of which it would see only one."""
+    asked = [(device, each) for device in devices for each in device.first_available or (device,)]
+    for device, each in asked:
+        if each.share == MIG:
+            others = (other for other, one in asked if other is not device and _type_of(one) == _type_of(each))
+            other = next(others, None)
+            if other is not None:
+                beside = f'has share = "mig" beside device "{other.name[:64]}" of the same task'
+                yield f'device "{device.name[:64]}" {beside}: {ONE_INSTANCE}; ask for them in tasks of their own'
+                return
+
+
+def _type_of(device: RequestedDevice) -> str:
+    """The type in `<type>`, `<vendor>/<type>` or `<vendor>/<type>/<name>`."""
+    parts = device.name.split("/", 2)
+    return parts[0] if len(parts) == 1 else parts[1]
+
+
 def _alternative_problems(device: RequestedDevice, *, is_alternative: bool) -> Iterator[str]:
     name = device.name[:64]
     if is_alternative:
@@ -64,6 +84,11 @@ def _share_problems(device: RequestedDevice) -> Iterator[str]:
         yield f'is shared by {device.share}: say how much memory of the device it may use, memory = "8GiB"'
     if device.share == MIG and device.compute:
         yield "asks for a MIG instance, whose compute is fixed by its profile: leave compute out"
+    if device.share == MIG and device.count > 1:
+        yield (
+            f'has share = "mig" and a count of {device.count}: {ONE_INSTANCE}; ask for count = 1, and for more '
+            "instances with more tasks or a larger count of the group"
+        )
     if not device.share and (device.memory_mb or device.compute):
         yield "limits memory or compute, which only a share has: set share, or constrain ${device.attr.memory}"
     if device.share and device.all_of_node:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from yurt.rules.no_effect import constraint_doubts, not_available, task_no_effects
 from yurt.rules.problems import duplicates, escapes, is_open, is_signal, nested
 from yurt.rules.task_schedule import schedule_problems
-from yurt.rules.validation.device import device_problems
+from yurt.rules.validation.device import device_problems, mig_problems
 from yurt.rules.validation.identity import identity_doubts, identity_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
@@ -85,6 +85,7 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
         yield f"SecretsMB value ({resources.secrets_mb}) cannot be larger than MemoryMB value ({resources.memory_mb})"
     for device in resources.devices:
         yield from device_problems(device)
+    yield from mig_problems(resources.devices)
     if resources.numa is not None and resources.numa.affinity not in ("", "none", "prefer", "require"):
         yield f'numa affinity "{resources.numa.affinity[:64]}" is not one of none, prefer, require'
 

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from yurt.sdk.device import MIG
 from yurt.sdk.errors import Conflict, Reason
 from yurt.sdk.mig import MIG_PROFILES
 from yurt.sdk.value import Value, replace
@@ -30,7 +31,7 @@ from yurt.structs.commands.base import Command
 from yurt.structs.commands.codec import AnyCommand
 from yurt.structs.commands.nodes import SetDeviceEligibility
 from yurt.structs.commands.restore import RestoreCommand, is_abandonment
-from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
+from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
@@ -108,6 +109,12 @@ Without `mig_profiles` no server books an instance that does not exist yet: an o
 of them overlap.
 """
 DEVICE_KINDS: Final = (NodeDeviceResource, NodeDevice)
+SHARING: Final = "sharing"
+ADDED_MODES: Final[Mapping[str, tuple[str, Addition]]] = {MIG: (MIG_PROFILES, Addition(MIG_RULES, ""))}
+"""Modes in the attribute `sharing` that devices have only with another attribute, which older servers do not know.
+
+A server that sees `mig` without the profiles takes the whole card for one instance that was made by hand.
+"""
 
 
 def region_rules(servers: Mapping[str, int]) -> RegionRules:
@@ -174,6 +181,8 @@ def _newer(name: str, region: RegionRules) -> Conflict:
 def _older(value: Any, region: RegionRules) -> Any:
     """The value without what older servers do not know; the same object when there is nothing of it."""
     if isinstance(value, msgspec.Struct):
+        if type(value) is NodeDeviceResource:
+            value = _without_added_modes(value, region)
         changes = _changes(value, region) if type(value) in _holders() else {}
         return replace(value, **changes) if changes else value
     if type(value) is tuple:
@@ -209,6 +218,29 @@ def _older_part(kind: type[msgspec.Struct], name: str, part: Any, region: Region
     if addition.name and part != older:
         raise _newer(addition.name, region)
     return older
+
+
+def _without_added_modes(group: NodeDeviceResource, region: RegionRules) -> NodeDeviceResource:
+    """A group of devices without the modes that older servers would read in another way."""
+    levels = (group, *group.instances)
+    newer = frozenset(
+        mode
+        for mode, (attribute, added) in ADDED_MODES.items()
+        if added.rules > region.version and any(attribute in each.attributes for each in levels)
+    )
+    if not newer:
+        return group
+    instances = tuple(replace(each, attributes=_without_modes(each.attributes, newer)) for each in group.instances)
+    return replace(group, attributes=_without_modes(group.attributes, newer), instances=instances)
+
+
+def _without_modes(attributes: Mapping[str, Attribute], modes: frozenset[str]) -> Mapping[str, Attribute]:
+    sharing = attributes.get(SHARING)
+    if sharing is None or sharing.string_val is None:
+        return attributes
+    left = ",".join(mode for mode in sharing.string_val.split(",") if mode.strip() not in modes)
+    others = {name: each for name, each in attributes.items() if name != SHARING}
+    return others | {SHARING: replace(sharing, string_val=left)} if left else others
 
 
 def _default(kind: type[msgspec.Struct], name: str) -> Any:
