@@ -335,10 +335,8 @@ def test_one_mig_instance_is_enough_for_a_task(devices: list[dict[str, Any]]) ->
 
 def test_several_mig_instances_for_one_task_are_refused() -> None:
     (found,) = problems(of_devices(PART | {"Count": 2}))
-    assert (
-        'device "nvidia/gpu" has share = "mig" and a count of 2: a process sees one MIG instance only; ask for count = 1'
-        in found
-    )
+    assert 'device "nvidia/gpu" has share = "mig" and a count of 2: ' in found
+    assert "a process sees one MIG instance only; ask for count = 1" in found
 
 
 @pytest.mark.parametrize(

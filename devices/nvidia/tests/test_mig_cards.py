@@ -89,6 +89,12 @@ def offered(found: DeviceFingerprint, device: str) -> DeviceInstance:
     return next(each for group in found.groups for each in group.instances if each.id == device)
 
 
+def has_severity(found: DeviceFingerprint, device: str, severity: str) -> bool:
+    """Whether a device is offered with this severity; before the first report its instances may be offered instead."""
+    all_of = (each for group in found.groups for each in group.instances)
+    return any(each.id == device and each.severity == severity for each in all_of)
+
+
 async def ready(bench: DeviceBench, *claims: DeviceClaim) -> DeviceFingerprint:
     """Report claims, and wait until the plugin offers the first card's profiles."""
     await bench.first()
@@ -248,6 +254,72 @@ async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
         await again.plugin.update_claims((running,))
         assert instances(machine) == [(0, 4)]
         assert (await again.plugin.reserve(running)).env == given.env
+
+
+RECORD = "nvidia-mig.json"
+
+
+@pytest.mark.parametrize("damage", ["missing", "unreadable", "of another form"])
+async def test_after_the_loss_of_the_record_a_running_task_keeps_its_instance(
+    make_bench: MakeBench, machine: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """No process has the instance open at the moment, so the driver would let it be destroyed under the task."""
+    bench = make_bench()
+    await ready(bench)
+    running, ended = claim("running", HALF, 0), claim("ended", HALF, 4)
+    given = await bench.plugin.reserve(running)
+    await bench.plugin.reserve(ended)
+    await bench.plugin.close()
+    record = machine.parent / RECORD
+    if damage == "missing":
+        record.unlink()
+    else:
+        record.write_text("{" if damage == "unreadable" else '{"GPU": 5}')
+    async with restarted(machine, ["all"]) as (again, _):
+        assert len(instances(machine)) == 2, "before the first report any may be a task's"
+        await again.plugin.update_claims((running,))
+        assert instances(machine) == [(0, 4)], "no task claims the other one"
+        assert "record of MIG instances was lost, owner found by its claim" in caplog.text
+        assert (await again.plugin.reserve(running)).env == given.env
+    async with restarted(machine, ["all"]) as (again, _):
+        await again.plugin.update_claims((running,))
+        assert (await again.plugin.reserve(running)).env == given.env, "the record is there again"
+
+
+async def test_after_the_loss_of_the_record_a_new_task_gets_no_instance_of_an_ended_one(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    ended = claim("ended", HALF, 0)
+    given = await bench.plugin.reserve(ended)
+    await bench.plugin.close()
+    (machine.parent / RECORD).unlink()
+    async with restarted(machine, ["all"]) as (again, _):
+        new = claim("new", HALF, 0)
+        with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
+            await again.plugin.reserve(new)
+        await again.plugin.update_claims(())
+        assert (await again.plugin.reserve(new)).env != given.env
+
+
+async def test_after_the_loss_of_the_record_a_card_that_is_not_listed_waits_for_its_tasks(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    task = claim("task", SMALL, 0)
+    given = await bench.plugin.reserve(task)
+    await bench.plugin.close()
+    (machine.parent / RECORD).unlink()
+    async with restarted(machine, [gpu(1)]) as (again, _):
+        await again.plugin.update_claims((task,))
+        found = await again.wait_for(lambda found: has_severity(found, gpu(0), "degraded"))
+        assert "no longer names this card" in offered(found, gpu(0)).reason
+        assert (await again.plugin.reserve(task)).env == given.env
+        await again.plugin.update_claims(())
+        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
+        assert instances(machine) == [] and card(machine)["mig"] is False
 
 
 async def test_instances_made_by_hand_that_tasks_have_keep_their_card_from_being_split(

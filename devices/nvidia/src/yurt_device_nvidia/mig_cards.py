@@ -9,6 +9,10 @@ largest profile.
 The plugin leaves a card alone while tasks have instances of it that were made by hand. A card that the operator no
 longer lists is *retired*: it takes nothing new, and is given back when no task has an instance of it.
 
+Where the record is lost, the first report of claims tells whose the instances are: one at the place and of the profile
+that a task has claimed was created for this task. Without that a running task's instance would be a stranger's, and be
+destroyed when the task is reserved again. Instances of cards that are neither listed nor claimed stay as they are.
+
 `report`, `reserve` and the questions run on the event loop, all that takes a `MigControl` blocks and runs on the thread
 of the driver. What both sides read is replaced as a whole, never changed in place.
 """
@@ -70,6 +74,10 @@ class MigCards:
         """Card and GPU instance of each MIG instance at the last look, by UUID."""
         self._leftovers: Mapping[str, str] = {}
         """Cards with an instance that no claim has and that cannot be destroyed, with the reason."""
+        self._needs_owners = record.is_lost
+        """Whether the first report is to tell the owners of instances."""
+        self._unowned: tuple[DeviceClaim, ...] = ()
+        """The claims of that report whose instances have not been looked for yet."""
 
     # Questions.
 
@@ -113,6 +121,9 @@ class MigCards:
     def report(self, claims: Iterable[DeviceClaim]) -> None:
         """Take over a report of all claims, made now."""
         self._claims = self._claims.reported(claims)
+        if self._needs_owners:
+            self._needs_owners = False
+            self._unowned = tuple(self._claims.by_task.values())
 
     def reserve(self, claim: DeviceClaim) -> None:
         """Count a claim from now on, until the next report."""
@@ -173,6 +184,7 @@ class MigCards:
     def prepare(self, control: MigControl, claim: DeviceClaim) -> Prepared:
         """Make the cards of a claim ready. Raises DriverError, or RecoverableError when a retry may help."""
         try:
+            self._find_owners(control)
             of_devices = [self._ready(control, claim, devices) for devices in claim.devices]
         except MigProblem as problem:
             if problem.is_in_use:
@@ -287,6 +299,38 @@ class MigCards:
             "not split it (mig_gpu_ids); plan the job again"
         )
 
+    def _find_owners(self, control: MigControl) -> None:
+        """After a loss of the record: enter the tasks of the first report as owners of the instances at their places.
+
+        Later claims are left out: a new task must not get the instance of one that has ended.
+        """
+        unowned, left = self._unowned, list[DeviceClaim]()
+        for claim in unowned:
+            try:
+                for place in (place for devices in claim.devices for place in places_of(devices)):
+                    self._find_owner(control, place, key_of(claim))
+            except MigProblem as problem:
+                left.append(claim)
+                log.warning("owner of MIG instance is not known: alloc=%s reason=%s", claim.alloc_id, problem.reason)
+        if unowned:
+            self._unowned = tuple(left)
+
+    def _find_owner(self, control: MigControl, place: MigPlace, task: TaskKey) -> None:
+        if place.card not in self._profiles:
+            self._learn_card(control, place.card, may_switch=False)
+        profile = profile_of(place, self._profiles.get(place.card, ()))
+        if profile is None or not control.is_on(place.card):
+            return
+        for each in control.instances(place.card):
+            is_there = (each.profile_id, each.start) == (profile.id, place.start)
+            if is_there and self._owner(place.card, each) is None:
+                owner = InstanceOwner(number=each.id, start=each.start, alloc_id=task[0], task_name=task[1])
+                self._owners = {**self._owners, place.card: (*self._owners.get(place.card, ()), owner)}
+                log.warning(
+                    "record of MIG instances was lost, owner found by its claim: gpu=%s slice=%d alloc=%s task=%s",
+                    place.card, place.start, *task,
+                )  # fmt: skip
+
     def _owner(self, card: str, instance: GpuInstance) -> TaskKey | None:
         """The task for which an instance was created; None for one of another tool."""
         for each in self._owners.get(card, ()):
@@ -300,6 +344,7 @@ class MigCards:
         """Destroy the instances that no claim has; True when there were any. Does nothing before the first report."""
         if not self._claims.is_reported:
             return False
+        self._find_owners(control)
         self._retired |= {card for card in self._claims.split_cards() if not self._is_listed(card)}
         leftovers, has_destroyed = dict[str, str](), False
         for card in sorted(self._profiles.keys() | self._retired):
