@@ -99,22 +99,6 @@ class GroupAsk:
                 devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
         return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
 
-    @cached_property
-    def reclaim_amounts(self) -> NamespaceUsage:
-        """`least_amounts` with parts of devices and the first alternatives: the amounts that a guarantee may have to
-        cover.
-
-        What a node grants decides once more. A share without percent counts as a whole device, and so does a MIG
-        instance, since its profile depends on the node: a guarantee covers fewer of them than it could hold.
-        """
-        devices = dict(self.least_amounts.devices)
-        for _, request in self.devices:
-            one = request.first_available[0] if request.first_available else request
-            if request.first_available or request.share:
-                part = one.compute * MILLI // 100 if one.share and one.compute else MILLI
-                devices[one.name] = devices.get(one.name, 0) + max(1, one.count) * part
-        return self.least_amounts._replace(devices=tuple(sorted(devices.items())))
-
     def grant(self, node: Node, in_use: ExclusiveResources, *, salt: int) -> NodeGrant | str:
         """The grant of a node, or the exhausted dimension."""
         if not self.is_exclusive:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.guarantee_usage import (
     QuotaHoldings,
     QuotaKey,
@@ -33,6 +34,7 @@ from yurt.scheduler.capacity.guarantee_usage import (
     is_staying,
     placed_usage,
 )
+from yurt.scheduler.capacity.reclaim_amounts import reclaim_amounts
 from yurt.state.namespace_usage import NOTHING_USED, NamespaceKey, NamespaceUsage, counted, namespace_key
 from yurt.state.quota_totals import counts_in
 from yurt.state.quota_tree import GuaranteedPart, QuotaTree, amount_in, most_in, tree_of
@@ -100,6 +102,10 @@ class Guarantees:
     def look_as(self, key: NamespaceKey) -> None:
         """Answer for a job of another namespace or node pool from now on; the counts stay."""
         self._key = key
+
+    def amounts_of(self, ask: GroupAsk) -> NamespaceUsage:
+        """The amounts that a guarantee may have to cover for one allocation of the job's pool."""
+        return reclaim_amounts(ask, self._snapshot, self._key[1])
 
     def entitled(self, amounts: NamespaceUsage) -> tuple[str, ...]:
         """The quotas of the job's chain that stay within their guarantee with one more placement, the lowest first.

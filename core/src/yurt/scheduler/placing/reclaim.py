@@ -84,7 +84,7 @@ class ReclaimSearch:
         """The placement with the least loss on some rows; None if the job is not entitled to any."""
         guarantees = self._view.guarantees
         self._salt = salt
-        self._entitled = () if guarantees is None else guarantees.entitled(self._ask.reclaim_amounts)
+        self._entitled = () if guarantees is None else guarantees.entitled(guarantees.amounts_of(self._ask))
         if guarantees is None or not self._entitled:
             return None
         self._guarantees = guarantees
@@ -234,7 +234,7 @@ def _group_of(alloc: Allocation) -> tuple[str, str, str]:
 
 def next_chance(view: ClusterView, ask: GroupAsk, guarantees: Guarantees, mask: BoolArray) -> int:
     """The time at which the first protection of reclaimable allocations on some rows ends; 0 if none is protected."""
-    entitled = guarantees.entitled(ask.reclaim_amounts)
+    entitled = guarantees.entitled(guarantees.amounts_of(ask))
     if not entitled:
         return 0
     against = cache(partial(guarantees.entitled_against, entitled))

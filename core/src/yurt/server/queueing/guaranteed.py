@@ -96,7 +96,7 @@ class GuaranteedJobs:
         if self._guarantees is None:
             return ()
         self._guarantees.look_as((entry.job.namespace, self._pool))
-        return self._guarantees.entitled(_least(entry))
+        return self._guarantees.entitled(_least(entry, self._guarantees))
 
     def _take(self, entry: QueueEntry) -> bool:
         """Whether a job is within a guarantee in addition to those before it; if so, count it."""
@@ -109,16 +109,16 @@ class GuaranteedJobs:
     def _count(self, entry: QueueEntry) -> None:
         assert self._guarantees is not None
         self._guarantees.look_as((entry.job.namespace, self._pool))
-        self._guarantees.count(_all(entry))
+        self._guarantees.count(_all(entry, self._guarantees))
 
 
-def _least(entry: QueueEntry) -> NamespaceUsage:
+def _least(entry: QueueEntry, guarantees: Guarantees) -> NamespaceUsage:
     """What the job needs for its first group to make progress: one allocation, or the minimum of a gang."""
-    return _sum((one.ask.reclaim_amounts, max(1, one.least)) for one in entry.demands[:1])
+    return _sum((guarantees.amounts_of(one.ask), max(1, one.least)) for one in entry.demands[:1])
 
 
-def _all(entry: QueueEntry) -> NamespaceUsage:
-    return _sum((one.ask.reclaim_amounts, one.number) for one in entry.demands)
+def _all(entry: QueueEntry, guarantees: Guarantees) -> NamespaceUsage:
+    return _sum((guarantees.amounts_of(one.ask), one.number) for one in entry.demands)
 
 
 def _sum(amounts: Iterable[tuple[NamespaceUsage, int]]) -> NamespaceUsage:
