@@ -173,7 +173,7 @@ ids               Only these devices: short for a constraint on `${device.ids}`.
 first_available   Yurt's own: alternatives, of which the first that a node can give is taken; the block around them
                   then asks for nothing itself.
 topology          Yurt's own: how near to each other the devices must be.
-share             Yurt's own: `mps` or `slice` for a part of each device, `mig` for MIG instances.
+share             Yurt's own: `mps` or `slice` for a part of each device, `mig` for a MIG instance.
 memory            Of a share: MiB, or a text like `"20GiB"`; of a MIG instance at least so much.
 compute           Of a share: percent of the device's compute; 0 sets no limit.
 on_failure        Yurt's own, for `service` and `batch` jobs: what happens when a device fails under the task. `notify`:

@@ -14,7 +14,7 @@ import pytest
 from yurt.cli.api import connect
 from yurt.cli.api.answer_limits import AnswerLimits
 
-from .damaged_answers import NODE_IDS, damaged_answers, whole_answers
+from tests.cli.damaged_answers import NODE_IDS, damaged_answers, whole_answers
 
 LIMITS = AnswerLimits(bytes_max=100_000, seconds_max=0.4)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

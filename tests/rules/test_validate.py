@@ -349,8 +349,8 @@ def test_several_mig_instances_for_one_task_are_refused() -> None:
 )
 def test_a_mig_instance_beside_another_gpu_is_refused(other: dict[str, Any]) -> None:
     (found,) = problems(of_devices(PART, other))
-    assert 'device "nvidia/gpu" has share = "mig" beside device "' in found
-    assert "ask for them in tasks of their own" in found
+    assert 'device "nvidia/gpu" has share = "mig" together with device "' in found
+    assert "ask for them in separate tasks" in found
 
 
 def test_an_alternative_that_is_several_mig_instances_is_refused() -> None:

@@ -10,7 +10,7 @@ from yurt.fsm.snapshot import digest
 from yurt.queue.played_trace import TraceJob, private_ends, waits_by_class
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
-from yurt.server.simulation.pool_units import Amounts, PoolUnits
+from yurt.server.simulation.pool_units import NodeAmounts, PoolUnits
 from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, play_trace
 from yurt.state import Snapshot, Tables
 from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources
@@ -134,16 +134,16 @@ def test_what_services_keep_is_no_capacity() -> None:
     [(1, 1, False), (8, 1, False), (12, 2, False), (9, 3, False), (17, 17, False), (127, 127, False)],
 )
 def test_a_size_is_split_into_equal_allocations(size: int, count: int, is_rounded: bool) -> None:
-    units = PoolUnits((Amounts(gpus=8),) * 20, Amounts())
-    assert units.split(Amounts(gpus=size), size) == (count, is_rounded, True)
+    units = PoolUnits((NodeAmounts(gpus=8),) * 20, NodeAmounts())
+    assert units.split(NodeAmounts(gpus=size), size) == (count, is_rounded, True)
 
 
 def test_a_large_prime_is_rounded_up() -> None:
     """10,007 MHz would be 10,007 allocations of 1 MHz each."""
-    units = PoolUnits((Amounts(cpu=8000, memory_mb=100),), Amounts())
-    assert units.split(Amounts(cpu=10_007), 10_007) == (2, True, True)
-    assert units.split(Amounts(cpu=10_000, memory_mb=450), 10_000) == (5, False, True), "memory decides"
-    assert units.split(Amounts(gpus=1, cpu=10), 1) == (1, False, False), "no node has a GPU"
+    units = PoolUnits((NodeAmounts(cpu=8000, memory_mb=100),), NodeAmounts())
+    assert units.split(NodeAmounts(cpu=10_007), 10_007) == (2, True, True)
+    assert units.split(NodeAmounts(cpu=10_000, memory_mb=450), 10_000) == (5, False, True), "memory decides"
+    assert units.split(NodeAmounts(gpus=1, cpu=10), 1) == (1, False, False), "no node has a GPU"
 
 
 def test_rounded_jobs_are_counted_and_run() -> None:

@@ -3,106 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.device import MIG, MPS, WHOLE, ClaimedDevices, DeviceClaim, DeviceFingerprint, DeviceInstance
-from yurt.sdk.driver import AgentPaths, PluginContext
+from yurt.sdk.device import MPS, WHOLE, ClaimedDevices, DeviceClaim
+from yurt.sdk.driver import PluginContext
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
 from yurt.testing.agent import wait_for
-from yurt.testing.device_suite import DeviceBench
 from yurt_device_nvidia import fake, plugin
-from yurt_device_nvidia.mig_cards import profile_of
-from yurt_device_nvidia.mig_claims import MigPlace
-from yurt_device_nvidia.mig_control import CardProfile
 
-MakeBench = Callable[..., DeviceBench]
-SMALL, HALF, ALL = (9856, 14), (40448, 42), (81008, 100)
-
-
-@pytest.fixture
-async def make_bench(machine: Path, tmp_path: Path) -> AsyncIterator[MakeBench]:
-    made: list[tuple[DeviceBench, asyncio.Future[None]]] = []
-
-    def make(layout: str = "h100x8", cards: int = 2, **changes: Any) -> DeviceBench:
-        state = fake.layout(layout)
-        state["gpus"] = state["gpus"][:cards]
-        state["gpus"][0].update(changes)
-        fake.write(machine, state)
-        periods = {"health_period": "50ms", "fingerprint_period": "50ms"}
-        config = {"library": f"fake:{machine}", "mig_gpu_ids": [gpu(0)], "sharing": ["slice"], **periods}
-        paths = AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path / "run"))
-        bench = DeviceBench(plugin.yurt_device_plugins(PluginContext(dev=True, config=config, paths=paths))[0])
-        made.append((bench, asyncio.ensure_future(bench.follow())))
-        return bench
-
-    yield make
-    for bench, following in made:
-        await bench.plugin.close()
-        following.cancel()
-        await asyncio.wait({following})
-    fake.uninstall()
-
-
-@asynccontextmanager
-async def restarted(machine: Path, cards: list[str]) -> AsyncIterator[tuple[DeviceBench, DeviceFingerprint]]:
-    """The plugin of an agent that starts again with these `mig_gpu_ids`, and its first answer."""
-    config = {"library": f"fake:{machine}", "mig_gpu_ids": cards, "fingerprint_period": "50ms", "health_period": "50ms"}
-    paths = AgentPaths(state_dir=str(machine.parent), run_dir=str(machine.parent / "run"))
-    bench = DeviceBench(plugin.yurt_device_plugins(PluginContext(config=config, paths=paths))[0])
-    following = asyncio.ensure_future(bench.follow())
-    try:
-        yield bench, await bench.first()
-    finally:
-        await bench.plugin.close()
-        following.cancel()
-        await asyncio.wait({following})
-
-
-def gpu(number: int) -> str:
-    return f"GPU-00000001-{number:04x}-4a5b-8c6d-{number:012x}"
-
-
-def claim(task: str, amounts: tuple[int, int], *starts: int, share: str = MIG) -> DeviceClaim:
-    """A claim on instances of the first card, or on the card without places."""
-    devices = ClaimedDevices(
-        vendor="nvidia", type="gpu", name="H100", ids=(gpu(0),) * max(1, len(starts)), share=share,
-        memory_mb=amounts[0], compute=amounts[1], numbers=tuple(map(str, starts)),
-    )  # fmt: skip
-    return DeviceClaim(alloc_id="a", task_name=task, devices=(devices,))
-
-
-def card(machine: Path) -> dict[str, Any]:
-    """The first card as its file has it."""
-    found: dict[str, Any] = json.loads(machine.read_text())["gpus"][0]
-    return found
-
-
-def instances(machine: Path) -> list[tuple[int, int]]:
-    """First slice and size of each instance that exists."""
-    return sorted((each["start"], each["size"]) for each in card(machine).get("gis", ()))
-
-
-def offered(found: DeviceFingerprint, device: str) -> DeviceInstance:
-    return next(each for group in found.groups for each in group.instances if each.id == device)
-
-
-def has_severity(found: DeviceFingerprint, device: str, severity: str) -> bool:
-    """Whether a device is offered with this severity; before the first report its instances may be offered instead."""
-    all_of = (each for group in found.groups for each in group.instances)
-    return any(each.id == device and each.severity == severity for each in all_of)
-
-
-async def ready(bench: DeviceBench, *claims: DeviceClaim) -> DeviceFingerprint:
-    """Report claims, and wait until the plugin offers the first card's profiles."""
-    await bench.first()
-    await bench.plugin.update_claims(claims)
-    return await bench.wait_for(lambda found: MIG_PROFILES in offered(found, gpu(0)).attributes)
+from .mig_bench import (
+    HALF,
+    RECORD,
+    SMALL,
+    MakeBench,
+    card,
+    claim,
+    gpu,
+    has_severity,
+    instances,
+    offered,
+    ready,
+    restarted,
+)
 
 
 async def test_a_card_that_may_be_split_is_offered_whole_with_its_profiles(
@@ -257,9 +183,6 @@ async def test_after_a_restart_instances_of_running_tasks_stay_and_others_go(
         await again.plugin.update_claims((running,))
         assert instances(machine) == [(0, 4)]
         assert (await again.plugin.reserve(running)).env == given.env
-
-
-RECORD = "nvidia-mig.json"
 
 
 @pytest.mark.parametrize("damage", ["missing", "unreadable", "of another form"])
@@ -498,146 +421,3 @@ async def test_an_error_of_an_instance_lets_what_runs_on_its_card_go_on(make_ben
 def test_ids_that_are_no_cards_are_refused(wrong: list[str]) -> None:
     with pytest.raises(Invalid, match=r"mig_gpu_ids = .*ids of whole cards"):
         plugin.yurt_device_plugins(PluginContext(config={"library": "fake:h200", "mig_gpu_ids": wrong}))
-
-
-# The mode of a card changes only when nothing is in the way.
-
-
-async def several_looks(bench: DeviceBench, machine: Path) -> None:
-    """Wait until the plugin has looked at all cards again: it sees that another one has gone."""
-    fake.change(machine, lambda state: state["gpus"][1].update(gone=True))
-    await bench.wait_for(lambda found: not offered(found, gpu(1)).is_healthy)
-
-
-async def test_before_the_first_report_no_card_changes_its_mode(make_bench: MakeBench, machine: Path) -> None:
-    """A task that runs may have the whole card."""
-    bench = make_bench()
-    await bench.first()
-    await several_looks(bench, machine)
-    assert card(machine)["mig"] is False
-
-
-async def test_a_card_that_a_task_has_as_a_whole_does_not_enter_mig_mode(make_bench: MakeBench, machine: Path) -> None:
-    bench = make_bench()
-    await bench.first()
-    await bench.plugin.update_claims((claim("whole", (0, 0), share=WHOLE),))
-    await several_looks(bench, machine)
-    assert card(machine)["mig"] is False
-    with pytest.raises(RecoverableError):
-        await bench.plugin.reserve(claim("part", SMALL, 0))
-    assert card(machine)["mig"] is False
-
-
-async def test_a_card_of_known_profiles_enters_mig_mode_for_a_task_only(make_bench: MakeBench, machine: Path) -> None:
-    """After a restart the record names them: the mode need not change to learn them."""
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("whole", (0, 0), share=WHOLE))
-    await bench.plugin.close()
-    assert card(machine)["mig"] is False
-    async with restarted(machine, ["all"]) as (again, _):
-        await again.plugin.update_claims(())
-        await several_looks(again, machine)
-        assert card(machine)["mig"] is False
-        await again.plugin.reserve(claim("part", SMALL, 0))
-        assert card(machine)["mig"] is True
-
-
-async def test_a_task_waits_for_a_card_that_another_one_has_as_a_whole(make_bench: MakeBench, machine: Path) -> None:
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("whole", (0, 0), share=WHOLE))
-    with pytest.raises(RecoverableError, match="still in use by another task as a whole"):
-        await bench.plugin.reserve(claim("part", SMALL, 0))
-    assert card(machine)["mig"] is False
-    await bench.plugin.update_claims(())
-    await bench.plugin.reserve(claim("part", SMALL, 0))
-    assert instances(machine) == [(0, 1)]
-
-
-async def test_a_mode_that_needs_a_reset_is_taken_back(make_bench: MakeBench, machine: Path) -> None:
-    """Else the next reset, for whatever reason, would take the card out of MIG mode under its tasks."""
-    bench = make_bench("dgx-a100", mig=True)
-    await ready(bench)
-    await bench.plugin.reserve(claim("whole", (0, 0), share=WHOLE))
-    assert (card(machine)["mig"], card(machine).get("mig_pending", True)) == (True, True)
-
-
-async def with_instances_by_hand(make_bench: MakeBench, machine: Path, *, is_recorded: bool) -> list[DeviceClaim]:
-    """Two instances that no task of the plugin has, the first claimed as a device."""
-    bench = make_bench()
-    await ready(bench)
-    await bench.plugin.reserve(claim("one", SMALL, 0))
-    await bench.plugin.reserve(claim("two", SMALL, 1))
-    await bench.plugin.close()
-    record = machine.parent / RECORD
-    if is_recorded:
-        record.write_text(json.dumps({gpu(0): json.loads(record.read_text())[gpu(0)] | {"Owners": []}}))
-    else:
-        record.unlink()
-    uuid = card(machine)["migs"][0]["uuid"]
-    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100 MIG", ids=(uuid,))
-    return [DeviceClaim(alloc_id="x", task_name="running", devices=(devices,))]
-
-
-async def test_a_card_with_an_instance_by_hand_that_a_task_has_keeps_the_others_too(
-    make_bench: MakeBench, machine: Path
-) -> None:
-    claims = await with_instances_by_hand(make_bench, machine, is_recorded=False)
-    async with restarted(machine, ["all"]) as (again, _):
-        await again.plugin.update_claims(claims)
-        assert instances(machine) == [(0, 1), (1, 1)]
-
-
-async def test_a_retired_card_stays_in_mig_mode_while_a_task_has_an_instance_by_hand(
-    make_bench: MakeBench, machine: Path
-) -> None:
-    claims = await with_instances_by_hand(make_bench, machine, is_recorded=True)
-    async with restarted(machine, []) as (again, _):
-        await again.plugin.update_claims(claims)
-        assert instances(machine) == [(0, 1)]
-        assert card(machine)["mig"] is True
-        await again.plugin.update_claims(())
-        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
-        assert (instances(machine), card(machine)["mig"]) == ([], False)
-
-
-async def test_a_card_that_is_not_listed_and_has_instances_by_hand_is_healthy(
-    make_bench: MakeBench, machine: Path
-) -> None:
-    claims = await with_instances_by_hand(make_bench, machine, is_recorded=False)
-    (uuid,) = claims[0].ids
-    async with restarted(machine, []) as (again, _):
-        await again.plugin.update_claims(claims)
-        found = await again.wait_for(lambda found: has_severity(found, uuid, "healthy"))
-        assert MIG_PROFILES not in offered(found, uuid).attributes
-        assert instances(machine) == [(0, 1), (1, 1)]
-
-
-async def test_the_whole_card_waits_for_instances_by_hand_that_tasks_have(make_bench: MakeBench, machine: Path) -> None:
-    claims = await with_instances_by_hand(make_bench, machine, is_recorded=False)
-    async with restarted(machine, ["all"]) as (again, _):
-        await again.plugin.update_claims(claims)
-        with pytest.raises(RecoverableError, match="still in use by the MIG instance of another task"):
-            await again.plugin.reserve(claim("whole", (0, 0), share=WHOLE))
-        assert instances(machine) == [(0, 1), (1, 1)]
-
-
-async def test_an_instance_by_hand_that_the_driver_does_not_list_now_is_not_destroyed(
-    make_bench: MakeBench, machine: Path
-) -> None:
-    """It has a GPU instance, and its compute instance is missing for a moment: any may be the one that a task has."""
-    claims = await with_instances_by_hand(make_bench, machine, is_recorded=True)
-    gone = card(machine)["migs"][0]
-    fake.change(machine, lambda state: state["gpus"][0].update(migs=state["gpus"][0]["migs"][1:]))
-    async with restarted(machine, []) as (again, _):
-        await again.plugin.update_claims(claims)
-        assert (0, 1) in instances(machine), gone
-
-
-@pytest.mark.parametrize("place", [MigPlace(gpu(0), 4, 9856, 14), MigPlace(gpu(0), 0, 9856, 42)])
-def test_a_place_that_a_profile_does_not_have_has_none(place: MigPlace) -> None:
-    profile = MigProfile(name="1g.10gb", memory_mb=9856, compute=14, size=1, starts=(0, 1))
-    known = (CardProfile(id=19, slices=1, offered=profile),)
-    assert profile_of(place, known) is None
-    assert profile_of(MigPlace(gpu(0), 1, 9856, 14), known) == known[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from yurt import scheduler
 from yurt.broker import cut_plan
 from yurt.fsm import apply
-from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.guarantee_usage import QuotaHoldings
 from yurt.scheduler.capacity.guarantees import Guarantees
-from yurt.scheduler.capacity.reclaim_amounts import reclaim_amounts
 from yurt.scheduler.placing.reclaim import ReclaimSearch
-from yurt.sdk.mig import MigProfile, profiles_text
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
 from yurt.state.quota_totals import members_of
@@ -27,7 +24,6 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.node import Attribute
 from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
 from yurt.structs.predicates import alloc_index, eval_type, is_terminal
@@ -553,70 +549,3 @@ def test_equal_histories_give_equal_plans() -> None:
         state, _ = run(cluster(share("a", 2), share("b", 4), nodes=(4, 4)), job_of("borrower", "a", 8))
         plans.append(attempt(after(state, c.RegisterJob(job=job_of("owner", "b", 3))), job_of("owner", "b", 3)).plan)
     assert plans[0] == plans[1] and plans[0].preemptions
-
-
-# MIG instances.
-
-PROFILES = (
-    MigProfile(name="1g.10gb", memory_mb=9856, compute=14, size=1, starts=(0, 1, 2, 3, 4, 5, 6)),
-    MigProfile(name="3g.40gb", memory_mb=40448, compute=42, size=4, starts=(0, 4)),
-)
-SPLIT = {
-    "memory": Attribute(int_val=81_559, unit="MiB"),
-    "sharing": Attribute(string_val="slice,mig"),
-    "mig_profiles": Attribute(string_val=profiles_text(PROFILES)),
-}
-
-
-def split_cluster(*specs: QuotaSpec, attributes: Mapping[str, Attribute] = SPLIT) -> Snapshot:
-    """One card that its node may split."""
-    node = with_gpus(sized_node(0), 1)
-    (kind,) = node.node_resources.devices
-    node = replace(node, node_resources=replace(node.node_resources, devices=(replace(kind, attributes=attributes),)))
-    return after(cluster(*specs, nodes=()), c.RegisterNode(node=node))
-
-
-def instances_of(name: str, namespace: str, count: int, memory_mb: int = 9000, **changes: Any) -> Job:
-    job = job_of(name, namespace, count, 0, **changes)
-    (group,) = job.task_groups
-    request = RequestedDevice(name="nvidia/gpu", share="mig", memory_mb=memory_mb)
-    task = replace(group.tasks[0], resources=Resources(cpu=10, memory_mb=10, devices=(request,)))
-    return replace(job, task_groups=(replace(group, tasks=(task,)),))
-
-
-def test_a_guarantee_covers_as_many_mig_instances_as_it_holds() -> None:
-    """Seven instances of 14 % are within one GPU."""
-    state, plan = run(split_cluster(share("a", 0), share("b", 1)), instances_of("borrower", "a", 7))
-    assert len(plan.placements) == 7
-    state, plan = run(state, instances_of("owner", "b", 9), LATER)
-    assert (len(plan.placements), victims(state, plan)) == (7, ["borrower"] * 7)
-
-
-def test_a_large_mig_instance_takes_its_part_of_a_guarantee() -> None:
-    """Two instances of 42 % are within a GPU; a third one has no place."""
-    state, _ = run(split_cluster(share("a", 0), share("b", 1)), instances_of("borrower", "a", 2, 40_000))
-    state, plan = run(state, instances_of("first", "b", 1, 40_000), LATER)
-    assert len(plan.preemptions) == 1
-    state, plan = run(state, instances_of("second", "b", 1, 40_000), LATER)
-    assert len(plan.preemptions) == 1
-
-
-@pytest.mark.parametrize(
-    ("attributes", "memory_mb", "pool", "part"),
-    [
-        (SPLIT, 9000, "default", 140),
-        (SPLIT, 10_000, "default", 420),
-        (SPLIT, 9000, "all", 140),
-        (SPLIT, 9000, "other", 1000),
-        (SPLIT, 50_000, "default", 1000),
-        ({"memory": SPLIT["memory"], "sharing": Attribute(string_val="mig")}, 9000, "default", 1000),
-        ({}, 9000, "default", 1000),
-    ],
-    ids=["smallest profile", "larger profile", "every pool", "no card there", "none so large", "by hand", "no MIG"],
-)
-def test_a_waiting_mig_instance_counts_as_it_will_when_it_is_placed(
-    attributes: Mapping[str, Attribute], memory_mb: int, pool: str, part: int
-) -> None:
-    state = split_cluster(attributes=attributes)
-    ask = GroupAsk(instances_of("x", "a", 1, memory_mb).task_groups[0], with_memory_max=False)
-    assert reclaim_amounts(ask, state, pool).devices == (("nvidia/gpu", part),)

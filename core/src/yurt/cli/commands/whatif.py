@@ -444,10 +444,11 @@ less than before.
 
 With -from the nodes, jobs, allocations, namespaces, quotas and node pools of another cluster are read, also of Nomad.
 Only GET requests are sent. -token, -region, -namespace and the TLS flags apply to that cluster; the environment
-(NOMAD_TOKEN, NOMAD_HTTP_AUTH, NOMAD_CLIENT_CERT and others) does not, since it describes this one.
+(NOMAD_TOKEN, NOMAD_HTTP_AUTH, NOMAD_CLIENT_CERT and others) does not, since it describes this one. What the token may
+not see is missing in its answers: warnings name the namespaces, node pools and quotas that are.
 
 With -trace the trace replaces the cluster's batch work, and is played over it in virtual time; the answer is its
-waits, slowdown, utilization and fairness. The exit code is 2 when a -check does not hold.
+waits, slowdown, utilization and fairness. Services keep what they have. The exit code is 2 when a -check does not hold.
 """,
     ),
 )

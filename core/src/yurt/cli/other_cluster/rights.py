@@ -21,6 +21,8 @@ UNNAMED: Final = "?"
 """No label but `*` matches it: labels have letters, digits, hyphens and stars."""
 SHOWN_MAX: Final = 10
 POLICIES_MAX: Final = 1_000
+NO_ACCESS_CONTROL: Final = 400
+"""The status of Yurt's agents without access control; Nomad's then show a token called `acls-disabled`."""
 EFFECT: Final = "jobs and allocations there are missing, so their nodes seem to have room"
 
 
@@ -83,7 +85,7 @@ def _policies(answers: Answers) -> CompiledPolicies | None:
     try:
         token = answers.object(answers.get(path), path)
     except ApiError as error:
-        if error.status in (400, 404) and "disabled" in str(error).lower():
+        if error.status == NO_ACCESS_CONTROL:
             return None
         raise
     if token.get("Type") == "management" or token.get("AccessorID") == "acls-disabled":

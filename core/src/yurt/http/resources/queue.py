@@ -24,21 +24,21 @@ async def jobs(call: Call) -> web.Response:
     from yurt.server.views.queue import PoolQueueRows
 
     view, index = await changed_view(call, PoolQueueRows.watched(), lambda view: view.of(PoolQueueRows).index)
-    queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
-    kind = queue.type_of(pool)
+    queue, pool = view.of(PoolQueueRows), call.query.get("node_pool", "")
+    kind, at = queue.type_of(pool), 0
     found: list[Place] = []
     if kind != "passthrough":
         # By the rights that the caller has now: they may have changed when the report is there.
         allowed = view.for_thread().of(PoolQueueRows)
         report = await queue.report(call.server_facts.queue_reports, pool, region=call.settings.region)
-        now, found = report.at, await call.context.env.in_thread(allowed.visible, report)
+        at, found = report.at, await call.context.env.in_thread(allowed.visible, report)
     if call.query.get("sort") != "priority":
         found.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
     page, token = _page(found, call.options.next_token, call.options.per_page)
     body = _envelope(call, index) | {
         "NextToken": token,
         "Type": kind,
-        "Workloads": [_workload(_corrected(call, place, now), kind) for place in page],
+        "Workloads": [_workload(_corrected(call, place, at), kind) for place in page],
         "Accuracy": _accuracy(call.server_facts.queue_accuracy(pool)),
     }
     return read_answer(call, body, index, next_token=token)

@@ -49,8 +49,8 @@ def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
             others = (other for other, one in asked if other is not device and _type_of(one) == _type_of(each))
             other = next(others, None)
             if other is not None:
-                beside = f'has share = "mig" beside device "{other.name[:64]}" of the same task'
-                yield f'device "{device.name[:64]}" {beside}: {ONE_INSTANCE}; ask for them in tasks of their own'
+                both = f'has share = "mig" together with device "{other.name[:64]}" of the same task'
+                yield f'device "{device.name[:64]}" {both}: {ONE_INSTANCE}; ask for them in separate tasks'
                 return
 
 

@@ -16,7 +16,7 @@ UNEVEN_FACTOR: Final = 8
 divisor, as a large prime, is rounded up instead."""
 
 
-class Amounts(NamedTuple):
+class NodeAmounts(NamedTuple):
     """What a node has, or a job asks for: whole GPUs, reserved cores, MHz, MiB."""
 
     gpus: int = 0
@@ -28,7 +28,7 @@ class Amounts(NamedTuple):
         """The amount in a unit of traces."""
         return {"gpu": self.gpus, "core": self.cores, "MHz": self.cpu}[unit]
 
-    def least_parts(self, free: Amounts) -> int:
+    def least_parts(self, free: NodeAmounts) -> int:
         """The fewest equal parts of which each fits into `free`; 0 where none does."""
         parts = 1
         for asked, has in zip(self, free, strict=True):
@@ -41,16 +41,16 @@ class Amounts(NamedTuple):
 class PoolUnits(NamedTuple):
     """The ready nodes of a pool: what each has for the jobs of a trace, and what allocations that stay keep of it."""
 
-    free: tuple[Amounts, ...]
+    free: tuple[NodeAmounts, ...]
     """Of each node, without what others keep."""
-    kept: Amounts
+    kept: NodeAmounts
     """The sum that services and system jobs keep."""
 
     def capacity(self, unit: str) -> int:
         """The units that jobs can have."""
         return sum(free.of(unit) for free in self.free)
 
-    def split(self, asked: Amounts, size: int) -> Split:
+    def split(self, asked: NodeAmounts, size: int) -> Split:
         """The equal allocations of a job of this size (its amount in the unit of the trace).
 
         The fewest that fit on some node, or some more that divide the size exactly; else the fewest, rounded up.
@@ -64,9 +64,9 @@ class PoolUnits(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The number of a job's allocations; `is_rounded` where these ask for a little more than the job."""
+    """`parts`: the number of a job's allocations; `is_rounded` where these ask for a little more than the job."""
 
-    count: int
+    parts: int
     is_rounded: bool
     fits: bool = True
     """Whether a node exists that has everything of which the job asks for some."""
@@ -79,14 +79,14 @@ def pool_units(state: Snapshot, nodes: Sequence[Node]) -> PoolUnits:
         if is_using(alloc):
             by_node[alloc.node_id].append(alloc)
     kept = [_used(node, by_node.get(node.id, ())) for node in nodes]
-    free = tuple(Amounts(*(max(0, a - b) for a, b in zip(_offered(node), used, strict=True))) for node, used in
+    free = tuple(NodeAmounts(*(max(0, a - b) for a, b in zip(_offered(node), used, strict=True))) for node, used in
                  zip(nodes, kept, strict=True))  # fmt: skip
-    return PoolUnits(free, Amounts(*(sum(each) for each in zip(*kept, strict=True))))
+    return PoolUnits(free, NodeAmounts(*(sum(each) for each in zip(*kept, strict=True))))
 
 
-def _offered(node: Node) -> Amounts:
+def _offered(node: Node) -> NodeAmounts:
     resources, reserved = node.node_resources, node.reserved_resources
-    return Amounts(
+    return NodeAmounts(
         gpus=len(_healthy_gpus(node)),
         cores=len(resources.cpu.reservable_cpu_cores),
         cpu=resources.cpu.cpu_shares - reserved.cpu.cpu_shares,
@@ -94,7 +94,7 @@ def _offered(node: Node) -> Amounts:
     )
 
 
-def _used(node: Node, allocs: Iterable[Allocation]) -> Amounts:
+def _used(node: Node, allocs: Iterable[Allocation]) -> NodeAmounts:
     """A card of which a part is shared counts as used: jobs of traces take whole ones."""
     gpus, found = _healthy_gpus(node), [(alloc, usage_of(alloc)) for alloc in allocs]
     held = {
@@ -104,7 +104,7 @@ def _used(node: Node, allocs: Iterable[Allocation]) -> Amounts:
         for device in task.devices
         for instance in device.device_ids
     }
-    return Amounts(
+    return NodeAmounts(
         gpus=len(held & gpus),
         cores=len({core for _, usage in found for core in usage.cores}),
         cpu=sum(usage.cpu for _, usage in found),

@@ -22,7 +22,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 from yurt.server.queueing.forecasts import Forecasts
 from yurt.server.queueing.report import forecasts, places
 from yurt.server.simulation.cluster_simulation import ClusterSimulation
-from yurt.server.simulation.pool_units import Amounts, PoolUnits, Split, pool_units
+from yurt.server.simulation.pool_units import NodeAmounts, PoolUnits, Split, pool_units
 from yurt.state import Changes, Snapshot, Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -108,7 +108,7 @@ class _TraceRun:
     def __init__(self, submission: Submission, split: Split) -> None:
         self.submission = submission
         self.split = split
-        self.units = -(-submission.job.size // split.count) * split.count
+        self.units = -(-submission.job.size // split.parts) * split.parts
         """What it takes: its size, or a little more."""
         self.allocs: dict[str, str] = {}
         """The allocations that run, with their nodes."""
@@ -193,10 +193,9 @@ class _TracePlay:
         if not nodes:
             raise Invalid(f'the node pool "{plan.pool}" has no ready node')
         prepared = _without_batch_work(state, {one.job.tenant for one in plan.submissions})
-        self._units = _units_for(plan, pool_units(prepared, nodes))
-        self._use = _PoolUse(self._units.capacity(plan.unit), now)
-        self._prefix = _free_prefix(prepared)
-        self._driver = _driver(nodes)
+        units = _units_for(plan, pool_units(prepared, nodes))
+        self._jobs = _TraceJobs(plan, units, _driver(nodes), _free_prefix(prepared))
+        self._use = _PoolUse(units.capacity(plan.unit), now)
         self._shift = now - plan.submissions[0].job.submit if plan.submissions else 0
         self._first = now
         self._runs: dict[JobKey, _TraceRun] = {}
@@ -250,9 +249,7 @@ class _TracePlay:
             self._cluster.settle()
 
     def _submit(self, submission: Submission) -> None:
-        split = self._units.split(_asked(submission), submission.job.size)
-        name = f"{self._prefix}-{submission.job.id}"
-        job = _job_of(submission, self._plan, split.count, self._driver, name=name, now=self._cluster.now)
+        job, split = self._jobs.job_of(submission, self._cluster.now)
         self._runs[job.key] = _TraceRun(submission, split)
         self._use.wait(submission.job)
         if self._forecasts is not None:
@@ -356,7 +353,7 @@ class _TracePlay:
             preemptions=self._preemptions,
             lost_s=self._lost_s,
             capacity=self._use.capacity,
-            kept=self._units.kept.of(self._plan.unit),
+            kept=self._jobs.units.kept.of(self._plan.unit),
             rounded=sum(run.split.is_rounded for run in self._runs.values()),
             first=self._first,
             last=self._cluster.now,
@@ -380,10 +377,10 @@ def _plural(unit: str) -> str:
     return {"gpu": "GPUs", "core": "cores"}.get(unit, unit)
 
 
-def _asked(submission: Submission) -> Amounts:
+def _asked(submission: Submission) -> NodeAmounts:
     """What a job asks for; who reserves cores asks for no MHz in addition."""
     cpu = 0 if submission.cores else submission.cpu
-    return Amounts(submission.gpus, submission.cores, cpu, submission.memory_mb)
+    return NodeAmounts(submission.gpus, submission.cores, cpu, submission.memory_mb)
 
 
 def _free_prefix(state: Snapshot) -> str:
@@ -425,33 +422,45 @@ def _without_batch_work(state: Snapshot, namespaces: set[str]) -> Snapshot:
     return edit.commit()
 
 
-def _job_of(submission: Submission, plan: TracePlan, count: int, driver: str, *, name: str, now: UnixNano) -> Job:
-    """A batch job of equal allocations, a gang if no node could hold all of it."""
-    traced = submission.job
-    cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
-    resources = Resources(
-        cpu=0 if cores else -(-submission.cpu // count),
-        cores=cores,
-        memory_mb=-(-submission.memory_mb // count),
-        devices=(RequestedDevice(name=submission.device, count=cards),) if cards else (),
-    )
-    group = TaskGroup(
-        name="trace",
-        count=count,
-        tasks=(Task(name="trace", driver=driver, resources=resources),),
-        max_run_duration=Duration(traced.limit),
-        ephemeral_disk=EphemeralDisk(size_mb=0),
-        gang=Gang(min=count) if count > 1 else None,
-    )
-    return Job(
-        region=plan.region,
-        namespace=traced.tenant,
-        id=name,
-        name=name,
-        type=status.JOB_BATCH,
-        priority=submission.priority,
-        node_pool=plan.pool,
-        task_groups=(group,),
-        meta={USER_KEY: submission.user} if submission.user else {},
-        submit_time=now,
-    )
+class _TraceJobs(NamedTuple):
+    """Makes the jobs of a trace."""
+
+    plan: TracePlan
+    units: PoolUnits
+    driver: str
+    prefix: str
+    """The beginning of their ids."""
+
+    def job_of(self, submission: Submission, now: UnixNano) -> tuple[Job, Split]:
+        """A batch job of equal allocations, a gang if no node could hold all of it."""
+        traced, plan = submission.job, self.plan
+        split = self.units.split(_asked(submission), traced.size)
+        count, name = split.parts, f"{self.prefix}-{traced.id}"
+        cards, cores = -(-submission.gpus // count), -(-submission.cores // count)
+        resources = Resources(
+            cpu=0 if cores else -(-submission.cpu // count),
+            cores=cores,
+            memory_mb=-(-submission.memory_mb // count),
+            devices=(RequestedDevice(name=submission.device, count=cards),) if cards else (),
+        )
+        group = TaskGroup(
+            name="trace",
+            count=count,
+            tasks=(Task(name="trace", driver=self.driver, resources=resources),),
+            max_run_duration=Duration(traced.limit),
+            ephemeral_disk=EphemeralDisk(size_mb=0),
+            gang=Gang(min=count) if count > 1 else None,
+        )
+        job = Job(
+            region=plan.region,
+            namespace=traced.tenant,
+            id=name,
+            name=name,
+            type=status.JOB_BATCH,
+            priority=submission.priority,
+            node_pool=plan.pool,
+            task_groups=(group,),
+            meta={USER_KEY: submission.user} if submission.user else {},
+            submit_time=now,
+        )
+        return job, split

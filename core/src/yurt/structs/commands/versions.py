@@ -222,11 +222,11 @@ def _older_part(kind: type[msgspec.Struct], name: str, part: Any, region: Region
 
 def _without_added_modes(group: NodeDeviceResource, region: RegionRules) -> NodeDeviceResource:
     """A group of devices without the modes that older servers would read in another way."""
-    levels = (group, *group.instances)
+    attributes = [group.attributes, *(each.attributes for each in group.instances)]
     newer = frozenset(
         mode
-        for mode, (attribute, added) in ADDED_MODES.items()
-        if added.rules > region.version and any(attribute in each.attributes for each in levels)
+        for mode, (name, added) in ADDED_MODES.items()
+        if added.rules > region.version and any(name in each for each in attributes)
     )
     if not newer:
         return group
