@@ -71,6 +71,24 @@ def test_a_cluster_that_refuses_says_which_right_is_missing(dev_agent: Agent, ot
     assert "-from needs a token with node:read" in done.stderr
 
 
+def test_a_token_of_partial_rights_is_warned_of_what_it_does_not_see(dev_agent: Agent, other: Agent) -> None:
+    other.call("PUT", "/v1/namespace", {"Name": "dark"})
+    rules = 'namespace "default" {\n  policy = "read"\n}\nnode {\n  policy = "read"\n}\n'
+    rules += 'operator {\n  policy = "read"\n}\nquota {\n  policy = "read"\n}\n'
+    other.call("PUT", "/v1/acl/policy/part", {"Name": "part", "Rules": rules})
+    token = other.call("PUT", "/v1/acl/token", {"Name": "part", "Type": "client", "Policies": ["part"]})["SecretID"]
+    done = dev_agent.cli("whatif", "-from", other.address, "-token", token, "-json")
+    assert done.returncode == 0, done.stderr
+    (warning,) = json.loads(done.stdout)["Warnings"]
+    assert "the token sees only the namespaces that its policies name" in warning
+    assert f"Warning: {warning}" in done.stderr
+    all_of = rules.replace('"default"', '"*"') + 'namespace "dark" {\n  policy = "deny"\n}\n'
+    other.call("PUT", "/v1/acl/policy/part", {"Name": "part", "Rules": all_of})
+    done = dev_agent.cli("whatif", "-from", other.address, "-token", token, "-json")
+    (warning,) = json.loads(done.stdout)["Warnings"]
+    assert "in namespaces that match dark" in warning
+
+
 def test_a_trace_is_played_over_the_agent_and_over_another_one(dev_agent: Agent, other: Agent, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE)
