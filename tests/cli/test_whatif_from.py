@@ -328,3 +328,22 @@ def test_allocations_know_the_newest_deployment(api: Any) -> None:
     assert {each.name: each.deployment_id for each in state.allocs.values()} == {
         "web.g[0]": row.id, "web.g[1]": ""
     }  # fmt: skip
+
+
+def test_devices_that_are_suspect_or_disabled_are_read_as_such(api: Any) -> None:
+    """Yurt's agents tell states with times as texts, which only people read."""
+    instances = [
+        {"ID": "card-0", "Healthy": True, "Health": {"State": "suspect", "Since": "2026-11-29T08:00:00Z"}},
+        {"ID": "card-1", "Healthy": True},
+    ]
+    devices = [{"Vendor": "nvidia", "Type": "gpu", "Name": "h100", "Instances": instances}]
+    resources = NODE["NodeResources"] | {"Devices": devices}  # type: ignore[operator]
+    mark = {"Kind": "disabled", "Reason": "noisy", "At": "2026-11-29T08:00:00Z", "Index": 7}
+    answer_as_nomad(api)
+    api.answers[f"/v1/node/{NODE['ID']}"] = NODE | {
+        "NodeResources": resources, "DeviceMarks": {"nvidia/gpu/h100/card-1": mark}
+    }  # fmt: skip
+    (node,) = read_state(api).nodes.values()
+    (group,) = node.node_resources.devices
+    assert [each.health.state if each.health else None for each in group.instances] == ["suspect", None]
+    assert node.device_marks["nvidia/gpu/h100/card-1"].kind == "disabled"

@@ -171,7 +171,10 @@ class _ClusterReader:
             name: kept(volume, ("Name", "Path", "ReadOnly", "ID"))
             for name, volume in self._answers.mapping(found, "HostVolumes", path).items()
         }
-        node = self._answers.value(_without_health(fields), Node, path)
+        fields["DeviceMarks"] = {
+            name: kept(mark, ("Kind",)) for name, mark in self._answers.mapping(found, "DeviceMarks", path).items()
+        }
+        node = self._answers.value(_with_plain_health(fields), Node, path)
         for name in ("ID", "Name", "Datacenter"):
             self._answers.text(found, name, path)
         if node.id != node_id:
@@ -409,21 +412,23 @@ def _job_problem(job: Job) -> str:
     return next(iter(validate_job(job)[0]), "")
 
 
-def _without_health(fields: dict[str, Any]) -> dict[str, Any]:
-    """A node without the history of its devices' health, which Yurt's agents report with times as texts."""
+def _with_plain_health(fields: dict[str, Any]) -> dict[str, Any]:
+    """A node with the states of its devices alone: Yurt's agents report their history with times as texts."""
     resources = fields.get("NodeResources")
     if not isinstance(resources, dict) or not isinstance(resources.get("Devices"), list):
         return fields
-    plain = [_device_without_health(each) for each in resources["Devices"]]
+    plain = [_device_with_plain_health(each) for each in resources["Devices"]]
     return fields | {"NodeResources": {**resources, "Devices": plain}}
 
 
-def _device_without_health(device: Any) -> Any:
+def _device_with_plain_health(device: Any) -> Any:
     instances = device.get("Instances") if isinstance(device, dict) else None
     if not isinstance(instances, list):
         return device
-    plain = [
-        {name: value for name, value in each.items() if name != "Health"} if isinstance(each, dict) else each
-        for each in instances
-    ]
-    return {**device, "Instances": plain}
+    return {**device, "Instances": [_instance_with_plain_health(each) for each in instances]}
+
+
+def _instance_with_plain_health(instance: Any) -> Any:
+    if not isinstance(instance, dict) or not isinstance(instance.get("Health"), dict):
+        return instance
+    return {**instance, "Health": kept(instance["Health"], ("State",))}
