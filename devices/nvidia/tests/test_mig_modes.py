@@ -6,16 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from yurt.sdk.device import WHOLE, ClaimedDevices, DeviceClaim
+from yurt.sdk.device import MIG, WHOLE, ClaimedDevices, DeviceClaim
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.mig import MIG_PROFILES, MigProfile
 from yurt.testing.device_suite import DeviceBench
 from yurt_device_nvidia import fake
 from yurt_device_nvidia.mig_cards import profile_of
-from yurt_device_nvidia.mig_claims import MigPlace
+from yurt_device_nvidia.mig_claims import MigPlace, places_of
 from yurt_device_nvidia.mig_control import CardProfile
 
 from .mig_bench import (
+    HALF,
     RECORD,
     SMALL,
     MakeBench,
@@ -170,3 +171,67 @@ def test_a_place_that_a_profile_does_not_have_has_none(place: MigPlace) -> None:
     known = (CardProfile(id=19, slices=1, offered=profile),)
     assert profile_of(place, known) is None
     assert profile_of(MigPlace(gpu(0), 1, 9856, 14), known) == known[0]
+
+
+# The record of owners.
+
+
+async def test_a_card_that_a_process_uses_is_not_asked_to_change_its_mode(
+    make_bench: MakeBench, machine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver would take the mode over at some later time."""
+    bench = make_bench(processes=[{"pid": 7, "memory_mib": 5}])
+    await bench.first()
+    await bench.plugin.update_claims(())
+    await several_looks(bench, machine)
+    assert card(machine)["mig"] is False
+    assert "cannot be split" not in caplog.text
+
+
+async def test_an_instance_with_the_number_of_another_place_is_not_the_recorded_one(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    """Drivers give numbers again."""
+    bench = make_bench()
+    await ready(bench)
+    task = claim("one", HALF, 4)
+    given = await bench.plugin.reserve(task)
+    await bench.plugin.close()
+    record = machine.parent / RECORD
+    written = json.loads(record.read_text())
+    written[gpu(0)]["Owners"][0]["Start"] = 0
+    record.write_text(json.dumps(written))
+    async with restarted(machine, ["all"]) as (again, _):
+        await again.plugin.update_claims((task,))
+        assert (await again.plugin.reserve(task)).env != given.env
+
+
+async def test_the_record_is_written_when_it_changes(make_bench: MakeBench, machine: Path) -> None:
+    """Each write waits for the disk, and the plugin looks at its cards every few seconds."""
+    bench = make_bench()
+    await ready(bench)
+    await bench.plugin.reserve(claim("one", SMALL, 0))
+    before = (machine.parent / RECORD).stat().st_ino
+    await bench.plugin.update_claims((claim("one", SMALL, 0),))
+    await several_looks(bench, machine)
+    assert (machine.parent / RECORD).stat().st_ino == before
+
+
+async def test_owners_are_looked_for_again_when_the_driver_did_not_answer(make_bench: MakeBench, machine: Path) -> None:
+    bench = make_bench()
+    await ready(bench)
+    running = claim("running", HALF, 0)
+    given = await bench.plugin.reserve(running)
+    await bench.plugin.close()
+    (machine.parent / RECORD).unlink()
+    fake.change(machine, lambda state: state["gpus"][0].update(errors={"nvmlDeviceGetMigMode": "UNKNOWN"}))
+    async with restarted(machine, ["all"]) as (again, _):
+        await again.plugin.update_claims((running,))
+        fake.change(machine, lambda state: state["gpus"][0].update(errors={}))
+        await again.wait_for(lambda found: has_severity(found, gpu(0), "healthy"))
+        assert (await again.plugin.reserve(running)).env == given.env
+
+
+def test_a_booking_without_a_number_is_no_place() -> None:
+    devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100", ids=(gpu(0),) * 2, share=MIG, numbers=("x", "3"))
+    assert [place.start for place in places_of(devices)] == [3]
