@@ -139,6 +139,7 @@ async def test_a_card_that_is_not_listed_and_has_instances_by_hand_is_healthy(
     (uuid,) = claims[0].ids
     async with restarted(machine, []) as (again, _):
         await again.plugin.update_claims(claims)
+        await several_looks(again, machine)
         found = await again.wait_for(lambda found: has_severity(found, uuid, "healthy"))
         assert MIG_PROFILES not in offered(found, uuid).attributes
         assert instances(machine) == [(0, 1), (1, 1)]
@@ -235,3 +236,15 @@ async def test_owners_are_looked_for_again_when_the_driver_did_not_answer(make_b
 def test_a_booking_without_a_number_is_no_place() -> None:
     devices = ClaimedDevices(vendor="nvidia", type="gpu", name="H100", ids=(gpu(0),) * 2, share=MIG, numbers=("x", "3"))
     assert [place.start for place in places_of(devices)] == [3]
+
+
+async def test_an_instance_without_its_compute_instance_gets_one(make_bench: MakeBench, machine: Path) -> None:
+    """As after a crash between the two steps of its creation."""
+    bench = make_bench()
+    await ready(bench)
+    task = claim("one", SMALL, 0)
+    await bench.plugin.reserve(task)
+    fake.change(machine, lambda state: state["gpus"][0].update(migs=[]))
+    again = await bench.plugin.reserve(task)
+    assert again.env["CUDA_VISIBLE_DEVICES"] == card(machine)["migs"][0]["uuid"]
+    assert instances(machine) == [(0, 1)]
