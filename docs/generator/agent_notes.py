@@ -66,8 +66,10 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
                           fallen by more than 64 MiB since the last look, and longer apart where a walk takes more
                           than 0.1 s. `usage_history` is `off` where
                           nobody wants what tasks used in the last 15 minutes, a sample each 10 seconds, nor what
-                          devices did (`on`). `usage_history.device_interval` is the time between two samples of
-                          devices (`10s`); idleness is judged, and devices are accounted for, by means of six.
+                          devices did (`on`). Tasks are sampled for the event `Memory Pressure` all the same, unless
+                          `memory_pressure` is `off` too. `usage_history.device_interval` is the time between two
+                          samples of devices (`10s`); idleness is judged, and devices are accounted for, by means of
+                          six.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
                           the usual ones. Known secrets in /etc and the agent's own files show nothing.
 client.meta               Metadata of the node.
@@ -130,10 +132,9 @@ client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_termi
 client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
 client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
 client.reservable_cores   The cores that tasks with `cores` may get, such as `0-3,8`; otherwise all but the reserved.
-                          Tasks of `raw_exec`, `exec`, `java` and `qemu` without `cores` leave cores that another
-                          task of these drivers reserves, where tasks have cpusets. Containers of Docker and Podman
-                          take no part: those with `cores` run on these alone, but other tasks may run there too, and
-                          those without `cores` run on all cores.
+                          Tasks of `raw_exec`, `exec`, `java`, `qemu`, `docker` and `podman` without `cores` leave
+                          cores that another task reserves, where tasks have cpusets; containers as soon as they run,
+                          and not those of an engine on another machine.
 client.users.dynamic_user_min  The first id of the pool of dynamic users.
 client.users.dynamic_user_max  The last one.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.

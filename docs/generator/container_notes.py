@@ -35,7 +35,7 @@ cgroupns               `private` or `host`.
 command                The program, instead of the image's.
 cpu_cfs_period         Microseconds of the period in which `cpu_hard_limit` counts.
 cpu_hard_limit         `cpu` is a limit, not only a share.
-cpuset_cpus            Cores it may use, as `0-2`.
+cpuset_cpus            Cores it may use, as `0-2`; those that another task reserves are left out.
 dns_options            Lines of resolv.conf's options.
 entrypoint             Instead of the image's.
 extra_hosts            Lines for /etc/hosts, as `name:address`; in a network of the group, of all its tasks.

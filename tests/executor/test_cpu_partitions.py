@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from yurt.executor import ProcessExecutor, cpu_partitions
+from yurt.executor import ProcessExecutor
 from yurt.executor.cgroups import Hierarchies
-from yurt.executor.cpu_partitions import CpuPartitions, partitions_of
+from yurt.executor.cpu_partitions import CpuPartitions
 from yurt.executor.process_identity import start_time
 from yurt.executor.spec import CgroupSpec, ProcessHandle
+from yurt.sdk import core_partitions
+from yurt.sdk.core_partitions import CorePartitions
 from yurt.sdk.value import UnixNano
 
 from tests.executor.conftest import Eventually, Workshop, existing
@@ -25,7 +27,9 @@ class Cpusets:
 
     def __init__(self, folder: Path, *, needs_list: bool = True) -> None:
         self.folder = folder
-        self.partitions = CpuPartitions(str(folder), frozenset(range(4)), needs_list=needs_list, write=written)
+        self.partitions = CpuPartitions(
+            str(folder), frozenset(range(4)), CorePartitions(), needs_list=needs_list, write=written
+        )
 
     def handle(self, name: str, *cores: int, has_cores: bool = True) -> ProcessHandle:
         """A task with a cpuset."""
@@ -184,7 +188,7 @@ async def restarted(
     made: list[ProcessExecutor] = []
 
     def restart() -> ProcessExecutor:
-        monkeypatch.setattr(cpu_partitions, "SHARED", {})
+        monkeypatch.setattr(core_partitions, "SHARED", {})
         made.append(ProcessExecutor(state_dir=str(workshop.folder), dev=True))
         return made[-1]
 
@@ -233,10 +237,10 @@ async def test_the_next_agent_counts_reserved_cores_before_their_task_is_recover
 
 
 def test_partitions_are_those_cores_that_the_operator_left_to_the_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(cpu_partitions, "SHARED", {})
     (tmp_path / "own.slice").mkdir()
     (tmp_path / "own.slice" / "cpuset.cpus").write_text(f"{CORES[0]}\n")
-    assert partitions_of(Hierarchies(v1={"cpuset": str(tmp_path)}), "own.slice").share == (CORES[0],)
-    assert partitions_of(Hierarchies(v1={"cpuset": str(tmp_path)}), "empty.slice").share == tuple(CORES)
+    found = Hierarchies(v1={"cpuset": str(tmp_path)})
+    assert CpuPartitions.below(found, "own.slice", CorePartitions()).share == (CORES[0],)
+    assert CpuPartitions.below(found, "empty.slice", CorePartitions()).share == tuple(CORES)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.client import usage_history
-from yurt.client.allocations import disk_use
+from yurt.client.allocations import disk_use, memory_pressure
 from yurt.client.allocations.alloc_operations import AllocOperations
 from yurt.client.allocations.alloc_service import AllocService
 from yurt.client.allocations.alloc_table import AllocTable
@@ -257,7 +257,7 @@ class Client:
             ClientLoop("stop_on_client_after", disconnection.run),
             ClientLoop("garbage collection", self.calls.garbage.run),
             ClientLoop("sizes of allocations", partial(sizes.run, group)),
-            *(self._history_loops(context) if has_history else ()),
+            *self._usage_loops(context, has_history=has_history),
             ClientLoop("networks of allocations", context.networks.run, may_fail=True),
             ClientLoop("networks of this machine", offers.run, may_fail=True),
             ClientLoop("health of devices", partial(self.devices.health.run, group)),
@@ -267,12 +267,17 @@ class Client:
             ClientLoop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
         )
 
-    def _history_loops(self, context: ClientContext) -> tuple[ClientLoop, ...]:
-        """The loops that record the usage of tasks, devices and the host."""
-        return (
-            ClientLoop("usage of the last minutes", self.calls.history.run, may_fail=True),
-            ClientLoop("activity of devices", context.activity.run, may_fail=True),
-        )
+    def _usage_loops(self, context: ClientContext, *, has_history: bool) -> tuple[ClientLoop, ...]:
+        """The loops that sample tasks and, with a history, record the usage of tasks, devices and the host."""
+        history = self.calls.history
+        if has_history:
+            return (
+                ClientLoop("usage of the last minutes", history.run, may_fail=True),
+                ClientLoop("activity of devices", context.activity.run, may_fail=True),
+            )
+        if self.config.options.get(memory_pressure.OPTION) == usage_history.OFF:
+            return ()
+        return (ClientLoop("memory pressure of tasks", partial(history.run, keeps=False), may_fail=True),)
 
     # The node and its servers.
 

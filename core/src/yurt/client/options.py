@@ -11,8 +11,9 @@ from yurt.sdk.value import Value
 DRIVER, FINGERPRINT = "driver", "fingerprint"
 KNOWN: Final = frozenset({
     "driver.allowlist", "driver.denylist", "driver.docker.volumes", "driver.raw_exec.enable", "env.denylist",
-    "ephemeral_disk.over_size", "fingerprint.allowlist", "fingerprint.denylist", "plugin.env.allowlist",
-    "plugin.mtls", "usage_history", "usage_history.device_interval", "user.checked_drivers", "user.denylist",
+    "ephemeral_disk.over_size", "fingerprint.allowlist", "fingerprint.denylist", "memory_pressure",
+    "plugin.env.allowlist", "plugin.mtls", "usage_history", "usage_history.device_interval", "user.checked_drivers",
+    "user.denylist",
 })  # fmt: skip
 """Options of the client and of built-in plugins."""
 OLD_NAMES: Final = {

@@ -106,10 +106,10 @@ class UsageHistory:
         self._cpu_before = psutil.cpu_times()
         self._interval_s = INTERVAL_S
 
-    async def run(self) -> None:
-        """Take samples until cancelled."""
+    async def run(self, *, keeps: bool = True) -> None:
+        """Take samples until cancelled; without `keeps` only for the meter, which looks for memory pressure."""
         while True:
-            tasks = await self.sample()
+            tasks = await self.sample(keeps=keeps)
             self._interval_s = max(INTERVAL_S, tasks / TASKS_PER_S)
             await self._env.sleep(self._interval_s)
 
@@ -130,18 +130,21 @@ class UsageHistory:
     def _interval(self) -> int:
         return round(self._interval_s * NANOSECONDS)
 
-    async def sample(self) -> int:
-        """Take one sample of all tasks and the host; returns the number of sampled tasks."""
+    async def sample(self, *, keeps: bool = True) -> int:
+        """Take one sample of all tasks and, with `keeps`, of the host; returns the number of sampled tasks."""
         runners = [runner for runner in self._allocs.live.values() if not runner.is_over]
         for alloc_id in self._tasks.keys() - {runner.alloc.id for runner in runners}:
             del self._tasks[alloc_id]
         for runner in runners:
-            await finish_within(self._env, self._sample_alloc(runner), ANSWER_LIMIT_S)
-        await self._sample_host()
+            await finish_within(self._env, self._sample_alloc(runner, keeps=keeps), ANSWER_LIMIT_S)
+        if keeps:
+            await self._sample_host()
         return sum(len(runner.tasks) for runner in runners)
 
-    async def _sample_alloc(self, runner: AllocRunner) -> None:
+    async def _sample_alloc(self, runner: AllocRunner, *, keeps: bool) -> None:
         usage = await self._meter.alloc_usage(runner, "")
+        if not keeps:
+            return
         kept = self._tasks.setdefault(runner.alloc.id, {}) if usage.tasks else {}
         for name, task in usage.tasks.items():
             used = task.resource_usage

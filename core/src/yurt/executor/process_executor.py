@@ -16,7 +16,7 @@ import signal
 from pathlib import Path
 
 from yurt.executor import cgroups, process_identity, start_recovery, zygote_client
-from yurt.executor.cpu_partitions import partitions_of
+from yurt.executor.cpu_partitions import CpuPartitions
 from yurt.executor.exec_session import ExecContext, ProcessSession, run_to_end, start_session
 from yurt.executor.polling import until
 from yurt.executor.process_context import (
@@ -47,6 +47,7 @@ from yurt.executor.start_files import StartFiles, is_alive
 from yurt.executor.task_kill import close_all, kill
 from yurt.executor.task_watch import WatchedTask, WatchedTasks
 from yurt.runtime.env import Env, RealEnv
+from yurt.sdk.core_partitions import partitions_of
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats, unknown_signal
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
@@ -66,7 +67,7 @@ class ProcessExecutor:
         run = f"{cgroups.DEV_PREFIX}{os.getpid()}.slice" if dev else ""
         self._parent = "/".join(filter(None, (cgroup_parent, run))) or CGROUP_PARENT
         self._hierarchies, parents = cgroups.prepare(self._parent)
-        self._partitions = partitions_of(self._hierarchies, self._parent)
+        self._partitions = CpuPartitions.below(self._hierarchies, self._parent, partitions_of(cgroup_parent, dev=dev))
         if dev:
             cgroups.remove_left_behind(self._hierarchies, cgroup_parent)
         self._parents = parents

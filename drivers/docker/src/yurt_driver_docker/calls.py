@@ -47,6 +47,10 @@ class DockerCalls:
         """Send a signal."""
         await self.engine.act(lambda client: client.kill(container_id, signal=name))
 
+    async def set_cores(self, container_id: str, cores: str) -> None:
+        """Set the cores on which a container may run."""
+        await self.engine.act(lambda client: client.update_container(container_id, cpuset_cpus=cores))
+
     async def remove(self, container_id: str) -> None:
         """Kill and remove, with anonymous volumes; waits for a removal in progress."""
         for _ in range(REMOVE_ROUNDS):

@@ -225,6 +225,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     state_dir: str
     is_dev: bool = False
+    cgroup_parent: str = ""
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
@@ -241,6 +242,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         owner=owner_of(state_dir),
         state_dir=state_dir,
         is_dev=context.dev,
+        cgroup_parent=context.cgroup_parent,
     )
 
 

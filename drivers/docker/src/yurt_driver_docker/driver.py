@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from yurt.sdk.containers import exec_session, exec_to_end, leftovers
 from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.cgroups.cores import ContainerCores
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
 from yurt.sdk.containers.creation import ContainerCreator, container_of
 from yurt.sdk.containers.dangling import DanglingRemover
@@ -23,6 +24,7 @@ from yurt.sdk.containers.mount_sources import Hold, Holder
 from yurt.sdk.containers.starting import Starter, StartSteps, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
+from yurt.sdk.core_partitions import partitions_of
 from yurt.sdk.driver import (
     ExecResult,
     ExitResult,
@@ -64,7 +66,10 @@ class DockerDriver:
         self._queries = DockerQueries(self._engine, config)
         self._background = DriverTasks(NAME)
         self._images = Images(self._engine, config, self._background)
-        self._tasks = ContainerTasks(self._calls, self._background, self._clock)
+        partitions = partitions_of(config.cgroup_parent, dev=config.is_dev)
+        is_here = bool(self._engine.target.socket_path)
+        cores = ContainerCores(partitions, self._calls.set_cores, self._background) if is_here else None
+        self._tasks = ContainerTasks(self._calls, self._background, self._clock, cores)
         self._creator = ContainerCreator(self._calls, self._background, is_running=self._tasks.is_running, command=NAME)
         self._starter = Starter(self._calls, self._creator, self._images.pulled_images, self._tasks)
         self._watch = Watch(self._engine, self._queries, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
@@ -231,10 +236,10 @@ class DockerDriver:
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """Present use of resources."""
-        container_id = self._tasks.get(task_id).container.container_id
+        task = self._tasks.get(task_id)
         query = {"stream": "false", "one-shot": "true"}
-        stats = await self._engine.ask(f"/containers/{container_id}/stats", query)
-        return reports.task_stats(stats, self._clock())
+        stats = await self._engine.ask(f"/containers/{task.container.container_id}/stats", query)
+        return task.cgroup.with_memory_stall(reports.task_stats(stats, self._clock()))
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""

@@ -172,6 +172,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     state_dir: str
     is_dev: bool = False
+    cgroup_parent: str = ""
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
@@ -187,6 +188,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
         owner=owner_of(context.paths.state_dir),
         state_dir=context.paths.state_dir,
         is_dev=context.dev,
+        cgroup_parent=context.cgroup_parent,
     )
 
 

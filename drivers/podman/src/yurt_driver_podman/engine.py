@@ -129,6 +129,10 @@ class PodmanCalls:
         """Send a signal."""
         await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": name}))
 
+    async def set_cores(self, container_id: str, cores: str) -> None:
+        """Set the cores on which a running container may run."""
+        await self.engine.act(post(f"/containers/{container_id}/update", {"cpu": {"cpus": cores}}))
+
     async def remove(self, container_id: str) -> None:
         """Kill and remove, with anonymous volumes; waits for a removal in progress.
 

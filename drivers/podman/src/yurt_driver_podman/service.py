@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from yurt.sdk.containers import exec_session, exec_to_end, leftovers
 from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.cgroups.cores import ContainerCores
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
 from yurt.sdk.containers.creation import ContainerCreator, container_of
 from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover
@@ -24,6 +25,7 @@ from yurt.sdk.containers.mount_sources import Hold, Holder
 from yurt.sdk.containers.starting import Starter, StartSteps, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
+from yurt.sdk.core_partitions import partitions_of
 from yurt.sdk.driver import ExecResult, Leftover, LogRotation, TaskHandle, TaskRequest, TaskStats
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
@@ -56,7 +58,9 @@ class PodmanService:
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
         self._ended = EndedCommands(self._background)
-        self.tasks = ContainerTasks(self._calls, self._background, clock)
+        partitions = partitions_of(config.cgroup_parent, dev=config.is_dev)
+        cores = ContainerCores(partitions, self._calls.set_cores, self._background)
+        self.tasks = ContainerTasks(self._calls, self._background, clock, cores)
         self._creator = ContainerCreator(
             self._calls, self._background, is_running=self.tasks.is_running, command=DRIVER
         )
@@ -247,9 +251,10 @@ class PodmanService:
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """Present use of resources."""
-        container_id = self.tasks.get(task_id).container.container_id
-        query = {"containers": container_id, "stream": "false"}
-        return reports.task_stats(await self._engine.ask("/containers/stats", query), self._clock())
+        task = self.tasks.get(task_id)
+        query = {"containers": task.container.container_id, "stream": "false"}
+        answer = await self._engine.ask("/containers/stats", query)
+        return task.cgroup.with_memory_stall(reports.task_stats(answer, self._clock()))
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""
@@ -294,8 +299,8 @@ class PodmanService:
     async def close(self) -> None:
         """End the background work; containers continue."""
         await asyncio.to_thread(self._dev_cleanup.dismiss)
+        self.tasks.close()
         await self._background.close()
         await self._holder.close()
         self._notices.close()
-        self.tasks.close()
         await self._engine.close()

@@ -9,6 +9,7 @@ agent, is only a beginning. A task far below its limit waits for the memory of i
 
 from __future__ import annotations
 
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from yurt.client.tasks.task_runner import TaskRunner
@@ -17,6 +18,7 @@ from yurt.sdk.driver import TaskStats
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.alloc import AllocatedMemoryResources, AllocatedTaskResources, TaskState
 
+OPTION: Final = "memory_pressure"
 STALL_SHARE = 0.1
 SAMPLES = 2
 NEAR_LIMIT = 0.9

@@ -126,6 +126,8 @@ def own_labels(request: TaskRequest, owner: str, is_selected: Callable[[str], bo
         "folder": request.dirs.logs_dir,
         "task_name": request.task_name,
         "rotation": msgspec.to_builtins(request.logs),
+        "cores": request.resources.reserved_cores,
+        "cpuset_cpus": request.config.cpuset_cpus,
     }
     return {**nomad, TASK_LABEL: request.task_id, OWNER_LABEL: owner, LOGS_LABEL: json.dumps(kept)}
 
@@ -143,4 +145,6 @@ def container_of(
         logs=rotation(msgspec.convert(kept.get("rotation", {}), LogRotation)),
         is_terminal=bool(inspected["Config"].get("Tty")),
         address=address,
+        cores=tuple(kept["cores"]) if "cores" in kept else None,
+        cpuset_cpus=str(kept.get("cpuset_cpus", "")),
     )

@@ -61,7 +61,7 @@ class Starter:
 
     async def start(self, request: TaskRequest, steps: StartSteps) -> tuple[ContainerTask, Inspected]:
         """Pull the image, create and start the container; the task id is reserved from the beginning."""
-        self._tasks.reserve(request.task_id)
+        self._tasks.reserve(request.task_id, request.resources.reserved_cores)
         try:
             return await self._start(request, steps)
         except BaseException:
@@ -93,6 +93,8 @@ class Starter:
             logs=steps.rotation(request.logs),
             is_terminal=steps.is_terminal,
             address=steps.address(inspected),
+            cores=request.resources.reserved_cores,
+            cpuset_cpus=request.config.cpuset_cpus,
         )
         return ContainerTask(request.task_id, container), inspected
 

@@ -17,9 +17,11 @@ from typing import Any, Protocol
 import msgspec
 
 from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.cgroups import ContainerCgroup, cgroup_of, parse_cores
+from yurt.sdk.containers.cgroups.cores import ContainerCores
+from yurt.sdk.containers.cgroups.oom import OomWatch
 from yurt.sdk.containers.common import signal_name
 from yurt.sdk.containers.engine import EngineDown
-from yurt.sdk.containers.oom import OomWatch
 from yurt.sdk.containers.watch import Watch
 from yurt.sdk.driver import ExitResult, LogRotation
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
@@ -31,7 +33,11 @@ ALIVE = ("running", "paused", "restarting", "stopping", "removing")
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a container in a task's handle, by which a later agent finds it."""
+    """The data of a container in a task's handle, by which a later agent finds it.
+
+    `cores` are those that its task reserves, None in the handle of an older version; `cpuset_cpus` those that its job
+    chose without reserving them.
+    """
 
     container_id: str
     image_id: str
@@ -40,6 +46,8 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     logs: LogRotation
     is_terminal: bool = False
     address: str = ""
+    cores: tuple[int, ...] | None = None
+    cpuset_cpus: str = ""
 
 
 class ContainerCalls(Protocol):
@@ -83,6 +91,7 @@ class ContainerTask:
         self.ended: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
         self.output: OutputCollector | None = None
         self.memory: OomWatch | None = None
+        self.cgroup = ContainerCgroup()
         self.hints = 0
         self.is_settling = False
 
@@ -90,30 +99,61 @@ class ContainerTask:
 class ContainerTasks:
     """The table of tasks and the operations on them."""
 
-    def __init__(self, calls: ContainerCalls, background: DriverTasks, clock: Callable[[], UnixNano]) -> None:
+    def __init__(
+        self,
+        calls: ContainerCalls,
+        background: DriverTasks,
+        clock: Callable[[], UnixNano],
+        cores: ContainerCores | None = None,
+    ) -> None:
+        """`cores` is None for an engine of another machine."""
         self._calls = calls
+        self._cores = cores
         self._background = background
         self._clock = clock
         self._tasks: dict[str, ContainerTask | None] = {}
         self._by_container: dict[str, ContainerTask] = {}
         self._sought: Counter[str] = Counter()
 
-    def reserve(self, task_id: str) -> None:
-        """Reserve the id of a task that is about to start."""
+    def reserve(self, task_id: str, cores: tuple[int, ...] = ()) -> None:
+        """Reserve the id of a task that is about to start, and its cores."""
         if task_id in self._tasks:
             raise DriverError(f"task {task_id} runs already; destroy it first")
         self._tasks[task_id] = None
+        if self._cores:
+            self._cores.reserve(task_id, cores)
 
     def give_up(self, task_id: str) -> None:
         """Free the id of a failed start."""
         del self._tasks[task_id]
+        self._release_cores(task_id)
 
     def add(self, task: ContainerTask, *, pid: int) -> None:
         """Add a task; `pid` is its first process on this machine, 0 when unknown."""
         if pid > 0:
             task.memory = OomWatch(pid)
+            task.cgroup = cgroup_of(pid, task.container.container_id)
         self._tasks[task.task_id] = task
         self._by_container[task.container.container_id] = task
+        if self._cores:
+            self._count_cores(task, self._cores)
+
+    def _count_cores(self, task: ContainerTask, cores: ContainerCores) -> None:
+        """Count the container's cores; only one with reserved cores had a list from an older version."""
+        container = task.container
+        reserved = container.cores
+        if reserved is None:
+            listed = task.cgroup.listed_cores() or ()
+            reserved = listed if set(listed) < task.cgroup.allowed_cores() else ()
+        if reserved:
+            cores.reserve(task.task_id, reserved)
+        else:
+            cores.add(task.task_id, container.container_id, task.cgroup, parse_cores(container.cpuset_cpus))
+
+    def _release_cores(self, task_id: str) -> None:
+        """Give the cores of a task back to the others."""
+        if self._cores:
+            self._cores.release(task_id)
 
     def has(self, task_id: str) -> bool:
         """Whether the id is in use."""
@@ -173,6 +213,7 @@ class ContainerTasks:
             if task.output:
                 await task.output.drained()
             self._forget_memory(task)
+            self._release_cores(task.task_id)
             if not task.ended.done():
                 task.ended.set_result(result)
         finally:
@@ -186,6 +227,8 @@ class ContainerTasks:
 
     def close(self) -> None:
         """Stop watching cgroups; containers continue."""
+        if self._cores:
+            self._cores.close()
         for task in self._by_container.values():
             self._forget_memory(task)
 
@@ -258,6 +301,7 @@ class ContainerTasks:
         if task.output:
             await task.output.drained()
         self._forget_memory(task)
+        self._release_cores(task_id)
         return task
 
 

@@ -339,7 +339,7 @@ class ClientAgent:
             http_addr=f"{self.host}:4646",
             gc_disk_usage_threshold=101.0,
             gc_inode_usage_threshold=101.0,
-            options={"ephemeral_disk.over_size": "off", "usage_history": "off"},
+            options={"ephemeral_disk.over_size": "off", "usage_history": "off", "memory_pressure": "off"},
             # Simulated devices break all the time: they return at once, and none is locked.
             device_health=DeviceHealthSettings(probation_s=0.0, max_faults=0),
         )

@@ -1,0 +1,112 @@
+"""Finds the cgroup of a container on this machine, by its first process, and reads what engines do not report.
+
+The path of a container's cgroup has its id in one component; runtimes may put its processes further down. Nothing is
+found for a container without a cgroup of its own, or of an engine on another machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from yurt.sdk.driver import TaskStats
+from yurt.sdk.value import Value, replace
+
+MOUNTS_FILE = "/proc/self/mountinfo"
+ONLINE_CORES = "/sys/devices/system/cpu/online"
+FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
+
+
+class ContainerCgroup(Value):
+    """The folders of a container's cgroup: of the controller `cpuset`, and those that count memory."""
+
+    cpuset: str = ""
+    memory: tuple[str, ...] = ()
+
+    def allowed_cores(self) -> frozenset[int]:
+        """The cores that the level above allows, or those of the machine."""
+        above = self.cpuset.rpartition("/")[0]
+        return cores_in(above) or parse_cores(read_text(ONLINE_CORES))
+
+    def listed_cores(self) -> tuple[int, ...] | None:
+        """The cores on which the container runs; None when that is unknown."""
+        return tuple(sorted(cores_in(self.cpuset))) or None
+
+    def memory_stall_ns(self) -> int:
+        """The total time in which all threads waited for memory; 0 where nothing counts it."""
+        found = FULL_STALL.search(self._first("memory.pressure"))
+        return int(found[1]) * 1000 if found else 0
+
+    def memory_charged_bytes(self) -> int:
+        """The memory that counts against the limit, pages of files included; 0 where nothing counts it."""
+        text = (self._first("memory.current") or self._first("memory.usage_in_bytes")).strip()
+        return int(text) if text.isdigit() else 0
+
+    def with_memory_stall(self, stats: TaskStats) -> TaskStats:
+        """A sample with the time in which the container waited for memory, and with what counted then."""
+        stall_ns = self.memory_stall_ns()
+        charged = self.memory_charged_bytes() if stall_ns else 0
+        return replace(stats, memory_stall_ns=stall_ns, memory_charged_bytes=charged)
+
+    def _first(self, name: str) -> str:
+        """The content of a file in the first folder that has it."""
+        return next(filter(None, (read_text(f"{folder}/{name}") for folder in self.memory)), "")
+
+
+def cgroup_of(pid: int, container_id: str) -> ContainerCgroup:
+    """The cgroup of a container by its first process; without folders when there is none."""
+    mounts = mount_points()
+    found = {
+        name: mounts[name] + path
+        for name, path in paths_of(read_text(f"/proc/{pid}/cgroup"), container_id)
+        if name in mounts
+    }
+    return ContainerCgroup(
+        cpuset=found.get("cpuset") or found.get("", ""),
+        memory=tuple(found[name] for name in ("", "memory") if name in found),
+    )
+
+
+def paths_of(text: str, container_id: str) -> Iterator[tuple[str, str]]:
+    """Each controller of a /proc/PID/cgroup file, "" for version 2, with the path down to the container's component."""
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        before, own, after = path.partition(container_id)
+        if own:
+            yield from ((each, before + own + after.partition("/")[0]) for each in controllers.split(","))
+
+
+def mount_points() -> dict[str, str]:
+    """The mount point of each v1 controller, and of version 2 as ""."""
+    mounts: dict[str, str] = {}
+    for line in read_text(MOUNTS_FILE).splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) >= 5 and len(rest) >= 3 and rest[0] in ("cgroup", "cgroup2"):
+            names = [""] if rest[0] == "cgroup2" else rest[2].split(",")
+            mounts = {**dict.fromkeys(names, fields[4]), **mounts}
+    return mounts
+
+
+def cores_in(folder: str) -> frozenset[int]:
+    """The cores that a folder of the controller `cpuset` allows; empty where it is none."""
+    names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus") if folder else ()
+    return parse_cores(next(filter(str.strip, (read_text(f"{folder}/{name}") for name in names)), ""))
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """The cores of a list such as `0,2-3`; empty for text that is none."""
+    try:
+        ranges = [each.partition("-") for each in text.strip().split(",") if each]
+        return frozenset(core for low, _, high in ranges for core in range(int(low), int(high or low) + 1))
+    except ValueError:
+        return frozenset()
+
+
+def read_text(path: str) -> str:
+    """The content of a file; empty when it cannot be read."""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.readall().decode()
+    return ""
