@@ -239,7 +239,8 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     ),
     LineMistake(
         "operator snapshot inspect shop.nomad.hcl",
-        "shop.nomad.hcl: the file is not a snapshot of Yurt: Error -3 while decompressing data: incorrect header check",
+        "shop.nomad.hcl: the file is not a snapshot of Yurt: it is text; a snapshot is a gzip archive of "
+        "meta.json, state.bin and SHA256SUMS",
         "Save one with: yurt operator snapshot save FILE",
     ),
     LineMistake(

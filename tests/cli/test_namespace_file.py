@@ -75,7 +75,9 @@ def test_a_file_that_is_not_there_is_no_namespace(
 def test_a_file_that_is_no_text_is_named(api: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
-    assert run("namespace", "apply", str(path))[2] == f"{path}: not a UTF-8 text\n"
+    assert (
+        run("namespace", "apply", str(path))[2] == f"{path}: not a UTF-8 text: it is text in UTF-16; save it as UTF-8\n"
+    )
 
 
 def test_an_empty_list_of_namespaces_says_why(api: Any, run: Any) -> None:

@@ -35,6 +35,14 @@ def test_what_the_agent_refuses_is_told(api: Any, run: Any, tmp_path: Path) -> N
     assert "not a snapshot of Yurt" in run("operator", "snapshot", "save", str(tmp_path / "x"))[2]
 
 
+def test_a_file_that_is_no_snapshot_is_named_with_its_fault(api: Any, run: Any, tmp_path: Path) -> None:
+    fault = "the file is not a snapshot of Yurt: it is text"
+    api.answers["/v1/operator/snapshot"] = (400, fault)
+    (tmp_path / "x").write_text("{}")
+    code, _, err = run("operator", "snapshot", "restore", str(tmp_path / "x"))
+    assert code == 1 and f"{tmp_path}/x: {fault}\n" in err
+
+
 def test_a_restore_names_what_it_changed_in_access_control(api: Any, run: Any, tmp_path: Path) -> None:
     file = tmp_path / "a.snap"
     file.write_text("{}")

@@ -164,7 +164,11 @@ def test_the_standard_workload_format(run: Any, archive: Path, file: Any) -> Non
         ("t.csv", "timestamp,duration,gpus\n1,2\n", "t.csv:2: 2 cells, but 3 columns"),
         ("t.csv", "timestamp,duration,gpus\n1,1e300,1\n", "t.csv:2: duration of '1e300' s is more than 10 years"),
         ("t.csv", "timestamp,duration,gpus,tenant\n1,2,1,a b\n", "t.csv:2: tenant 'a b' must match"),
-        ("t.csv", b"timestamp,duration\xff\n", "t.csv: not a UTF-8 text"),
+        (
+            "t.csv",
+            b"timestamp,duration\xff\n",
+            "t.csv: not a UTF-8 text: it is text in another encoding",
+        ),
         ("t.csv.gz", b"no gzip", "t.csv.gz: cannot be read"),
         ("t.csv.zst", b"no zstd", "t.csv.zst: cannot be read"),
         ("t.jsonl", '{"submit": 1, "duration": 2, "gpus": 1}\n{"submit"', "t.jsonl:2: not valid JSON"),

@@ -178,6 +178,52 @@ def test_a_broken_rule_is_named(document: dict[str, Any], text: str) -> None:
     assert text in multi_error(problems(document)), problems(document)
 
 
+@pytest.mark.parametrize(
+    ("document", "word"),
+    [
+        (job(Type="servic"), "service"),
+        (group(Networks=[{"Mode": "brige"}]), "bridge"),
+        (group(Volumes={"v": {"Type": "hosts", "Source": "s"}}), "host"),
+        (
+            group(Volumes={"v": {"Type": "host", "Source": "s", "AccessMode": "single-node-writr"}}),
+            "single-node-writer",
+        ),
+        (group(RestartPolicy={"Mode": "fial", "Attempts": 1, "Interval": 60 * SECOND}), "fail"),
+        (
+            group(ReschedulePolicy={"Unlimited": True, "Delay": 9 * SECOND, "DelayFunction": "exponental"}),
+            "exponential",
+        ),
+        (group(Update={"MaxParallel": 1, "HealthCheck": "cheks"}), "checks"),
+        (group(Migrate={"MaxParallel": 1, "HealthCheck": "task_state"}), "task_states"),
+        (group(Disconnect={"Reconcile": "best_scor"}), "best_score"),
+        (group(Constraints=[{"LTarget": "${attr.cpu.arch}", "RTarget": "a", "Operand": "regex"}]), "regexp"),
+        (check(Type="htp"), "http"),
+        (check(InitialStatus="passed"), "passing"),
+        (task(Lifecycle={"Hook": "prestrat"}), "prestart"),
+        (task(Templates=[{"DestPath": "a", "EmbeddedTmpl": "b", "ChangeMode": "restrat"}]), "restart"),
+        (task(Artifacts=[{"GetterSource": "http://a/b", "GetterMode": "fil"}]), "file"),
+        (task(Vault={"ChangeMode": "nop"}), "noop"),
+        (task(Resources={"CPU": 9, "MemoryMB": 9, "NUMA": {"Affinity": "prefr"}}), "prefer"),
+        (task(CSIPluginConfig={"ID": "a", "Type": "nodes"}), "node"),
+        (task(Identities=[{"Name": "a", "ChangeMode": "singal"}]), "signal"),
+        (job(Type="batch", ParameterizedJob={"Payload": "forbiden"}), "forbidden"),
+    ],
+)
+def test_a_misspelt_choice_has_the_nearest_one(document: dict[str, Any], word: str) -> None:
+    assert f'(did you mean "{word}"?)' in "".join(problems(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "choices"),
+    [
+        (group(RestartPolicy={"Mode": "x", "Attempts": 1, "Interval": 60 * SECOND}), "use fail or delay"),
+        (group(Update={"MaxParallel": 1, "HealthCheck": "x"}), "use checks, task_states or manual"),
+    ],
+)
+def test_a_choice_that_is_like_none_names_them_all(document: dict[str, Any], choices: str) -> None:
+    assert choices in "".join(problems(document))
+
+
 def test_problems_are_nested_by_place() -> None:
     (found,) = problems(task(Driver=""))
     assert found.startswith("Task group web validation failed: 1 error occurred:\n\t* Task main validation failed: ")

@@ -7,7 +7,8 @@ from yurt.fsm import apply
 from yurt.sdk.schema import AttributeSpec, Schema
 from yurt.server.resources.admission import driver_problems
 from yurt.state import Snapshot
-from yurt.structs.commands import StoreSchema
+from yurt.structs.commands import RegisterNode, StoreSchema
+from yurt.structs.node import DriverInfo
 from yurt.testing import factories
 
 
@@ -20,6 +21,14 @@ def test_a_misspelt_driver_is_refused_with_the_nearest_name_and_another_one_warn
         assert driver_problems(state, factories.task(driver=other), factories.group()) == (
             (), (f'no node has shown which options driver "{other}" takes, so they are not checked',),
         )  # fmt: skip
+
+
+def test_a_driver_that_nodes_have_disabled_is_suggested() -> None:
+    node = factories.node(drivers={"raw_exec": DriverInfo(detected=False), "docker": DriverInfo(detected=False)})
+    state = apply(Snapshot.empty(), RegisterNode(node=node), index=1).state
+    errors, _ = driver_problems(state, factories.task(driver="xraw_exec"), factories.group())
+    assert errors == ('unknown driver "xraw_exec": no node has it (did you mean "raw_exec"?)',)
+    assert driver_problems(state, factories.task(driver="docker"), factories.group())[0] == ()
 
 
 def test_a_port_label_is_checked_where_the_driver_names_ports_as_nomads_docker_does() -> None:

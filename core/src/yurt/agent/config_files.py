@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_check import check, merge
 from yurt.agent.config_keys import ROOT
+from yurt.runtime.file_kinds import not_text
 from yurt.sdk.errors import Invalid
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -104,8 +105,8 @@ def read_file(path: Path) -> tuple[Mapping[str, Any], PlaceOf]:
         raise Invalid(f"{path}: there is no such file") from None
     except OSError as error:
         raise Invalid(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise Invalid(f"{path}: not a UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{path}: {not_text(error)}") from None
     if path.suffix == ".json" or (path.suffix != ".hcl" and text.lstrip()[:1] in ("{", "")):
         return _parse_json(path, text), lambda _: ""
     return _parse_hcl(path, text)

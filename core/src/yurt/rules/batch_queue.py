@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from yurt.rules.problems import near_hint, one_of
 from yurt.sdk.errors import Invalid
 from yurt.structs.queueing.batch_queue import (
     MINUTE,
@@ -40,6 +41,7 @@ _OTHERS: Final = {
     "weights": "Weights", "prices": "Prices", "stretch": "Stretch",
 }  # fmt: skip
 _COMMON: Final = {"reservations": "Reservations", "backfilldepth": "BackfillDepth"}
+QUEUE_TYPES: Final = ("fifo", "dynamic_priority", "fair_share")
 _TYPES: Final = {"fifo": "Fifo", "dynamicpriority": "DynamicPriority", "fairshare": "FairShare"}
 _DAYS: Final = re.compile(r"(\d{1,5})d")
 _TENANTS: Final = ("tenanttype", "metadatakey")
@@ -75,9 +77,8 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
             raise Invalid(f'batch_queue: unknown key "{str(key)[:64]}"; {_known((*_TYPES, *_COMMON, *_DURATIONS))}')
     if kind:
         if kind not in _TYPES:
-            raise Invalid(
-                f'batch_queue: "{kind[:64]}" is not a type of queue; use fifo, dynamic_priority or fair_share'
-            )
+            hint = near_hint(kind, QUEUE_TYPES)
+            raise Invalid(f'batch_queue: "{kind[:64]}" is not a type of queue; use {one_of(QUEUE_TYPES)}{hint}')
         found.setdefault(_TYPES[kind], _parameters(_TYPES[kind], config or {}, parse_duration))
     for name in ("DynamicPriority", "FairShare"):
         if isinstance(found.get(name), dict):

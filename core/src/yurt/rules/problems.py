@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Final
 
 from yurt.sdk.value import NANOSECONDS
 
 INTERPOLATION = "${"
+ALIKE: Final = 0.6
 HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*\Z"
 )
@@ -36,6 +39,12 @@ def seconds_text(duration: int) -> str:
 def one_of(choices: Sequence[str]) -> str:
     """The words as an alternative: `service, batch or system`."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def near_hint(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean "x"?)` with the choice most like the word; "" when none is."""
+    near = get_close_matches(word[:64], [each for each in choices if each], n=1, cutoff=ALIKE)
+    return f' (did you mean "{near[0]}"?)' if near else ""
 
 
 def duplicates(names: Iterable[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ SHARED: dict[tuple[str, bool], CorePartitions] = {}
 """The partitions of each parent cgroup, and of dev agents."""
 
 
-class Member(Value):
+class CoreSharer(Value):
     """A task without reserved cores: the cores that it could use, and the function that writes its list.
 
     `write` returns whether the list was written; a member whose list was not is written again at the next change.
@@ -32,7 +32,7 @@ class CorePartitions:
 
     def __init__(self) -> None:
         self._reserved: dict[str, tuple[int, ...]] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, CoreSharer] = {}
         self._stale: set[str] = set()
         """The members with another list than their share, or an unknown one."""
         self._written: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class CorePartitions:
         """Count a task with cores of its own; the others leave them at the next `write`."""
         self._reserved[key] = cores
 
-    def join(self, key: str, member: Member, has: tuple[int, ...] | None) -> None:
+    def join(self, key: str, member: CoreSharer, has: tuple[int, ...] | None) -> None:
         """Count a task that shares; it `has` this list now, None for an unknown one."""
         self._members[key] = member
         if has != self.share(member.cores):
@@ -77,7 +77,7 @@ class CorePartitions:
             self._written, self._stale = reserved, set(self._members)
         self._stale = {key for key in self._stale if not self._put(self._members[key])}
 
-    def _put(self, member: Member) -> bool:
+    def _put(self, member: CoreSharer) -> bool:
         return member.write(self.share(member.cores))
 
 

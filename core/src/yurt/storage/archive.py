@@ -21,6 +21,7 @@ from typing import IO, Final, NamedTuple
 
 from yurt.fsm import snapshot
 from yurt.fsm.restore import LENGTH_BYTES, framed
+from yurt.runtime.file_kinds import HEAD_BYTES, kind_of
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 
@@ -37,7 +38,9 @@ PIECE_BYTES: Final = 256 * 1024
 BLOCK: Final = tarfile.BLOCKSIZE
 PLAIN: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
 FOREIGN: Final = "the file is not a snapshot of Yurt"
+EXPECTED: Final = f"a snapshot is a gzip archive of {META}, {STATE} and {SUMS}"
 GZIP: Final = 16 + zlib.MAX_WBITS
+GZIP_MAGIC: Final = b"\x1f\x8b"
 MEMORY_FREE: Final = 512 * 1024**2
 MEMORY_RATIO: Final = 24
 """The factor by which the objects of a state exceed its encoded size."""
@@ -90,13 +93,28 @@ def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
         meta = json.loads(meta_text)
         form, found = meta["Format"], Archive(str(meta["ID"]), int(meta["Index"]), str(meta["Version"]), size)
     except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise Invalid(f"{FOREIGN}: {error}") from None
+        raise Invalid(f"{FOREIGN}: {_fault(error)}") from None
     if form != FORMAT:
         raise Invalid(f"the snapshot has format {form!r:.20}, this version reads {FORMAT}")
     if sums != _sums(meta_text, digest.hexdigest()):
         raise Invalid("the snapshot is damaged: its digests do not fit")
     state.seek(0)
     return found
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a file, in words for its owner."""
+    match error:
+        case EOFError():
+            return str(error)
+        case zlib.error():
+            return "its compressed data is damaged; copy or save it again"
+        case tarfile.TarError():
+            return f"it has no files in it; {EXPECTED}"
+        case LookupError() | TypeError():
+            return f"its {META} is of another program; the state of Nomad cannot be restored, only its job files run"
+        case _:
+            return f"its {META} is not valid JSON"
 
 
 def frames(state: IO[bytes], size: int) -> Iterator[bytes]:
@@ -157,20 +175,26 @@ class _Unzipped:
                 self._read += len(data)
                 if not data:
                     break
+                self._require_gzip(data)
             part = self._zip.decompress(data, most)
             self._given += len(part)
             if self._given > FREE_BYTES + RATIO_MAX * self._read:
                 raise Invalid(f"{FOREIGN}: it would become more than {RATIO_MAX} times as large")
             if part:
                 return part
-        raise EOFError("it ends too early")
+        raise EOFError("it ends too early" if self._read else f"it is empty; {EXPECTED}")
+
+    def _require_gzip(self, data: bytes) -> None:
+        """Raise Invalid with the kind of the file when its first bytes are not those of gzip."""
+        if self._read == len(data) and not data.startswith(GZIP_MAGIC):
+            raise Invalid(f"{FOREIGN}: it is {kind_of(data[:HEAD_BYTES])}; {EXPECTED}")
 
 
 def _header(reader: _Unzipped, name: str, most: int) -> int:
     """The size of the next member; it must be a regular file with this name and at most `most` bytes."""
     info = tarfile.TarInfo.frombuf(reader.take(BLOCK), "utf-8", "surrogateescape")
     if info.name != name or info.type not in PLAIN:
-        raise Invalid(f"{FOREIGN}: {name} is missing")
+        raise Invalid(f"{FOREIGN}: {name} is missing; {EXPECTED}")
     if not 0 <= info.size <= most:
         raise Invalid(f"{FOREIGN}: {name} has {info.size} bytes")
     return info.size

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
+from yurt.rules.problems import near_hint
 from yurt.runtime.logs import LEVELS, LineStream, NomadFormatter, log_formatter, set_up_logging
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -150,8 +151,9 @@ def log_problems(raw: Mapping[str, object]) -> list[str]:
     found = []
     facility = str(raw.get("syslog_facility") or "LOCAL0")
     if facility.lower() not in SysLogHandler.facility_names:
-        names = ", ".join(sorted(name.upper() for name in SysLogHandler.facility_names))
-        found.append(f'syslog_facility "{facility}" is not one of {names}.')
+        names = sorted(name.upper() for name in SysLogHandler.facility_names)
+        hint = near_hint(facility.upper(), names)
+        found.append(f'syslog_facility "{facility}" is not one of {", ".join(names)}{hint}.')
     most = raw.get("log_rotate_max_files", 0)
     if isinstance(most, int) and most < -1:
         found.append(f"log_rotate_max_files is {most}; it must be a number of files, 0 for all, or -1 for none.")

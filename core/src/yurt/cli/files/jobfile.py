@@ -112,8 +112,10 @@ def read_source(path: str) -> tuple[str, str]:
         raise CliError(f"{path}: there is no such file. `yurt job init` writes an example.") from None
     except OSError as error:
         raise CliError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CliError(f"{path}: not a UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        from yurt.runtime.file_kinds import not_text
+
+        raise CliError(f"{path}: {not_text(error)}") from None
 
 
 def parse_json_job(source: str, filename: str) -> Json:

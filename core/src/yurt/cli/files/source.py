@@ -16,5 +16,7 @@ def read_text(name: str) -> str:
         raise CliError(f"{name}: there is no such file") from None
     except OSError as error:
         raise CliError(f"{name}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise CliError(f"{name}: not a UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        from yurt.runtime.file_kinds import not_text
+
+        raise CliError(f"{name}: {not_text(error)}") from None

@@ -102,8 +102,10 @@ def read_trace(path: str, *, ignored: Collection[str] = (), part: tuple[int, int
         raise CliError(f"{path}: there is no such file") from None
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise CliError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except UnicodeDecodeError:
-        raise CliError(f"{path}: not a UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        from yurt.runtime.file_kinds import not_text
+
+        raise CliError(f"{path}: {not_text(error)}") from None
     every = sorted((row for row in found if row is not None), key=lambda row: row.submit)
     skip, keep = part
     rows = every[skip : skip + keep if keep else None]

@@ -14,7 +14,7 @@ from functools import partial
 
 from yurt.executor.cgroups import Hierarchies, parse_cores, read_text, write_setting
 from yurt.executor.spec import CgroupSpec, ProcessHandle
-from yurt.sdk.core_partitions import CorePartitions, Member
+from yurt.sdk.core_partitions import CorePartitions, CoreSharer
 from yurt.sdk.value import replace
 
 log = logging.getLogger(__name__)
@@ -101,8 +101,8 @@ class CpuPartitions:
         """Write the lists of all tasks that have another one than their share."""
         self._partitions.write()
 
-    def _member(self, folder: str) -> Member:
-        return Member(cores=self._cores, write=partial(self._put, folder))
+    def _member(self, folder: str) -> CoreSharer:
+        return CoreSharer(cores=self._cores, write=partial(self._put, folder))
 
     def _put(self, folder: str, cores: tuple[int, ...]) -> bool:
         text = ",".join(map(str, cores))

@@ -12,6 +12,7 @@ from aiohttp import web
 from yurt.api.uuids import uuid_prefix
 from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
+from yurt.rules.problems import near_hint
 from yurt.sdk.value import Value
 from yurt.server.views import View
 from yurt.server.views.search import CONTEXTS as SEARCHED
@@ -51,7 +52,8 @@ class FuzzySearchBody(Value):
 
 def _contexts(context: str) -> Iterable[str]:
     if context not in ("", ALL, *CONTEXTS):
-        raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {", ".join(CONTEXTS)} or {ALL}')
+        names, hint = f"{', '.join(CONTEXTS)} or {ALL}", near_hint(context, (*CONTEXTS, ALL))
+        raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {names}{hint}')
     return CONTEXTS if context in ("", ALL) else (context,)
 
 

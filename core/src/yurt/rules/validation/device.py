@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final
 
-from yurt.rules.problems import nested
+from yurt.rules.problems import near_hint, nested
 from yurt.rules.validation.policies import constraint_problems
 from yurt.structs.resources import RequestedDevice
 
@@ -32,13 +31,13 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
     if device.on_failure and is_alternative:
         yield f'device "{name}" has on_failure within first_available; write it in the device block itself'
     if device.on_failure not in FAILURE_POLICIES:
-        near = get_close_matches(device.on_failure[:64], FAILURE_POLICIES, n=1)
-        hint = f' (did you mean "{near[0]}"?)' if near else ""
+        hint = near_hint(device.on_failure, FAILURE_POLICIES)
         yield f'device "{name}" has on_failure = "{device.on_failure[:64]}", which is not one of notify, move{hint}'
     topology = device.topology
     for key, value in (("nvlink", topology.nvlink), ("numa", topology.numa)) if topology is not None else ():
         if value not in STANCES:
-            yield f'device "{name}" has {key} = "{value[:64]}", which is not one of prefer, require, ignore'
+            hint = near_hint(value, STANCES)
+            yield f'device "{name}" has {key} = "{value[:64]}", which is not one of prefer, require, ignore{hint}'
 
 
 def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
@@ -75,7 +74,8 @@ def _alternative_problems(device: RequestedDevice, *, is_alternative: bool) -> I
 
 def _share_problems(device: RequestedDevice) -> Iterator[str]:
     if device.share not in ("", *SHARED, MIG):
-        yield f'has share = "{device.share[:64]}", which is not one of mps, slice, mig'
+        hint = near_hint(device.share, (*SHARED, MIG))
+        yield f'has share = "{device.share[:64]}", which is not one of mps, slice, mig{hint}'
     if device.memory_mb < 0:
         yield f"must not ask for negative memory, got {device.memory_mb}"
     if not 0 <= device.compute <= 100:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.rules.problems import one_of, seconds_text
+from yurt.rules.problems import near_hint, one_of, seconds_text
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
@@ -36,7 +36,8 @@ def gang_problems(job: Job, group: TaskGroup, gang: Gang) -> Iterator[str]:
 
 def _rendezvous_problems(group: TaskGroup, rendezvous: Rendezvous) -> Iterator[str]:
     if rendezvous.framework not in FRAMEWORKS:
-        yield f'rendezvous framework "{rendezvous.framework[:64]}" is not valid: use {one_of(FRAMEWORKS)}'
+        hint = near_hint(rendezvous.framework, FRAMEWORKS)
+        yield f'rendezvous framework "{rendezvous.framework[:64]}" is not valid: use {one_of(FRAMEWORKS)}{hint}'
     if not BARRIER_MIN <= rendezvous.barrier <= BARRIER_MAX:
         shown = seconds_text(rendezvous.barrier)
         yield f"rendezvous barrier must be from 1s to {seconds_text(BARRIER_MAX)} (got {shown})"

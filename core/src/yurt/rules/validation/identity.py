@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from yurt.rules.problems import duplicates, escapes, is_open, is_signal
+from yurt.rules.problems import duplicates, escapes, is_open, is_signal, near_hint
 from yurt.structs.cluster import Namespace
 from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task
@@ -83,7 +83,7 @@ def _problems(identity: WorkloadIdentity) -> Iterator[str]:
 def _change_problems(identity: WorkloadIdentity) -> Iterator[str]:
     mode, signal = identity.change_mode, identity.change_signal
     if mode not in MODES:
-        yield f"invalid change_mode: {mode[:64]}; use noop, restart or signal"
+        yield f"invalid change_mode: {mode[:64]}; use noop, restart or signal{near_hint(mode, MODES)}"
     if mode == "signal" and not signal:
         yield "change_signal must be specified when using change_mode=signal"
 

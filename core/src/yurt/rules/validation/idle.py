@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from yurt.rules.idle import idle_blocks
-from yurt.rules.problems import one_of, seconds_text
+from yurt.rules.problems import near_hint, one_of, seconds_text
 from yurt.rules.task_schedule import schedule_problems
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
@@ -81,8 +80,7 @@ def idle_problems(policy: IdlePolicy) -> Iterator[str]:
 
 def _choice(key: str, value: str, choices: Sequence[str]) -> Iterator[str]:
     if value not in choices:
-        near = get_close_matches(value[:64], choices, n=1)
-        hint = f' (did you mean "{near[0]}"?)' if near else f": use {one_of(choices)}"
+        hint = near_hint(value, choices) or f": use {one_of(choices)}"
         yield f'idle {key} "{value[:64]}" is not valid{hint}'
 
 

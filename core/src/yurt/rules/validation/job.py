@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from yurt.rules.no_effect import constraint_doubts, group_no_effects, is_gateway
 from yurt.rules.periodic import expressions, parsed, time_zone
-from yurt.rules.problems import duplicates, multi_error, nested, one_of
+from yurt.rules.problems import duplicates, multi_error, near_hint, nested, one_of
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
 from yurt.rules.validation.service import network_problems, service_problems, volume_problems
 from yurt.rules.validation.task import task_problems, task_warnings
@@ -129,7 +129,8 @@ def _kind_problems(job: Job) -> Iterator[str]:
     if job.type == status.JOB_CORE:
         yield "job type cannot be core"
     elif job.type not in status.JOB_TYPES:
-        yield f'Invalid job type: "{job.type[:64]}"; use {one_of(status.JOB_TYPES)}'
+        hint = near_hint(job.type, status.JOB_TYPES)
+        yield f'Invalid job type: "{job.type[:64]}"; use {one_of(status.JOB_TYPES)}{hint}'
     is_batch = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
     if job.periodic is not None:
         if not is_batch:
@@ -166,7 +167,8 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
     asked = job.parameterized_job
     assert asked is not None
     if asked.payload not in ("", *PAYLOADS):
-        yield f'Unknown payload requirement: "{asked.payload[:64]}"; use {one_of(PAYLOADS)}'
+        hint = near_hint(asked.payload, PAYLOADS)
+        yield f'Unknown payload requirement: "{asked.payload[:64]}"; use {one_of(PAYLOADS)}{hint}'
     both = sorted(set(asked.meta_required) & set(asked.meta_optional))
     if both:
         yield f"Required and optional meta keys should be disjoint. Following keys exist in both: {', '.join(both)}"

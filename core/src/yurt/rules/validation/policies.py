@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from yurt.regexps import problem as pattern_problem
-from yurt.rules.problems import duplicates, is_open, one_of, seconds_text
+from yurt.rules.problems import duplicates, is_open, near_hint, one_of, seconds_text
+from yurt.rules.validation.preemption import DELAY_FUNCTIONS
 from yurt.scheduler.constraints.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
@@ -19,6 +20,7 @@ _VERSIONS = frozenset({"version", "semver"})
 OPERATORS = ("regexp", "version", "semver", "set_contains", "set_contains_any", "is_set", "is_not_set")
 _RECONCILE = frozenset({"", "best_score", "longest_running", "keep_original", "keep_replacement"})
 _HEALTH_CHECKS = ("checks", "task_states", "manual")
+RESTART_MODES = ("fail", "delay")
 RESTART_INTERVAL_MIN = 5 * NANOSECONDS
 RESCHEDULE_DELAY_MIN = 5 * NANOSECONDS
 RESCHEDULE_INTERVAL_MIN = 15 * NANOSECONDS
@@ -59,7 +61,8 @@ def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
         if not value:
             yield "Set contains constraint requires an RTarget"
     elif operand not in _COMPARISONS | {"distinct_property", "is_set", "is_not_set"}:
-        yield f'Unknown {what} type "{operand[:64]}": use a comparison (=, !=, <, <=, >, >=), {one_of(OPERATORS)}'
+        comparisons, hint = "a comparison (=, !=, <, <=, >, >=)", near_hint(operand, OPERATORS)
+        yield f'Unknown {what} type "{operand[:64]}": use {comparisons}, {one_of(OPERATORS)}{hint}'
 
 
 def affinity_problems(affinities: tuple[Affinity, ...], what: str, job_type: str) -> Iterator[str]:
@@ -123,8 +126,9 @@ def policy_problems(job: Job, group: TaskGroup) -> Iterator[str]:
 
 def restart_problems(policy: RestartPolicy) -> Iterator[str]:
     """Problems of a restart policy."""
-    if policy.mode not in ("fail", "delay"):
-        yield f'Unsupported restart mode: "{policy.mode[:64]}"'
+    if policy.mode not in RESTART_MODES:
+        hint = near_hint(policy.mode, RESTART_MODES)
+        yield f'Unsupported restart mode: "{policy.mode[:64]}"; use {one_of(RESTART_MODES)}{hint}'
     if policy.attempts < 0 or policy.delay < 0:
         yield "Restart attempts and delay can't be negative"
     if policy.attempts == 0 and policy.mode != "fail":
@@ -153,8 +157,10 @@ def _reschedule_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
         return
     if policy.attempts and policy.unlimited:
         yield "Reschedule Policy with unlimited = true and attempts > 0 is ambiguous: set one of them"
-    if policy.delay_function not in ("constant", "exponential", "fibonacci"):
-        yield f'Invalid delay function "{policy.delay_function[:64]}", must be one of [constant exponential fibonacci]'
+    if policy.delay_function not in DELAY_FUNCTIONS:
+        name = policy.delay_function
+        hint = near_hint(name, DELAY_FUNCTIONS)
+        yield f'Invalid delay function "{name[:64]}", must be one of [{" ".join(DELAY_FUNCTIONS)}]{hint}'
     if policy.delay < RESCHEDULE_DELAY_MIN:
         yield f"Delay cannot be less than {seconds_text(RESCHEDULE_DELAY_MIN)} (got {seconds_text(policy.delay)})"
     if policy.delay_function in ("exponential", "fibonacci") and policy.max_delay < policy.delay:
@@ -198,7 +204,9 @@ def _update_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
     if update.max_parallel == 0:
         return
     if update.health_check not in _HEALTH_CHECKS:
-        yield f'Invalid health check given: "{update.health_check[:64]}"'
+        hint = near_hint(update.health_check, _HEALTH_CHECKS)
+        choices = one_of(_HEALTH_CHECKS)
+        yield f'Invalid health check given: "{update.health_check[:64]}"; use {choices}{hint}'
     if update.max_parallel < 0:
         yield f"Max parallel can not be less than zero: {update.max_parallel} < 0"
     if update.canary < 0:
@@ -230,8 +238,10 @@ def _migrate_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
         return
     if migrate.max_parallel < 0:
         yield f"MaxParallel must be >= 0 but found {migrate.max_parallel}"
-    if migrate.health_check not in ("checks", "task_states"):
-        yield f'HealthCheck must be "checks" or "task_states" but found "{migrate.health_check[:64]}"'
+    checks = ("checks", "task_states")
+    if migrate.health_check not in checks:
+        hint = near_hint(migrate.health_check, checks)
+        yield f'HealthCheck must be "checks" or "task_states" but found "{migrate.health_check[:64]}"{hint}'
     if migrate.min_healthy_time < 0:
         yield f"MinHealthyTime is {migrate.min_healthy_time} and must be >= 0"
     if migrate.healthy_deadline < 0:
@@ -254,4 +264,5 @@ def _disconnect_problems(job_type: str, group: TaskGroup) -> Iterator[str]:
         yield "stop_on_client_after and lost_after cannot be used together"
     if block.reconcile not in _RECONCILE:
         choices = ", ".join(sorted(_RECONCILE - {""}))
-        yield f'reconcile "{block.reconcile[:64]}" is not one of: {choices}'
+        hint = near_hint(block.reconcile, _RECONCILE)
+        yield f'reconcile "{block.reconcile[:64]}" is not one of: {choices}{hint}'

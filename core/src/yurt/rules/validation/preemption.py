@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.rules.problems import escapes, is_open, is_signal, one_of, seconds_text
+from yurt.rules.problems import escapes, is_open, is_signal, near_hint, one_of, seconds_text
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
@@ -31,7 +31,9 @@ def _requeue_problems(requeue: Requeue) -> Iterator[str]:
     if requeue.delay < 0:
         yield f"requeue delay can't be negative (got {seconds_text(requeue.delay)})"
     if requeue.delay_function not in DELAY_FUNCTIONS:
-        yield f'requeue delay_function "{requeue.delay_function[:64]}" is not valid: use {one_of(DELAY_FUNCTIONS)}'
+        name = requeue.delay_function
+        hint = near_hint(name, DELAY_FUNCTIONS)
+        yield f'requeue delay_function "{name[:64]}" is not valid: use {one_of(DELAY_FUNCTIONS)}{hint}'
     if requeue.max_delay < 0:
         yield f"requeue max_delay can't be negative (got {seconds_text(requeue.max_delay)})"
     elif 0 < requeue.max_delay < requeue.delay:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from yurt.lifecycle.services import provider_of
-from yurt.rules.problems import HOSTNAME, duplicates, is_open, nested
+from yurt.rules.problems import HOSTNAME, duplicates, is_open, near_hint, nested
 from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.job import TaskGroup
@@ -24,6 +24,9 @@ SINGLE_ACCESS = (
     "single-node-single-writer",
     "single-node-multi-writer",
 )
+NETWORK_MODES = ("none", "host", "bridge")
+VOLUME_TYPES = ("host", "csi")
+CHECK_STATES = ("passing", "warning", "critical")
 MULTI_ACCESS = ("multi-node-reader-only", "multi-node-single-writer", "multi-node-multi-writer")
 
 
@@ -41,8 +44,9 @@ def network_problems(group: TaskGroup) -> Iterator[str]:
 
 def _mode_problems(network: NetworkResource) -> Iterator[str]:
     mode = network.mode
-    if mode not in ("", "none", "host", "bridge") and not (mode.startswith("cni/") and len(mode) > len("cni/")):
-        yield f'invalid network mode "{mode[:64]}": use none, host, bridge or cni/<name>'
+    if mode not in ("", *NETWORK_MODES) and not (mode.startswith("cni/") and len(mode) > len("cni/")):
+        hint = near_hint(mode, NETWORK_MODES)
+        yield f'invalid network mode "{mode[:64]}": use none, host, bridge or cni/<name>{hint}'
     if network.hostname and not is_open(network.hostname) and not HOSTNAME.match(network.hostname):
         yield f'Hostname "{network.hostname[:64]}" is not a valid DNS name'
 
@@ -74,8 +78,9 @@ def volume_problems(group: TaskGroup) -> Iterator[str]:
     has_canaries = group.update is not None and group.update.canary > 0
     for name, volume in sorted(group.volumes.items()):
         problems: list[str] = []
-        if volume.type not in ("host", "csi"):
-            problems.append(f'volume has unrecognized type "{volume.type[:64]}": use host or csi')
+        if volume.type not in VOLUME_TYPES:
+            hint = near_hint(volume.type, VOLUME_TYPES)
+            problems.append(f'volume has unrecognized type "{volume.type[:64]}": use host or csi{hint}')
         if not volume.source:
             problems.append("volume has an empty source")
         if volume.type == "csi":
@@ -84,9 +89,9 @@ def volume_problems(group: TaskGroup) -> Iterator[str]:
             if not volume.access_mode:
                 problems.append("CSI volumes must have an access mode")
         if volume.access_mode not in ("", *SINGLE_ACCESS, *MULTI_ACCESS):
-            problems.append(
-                f'access mode "{volume.access_mode[:64]}" is not one of: {", ".join(SINGLE_ACCESS + MULTI_ACCESS)}'
-            )
+            modes = SINGLE_ACCESS + MULTI_ACCESS
+            hint = near_hint(volume.access_mode, modes)
+            problems.append(f'access mode "{volume.access_mode[:64]}" is not one of: {", ".join(modes)}{hint}')
         if volume.sticky and volume.type != "host":
             problems.append("only host volumes can be sticky")
         if volume.per_alloc and has_canaries:
@@ -173,7 +178,8 @@ def _nomad_provider_problems(service: Service) -> Iterator[str]:
 def _check_problems(service: Service, check: ServiceCheck, labels: set[str]) -> Iterator[str]:
     kinds = ("tcp", "http") if service.provider == "nomad" else ("tcp", "http", "grpc", "script")
     if check.type not in kinds:
-        yield f'invalid check type ("{check.type[:64]}"), must be one of {", ".join(kinds)}'
+        hint = near_hint(check.type, kinds)
+        yield f'invalid check type ("{check.type[:64]}"), must be one of {", ".join(kinds)}{hint}'
     if check.interval < CHECK_TIME_MIN:
         yield "interval must be 1s or more"
     if check.timeout < CHECK_TIME_MIN:
@@ -187,8 +193,10 @@ def _check_problems(service: Service, check: ServiceCheck, labels: set[str]) -> 
         yield "Consul: script type must have a valid script path"
     if check.type in ("http", "tcp") and not check.port_label and not service.port_label:
         yield f"{check.type} checks require an address: give the check or its service a port"
-    if check.initial_status not in ("", "passing", "warning", "critical"):
-        yield f'invalid initial check state ("{check.initial_status[:64]}"), must be one of passing, warning, critical'
+    state = check.initial_status
+    if state not in ("", *CHECK_STATES):
+        hint = near_hint(state, CHECK_STATES)
+        yield f'invalid initial check state ("{state[:64]}"), must be one of {", ".join(CHECK_STATES)}{hint}'
     if len(check.notes) > NOTES_MAX:
         yield f"notes must not be longer than {NOTES_MAX} characters"
     if check.check_restart is not None and (check.check_restart.limit < 0 or check.check_restart.grace < 0):

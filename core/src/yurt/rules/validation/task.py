@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 from yurt.rules.no_effect import constraint_doubts, not_available, task_no_effects
-from yurt.rules.problems import duplicates, escapes, is_open, is_signal, nested
+from yurt.rules.problems import duplicates, escapes, is_open, is_signal, near_hint, nested, one_of
 from yurt.rules.task_schedule import schedule_problems
 from yurt.rules.validation.device import device_problems, mig_problems
 from yurt.rules.validation.identity import identity_doubts, identity_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
-from yurt.structs.task import Task, TaskArtifact, Template
+from yurt.structs.task import Task, TaskArtifact, TaskCSIPluginConfig, Template
 from yurt.structs.volumes.request import SELINUX_LABELS
 
 ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
@@ -24,6 +24,12 @@ TEMPLATE_CHECKED_MAX = 16 * 1024
 TEMPLATES_CHECKED_MAX = 128 * 1024
 """The maximum length of all templates of a task that are parsed at registration; further ones are parsed when
 rendered."""
+CHANGE_MODES = ("noop", "restart", "signal")
+ARTIFACT_MODES = ("any", "file", "dir")
+LIFECYCLE_HOOKS = ("prestart", "poststart", "poststop")
+NUMA_AFFINITIES = ("none", "prefer", "require")
+CSI_TYPES = ("node", "controller", "monolith")
+VERTICAL = ("vertical_cpu", "vertical_mem")
 TASK_DEPTH = 1
 """The depth of a task's directory inside its allocation's directory."""
 
@@ -86,8 +92,10 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
     for device in resources.devices:
         yield from device_problems(device)
     yield from mig_problems(resources.devices)
-    if resources.numa is not None and resources.numa.affinity not in ("", "none", "prefer", "require"):
-        yield f'numa affinity "{resources.numa.affinity[:64]}" is not one of none, prefer, require'
+    if resources.numa is not None and resources.numa.affinity not in ("", *NUMA_AFFINITIES):
+        word = resources.numa.affinity
+        hint = near_hint(word, NUMA_AFFINITIES)
+        yield f'numa affinity "{word[:64]}" is not one of {", ".join(NUMA_AFFINITIES)}{hint}'
 
 
 def _log_problems(group: TaskGroup, task: Task) -> Iterator[str]:
@@ -122,8 +130,10 @@ def _one_template(template: Template) -> Iterator[str]:
         yield "Must specify a destination for the template"
     elif not is_open(template.dest_path) and escapes(template.dest_path, depth=TASK_DEPTH):
         yield "template destination escapes allocation directory"
-    if template.change_mode not in ("noop", "restart", "signal", "script"):
-        yield f'Invalid change mode "{template.change_mode[:64]}": use noop, restart, signal or script'
+    mode = template.change_mode
+    if mode not in (*CHANGE_MODES, "script"):
+        hint = near_hint(mode, (*CHANGE_MODES, "script"))
+        yield f'Invalid change mode "{mode[:64]}": use noop, restart, signal or script{hint}'
     if template.change_mode == "signal" and not template.change_signal:
         yield "Must specify signal value when change mode is signal"
     if template.change_mode == "signal" and template.envvars:
@@ -152,8 +162,10 @@ def _syntax_problems(template: Template) -> Iterator[str]:
 def _artifact_problems(artifact: TaskArtifact) -> Iterator[str]:
     if not artifact.getter_source:
         yield "source must be specified"
-    if artifact.getter_mode not in ("any", "file", "dir"):
-        yield f'invalid artifact mode "{artifact.getter_mode[:64]}"; must be one of: any, file, dir'
+    mode = artifact.getter_mode
+    if mode not in ARTIFACT_MODES:
+        hint = near_hint(mode, ARTIFACT_MODES)
+        yield f'invalid artifact mode "{mode[:64]}"; must be one of: {", ".join(ARTIFACT_MODES)}{hint}'
     if not is_open(artifact.relative_dest) and escapes(artifact.relative_dest, depth=TASK_DEPTH):
         yield "destination escapes allocation directory"
 
@@ -174,8 +186,9 @@ def _lifecycle_problems(task: Task) -> Iterator[str]:
     lifecycle = task.lifecycle
     if lifecycle is None:
         return
-    if lifecycle.hook not in ("prestart", "poststart", "poststop"):
-        yield f'invalid lifecycle hook "{lifecycle.hook[:64]}": use prestart, poststart or poststop'
+    if lifecycle.hook not in LIFECYCLE_HOOKS:
+        hint = near_hint(lifecycle.hook, LIFECYCLE_HOOKS)
+        yield f'invalid lifecycle hook "{lifecycle.hook[:64]}": use {one_of(LIFECYCLE_HOOKS)}{hint}'
     if task.leader:
         yield "a task with a lifecycle cannot be the leader"
 
@@ -192,15 +205,12 @@ def _attachment_problems(task: Task) -> Iterator[str]:
             yield f"command cannot be empty for action {action.name[:64]!r}"
     for name in duplicates(action.name for action in task.actions):
         yield f"action {name[:64]!r} is defined more than once"
-    plugin = task.csi_plugin_config
-    if plugin is not None:
-        if not plugin.id:
-            yield "CSIPluginConfig must have a non-empty PluginID"
-        if plugin.type not in ("node", "controller", "monolith"):
-            yield f'CSIPluginConfig PluginType must be one of node, controller, monolith, got: "{plugin.type[:64]}"'
+    if task.csi_plugin_config is not None:
+        yield from _csi_problems(task.csi_plugin_config)
     for policy in task.scaling_policies:
-        if policy.type not in ("vertical_cpu", "vertical_mem"):
-            yield f'scaling policy type "{policy.type[:64]}" is not valid for a task: use vertical_cpu or vertical_mem'
+        if policy.type not in VERTICAL:
+            hint = near_hint(policy.type, VERTICAL)
+            yield f'scaling policy type "{policy.type[:64]}" is not valid for a task: use {one_of(VERTICAL)}{hint}'
     for secret in task.secrets:
         if not SECRET_NAME.match(secret.name):
             yield f"secret name {secret.name[:64]!r} may hold letters, digits and _, 1 to 128"
@@ -211,9 +221,18 @@ def _attachment_problems(task: Task) -> Iterator[str]:
         yield from _change_problems("Vault", vault.change_mode, vault.change_signal)
 
 
+def _csi_problems(plugin: TaskCSIPluginConfig) -> Iterator[str]:
+    if not plugin.id:
+        yield "CSIPluginConfig must have a non-empty PluginID"
+    if plugin.type not in CSI_TYPES:
+        choices, hint = ", ".join(CSI_TYPES), near_hint(plugin.type, CSI_TYPES)
+        yield f'CSIPluginConfig PluginType must be one of {choices}, got: "{plugin.type[:64]}"{hint}'
+
+
 def _change_problems(what: str, mode: str, signal: str) -> Iterator[str]:
-    if mode not in ("", "noop", "restart", "signal"):
-        yield f'Unknown {what} change mode "{mode[:64]}": use noop, restart or signal'
+    if mode not in ("", *CHANGE_MODES):
+        hint = near_hint(mode, CHANGE_MODES)
+        yield f'Unknown {what} change mode "{mode[:64]}": use {one_of(CHANGE_MODES)}{hint}'
     if mode == "signal" and not signal:
         yield f"{what} must specify a signal when its change mode is signal"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
 from yurt.rules.idle import with_idle_policy
+from yurt.rules.likeness import nearest
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
@@ -170,15 +170,23 @@ def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tupl
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
-        near = get_close_matches(task.driver, sorted({row.driver for row in known}), n=1, cutoff=ALIKE) if known else ()
-        if near and not task.driver.startswith(near[0]):
-            return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near[0]}"?)',), ()
+        near = nearest(task.driver, sorted(_known_drivers(state)), cutoff=ALIKE)
+        if near and not task.driver.startswith(near):
+            return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
     schemas = [msgspec.convert(row.schema, Schema) for row in stored]
     found = [check_config(schema, task.config or {}) for schema in schemas]
     least = () if any(not problems for problems in found) else tuple(str(each) for each in min(found, key=len))
     labels = label_problems((task.config or {}).get("ports"), group, task) if all(map(_names_ports, schemas)) else ()
     return (*least, *labels), ()
+
+
+def _known_drivers(state: Snapshot) -> set[str]:
+    """The drivers whose options some node has shown, and those of a few nodes, disabled ones included."""
+    from yurt.server.resources.node_names import sample_of
+
+    shown = {row.driver for row in state.schemas.values()}
+    return shown.union(*(node.drivers for node in sample_of(state.nodes).nodes))
 
 
 def _names_ports(schema: Schema) -> bool:

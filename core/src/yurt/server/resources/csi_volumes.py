@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from yurt.rules.problems import near_hint
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.server.log.replica import Replica
 from yurt.state.claims import Claim, claims, conflict_of, source_of
@@ -139,8 +140,10 @@ def _problems(volume: CSIVolume) -> Iterator[str]:
         yield "must include at least one capability block"
     for capability in volume.requested_capabilities:
         if capability.access_mode not in ACCESS_MODES:
-            yield f'access_mode "{capability.access_mode[:64]}" must be one of {", ".join(ACCESS_MODES)}'
+            word, hint = capability.access_mode[:64], near_hint(capability.access_mode, ACCESS_MODES)
+            yield f'access_mode "{word}" must be one of {", ".join(ACCESS_MODES)}{hint}'
         if capability.attachment_mode not in ATTACHMENT_MODES:
-            yield f'attachment_mode "{capability.attachment_mode[:64]}" must be one of {", ".join(ATTACHMENT_MODES)}'
+            word, hint = capability.attachment_mode[:64], near_hint(capability.attachment_mode, ATTACHMENT_MODES)
+            yield f'attachment_mode "{word}" must be one of {", ".join(ATTACHMENT_MODES)}{hint}'
     if max(len(volume.parameters), len(volume.context), len(volume.secrets)) > ENTRIES_MAX:
         yield f"at most {ENTRIES_MAX} parameters, secrets or context entries may be given"

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import suppress
 
 from yurt.fsm.basis import expectation
+from yurt.rules.problems import near_hint
 from yurt.scheduler.constraints.operators import holds
 from yurt.scheduler.constraints.targets import resolve
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Reason, YurtError
@@ -244,7 +245,8 @@ def check(volume: HostVolume) -> None:
         problems.append("must include at least one capability block")
     for capability in volume.requested_capabilities:
         if capability.access_mode not in modes.ACCESS_MODES:
-            problems.append(f'access_mode "{capability.access_mode}" must be one of {", ".join(modes.ACCESS_MODES)}')
+            word, hint = capability.access_mode[:64], near_hint(capability.access_mode, modes.ACCESS_MODES)
+            problems.append(f'access_mode "{word}" must be one of {", ".join(modes.ACCESS_MODES)}{hint}')
         if capability.attachment_mode == modes.BLOCK_DEVICE:
             problems.append('attachment_mode "block-device" is not available in this version; use "file-system"')
         elif capability.attachment_mode != modes.FILE_SYSTEM:

@@ -67,6 +67,8 @@ def restore_snapshot(call: Invocation) -> int:
     except OSError as error:
         raise CliError(f"{path}: cannot be read: {error.strerror}") from None
     answer = call.api.raw("PUT", "/v1/operator/snapshot", data, {"Content-Type": "application/octet-stream"})
+    if answer.status == 400:
+        raise CliError(f"{path}: {error_of(answer)}")
     if answer.status >= 400:
         raise error_of(answer)
     call.screen.line("Snapshot Restored")

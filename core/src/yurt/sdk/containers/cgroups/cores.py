@@ -17,7 +17,7 @@ from functools import partial
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.cgroups import ContainerCgroup
 from yurt.sdk.containers.engine import EngineDown
-from yurt.sdk.core_partitions import CorePartitions, Member
+from yurt.sdk.core_partitions import CorePartitions, CoreSharer
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
 RETRY_S = 5.0
@@ -52,7 +52,7 @@ class ContainerCores:
         """Count a running container without reserved cores; `chosen` are those of its job, empty for all."""
         allowed = cgroup.allowed_cores()
         cores = chosen & allowed or allowed
-        member = Member(cores=cores, write=partial(self._put, container_id, cgroup.cpuset))
+        member = CoreSharer(cores=cores, write=partial(self._put, container_id, cgroup.cpuset))
         has = cgroup.listed_cores()
         if has is None and not self._partitions.reserved:
             has = self._partitions.share(cores)  # Its list cannot be seen, and need not have one.
