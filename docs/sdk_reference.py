@@ -112,8 +112,10 @@ def _doc(node: ast.Module | ast.ClassDef | Function) -> str:
 
 def _containers() -> str:
     rows = []
-    for path in sorted((SDK / "containers").glob("*.py")):
+    folder = SDK / "containers"
+    for path in sorted(folder.rglob("*.py")):
         names = list(_public(ast.parse(path.read_text())))
-        rows += [(code(path.stem), code(each.name), cell(_doc(each).partition("\n\n")[0])) for each in names]
+        module = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
+        rows += [(code(module), code(each.name), cell(_doc(each).partition("\n\n")[0])) for each in names]
     intro = "What drivers of container engines share: the way to an engine, its events, the states of tasks, images."
     return page("## `yurt.sdk.containers`", intro, table(("module", "name", "what it is"), rows))
