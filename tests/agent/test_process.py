@@ -183,7 +183,7 @@ def test_a_data_directory_of_another_format_is_refused(tmp_path: Path) -> None:
         (("-acl",), "-acl is for dev agents. Switch access control on with -acl-enabled"),
         (("-dev", "-acl", "-acl-enabled=false"), "-acl and -acl-enabled=false contradict each other"),
         (("-dev", "-acl-replication-token=x"), "replication_token must be the Secret ID of a management token"),
-        (("-dev", "-dev-connect"), "-dev-connect is not available in this version"),
+        (("-dev", "-dev-connect"), "-dev-connect is not available: Yurt has no service mesh"),
         (("-dev", "-config", "missing.hcl"), "missing.hcl: there is no such file"),
         (("-dev", "-bind", "192.0.2.77"), 'This machine has no address "192.0.2.77"'),
         (("-dev", "-log-levle", "x"), 'did you mean "-log-level"?'),

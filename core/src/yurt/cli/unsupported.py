@@ -34,7 +34,14 @@ _VAULT = "Yurt does not use Vault; secrets are kept by: yurt var"
 _EVENT_LOG = "Yurt agents run on Linux and macOS, which have no Windows event log"
 
 ABSENT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
-    "agent": (("consul-", _CONSUL), ("vault-", _VAULT), ("eventlog", _EVENT_LOG)),
+    "agent": (
+        ("consul-", _CONSUL),
+        ("vault-", _VAULT),
+        ("eventlog", _EVENT_LOG),
+        ("dev-consul", f"{_CONSUL}; use: yurt agent -dev"),
+        ("dev-vault", f"{_VAULT}; start it with: yurt agent -dev"),
+        ("dev-connect", 'Yurt has no service mesh; use: yurt agent -dev, and network { mode = "bridge" } in jobs'),
+    ),  # fmt: skip
     "operator debug": (("consul-", _CONSUL), ("vault-", _VAULT)),
 }
 """By command: the prefixes of flags that it lacks, and why."""

@@ -31,11 +31,11 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "network-interface": ("client.network_interface", "The interface whose address tasks get."),
     "preferred-address-family": ("client.preferred_address_family", "ipv4 or ipv6."),
     "retry-interval": ("server.retry_interval", "The longest pause between two attempts of -retry-join."),
-    "encrypt": ("server.encrypt", "The gossip key."),
+    "encrypt": (
+        "server.encrypt",
+        "Refused: servers have no gossip key, mutual TLS protects their traffic (tls block).",
+    ),
     "acl-replication-token": ("acl.replication_token", "The management token of the authoritative region."),
-    "vault-address": ("vault.address", "The address of Vault."),
-    "consul-address": ("consul.address", "The address of Consul."),
-    "consul-token": ("consul.token", "The token for Consul."),
 }
 _SWITCHES: dict[str, tuple[str, str]] = {
     "server": ("server.enabled", "Run a server."),
@@ -44,7 +44,6 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "log-include-location": ("log_include_location", "Each line names the line of source that logged it."),
     "rejoin": ("server.rejoin_after_leave", "Go back to the servers that were known before this one left."),
     "acl-enabled": ("acl.enabled", "Enforce access control."),
-    "vault-enabled": ("vault.enabled", "Use Vault."),
 }
 _NUMBERS: dict[str, tuple[str, str]] = {
     "bootstrap-expect": ("server.bootstrap_expect", "How many servers to wait for before the first leader."),
@@ -56,12 +55,10 @@ _LISTS: dict[str, tuple[str, str]] = {
     "join": ("server.start_join", "An address of a server to join."),
     "retry-join": ("server.retry_join", "An address of a server to join, tried again until it answers."),
 }
-_DEV_VARIANTS = ("dev-connect", "dev-consul", "dev-vault")
 
 FLAGS: tuple[Flag, ...] = (
     switch("dev", "Run a server and a client in one process, with state in memory; Ctrl-C stops every task."),
     switch("acl", "With -dev: enforce access control, and print a management token."),
-    *(switch(name, "Dev mode together with another product.") for name in _DEV_VARIANTS),
     texts("config", "A configuration file or a folder of them; may be repeated, later ones win."),
     texts("meta", "key=value for the node's metadata; may be repeated."),
     text("servers", "Addresses of servers, separated by commas."),
@@ -85,9 +82,6 @@ def run(call: Invocation) -> int:
             "The agent does not run under `python -O`: its own checks would be off. Start python without -O."
         )
     flags = call.flags
-    for name in _DEV_VARIANTS:
-        if flags.is_on(name):
-            raise CliError(f"-{name} is not available in this version; use -dev.")
     from yurt.agent.config import AgentConfig, make_config
     from yurt.agent.config_check import check
     from yurt.agent.config_files import read_files
