@@ -84,8 +84,8 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     ),
     LineMistake(
         "job run -namespace=nope shop.nomad.hcl",
-        "Error submitting job:",
-        "Error: The server refuses this part of the job",
+        'job "shop" is in nonexistent namespace "nope"',
+        "`yurt namespace list` lists them",
     ),
     LineMistake(
         "job run -file-access=home shop.nomad.hcl",

@@ -245,7 +245,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
             'failed: invalid check type ("htpp")'
         ),
         "8:9",
-        "must be one of tcp, http",
+        'Did you mean "http"?',
     ),
     FileMistake(
         "An unknown operator",
@@ -345,7 +345,7 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         {"group": 'network {\n      mode = "brige"\n    }'},
         'Task group web validation failed: invalid network mode "brige"',
         "4:7",
-        "use none, host, bridge or cni/<name>",
+        'Did you mean "bridge"?',
     ),
     FileMistake(
         "A namespace that does not exist",
