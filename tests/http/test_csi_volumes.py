@@ -70,6 +70,12 @@ async def test_a_volume_is_registered_listed_read_and_forgotten(api: Api) -> Non
     assert (await api.get("/v1/volumes?type=csi")).json == []
 
 
+async def test_a_list_of_volumes_has_the_index_0_until_there_was_one(api: Api) -> None:
+    assert (await api.get("/v1/volumes?type=csi")).index == 0
+    assert (await api.put("/v1/volumes", {"Volumes": [VOLUME]})).status == 200
+    assert (await api.get("/v1/volumes?type=csi")).index == api.server.state.index
+
+
 async def test_events_tell_of_volumes_without_their_secrets(api: Api) -> None:
     await api.put("/v1/volumes", {"Volumes": [VOLUME]})
     await api.call("DELETE", "/v1/volume/csi/data")

@@ -6,7 +6,7 @@ see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
@@ -121,7 +121,7 @@ async def list_rows(
     written must follow from the kinds' tables, the path, the query and the caller's rights alone. `namespace`: where
     all rows lie, or `*`, if their namespaces alone decide who sees them.
     """
-    view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
+    view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: list_index(view, kinds))
     if not isinstance(render, Form | Whole):
         return await list_page(call, listing(view), index, render=render(view), key=key)
     slot = answer_slot(call, view, kinds, namespace)
@@ -230,6 +230,11 @@ def _kept(call: Call, render: object) -> _CachedAnswer:
 def kinds_index(view: View, kinds: Iterable[type[Rows[Any, Any]]]) -> int:
     """The newest write among some kinds of rows."""
     return max(view.of(kind).index for kind in kinds)
+
+
+def list_index(view: View, kinds: Sequence[type[Rows[Any, Any]]]) -> int:
+    """The index of a list of the first kind, which the others complete; 0 while it never had a row."""
+    return kinds_index(view, kinds) if view.of(kinds[0]).index else 0
 
 
 async def one_row(
