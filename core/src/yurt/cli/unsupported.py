@@ -41,7 +41,7 @@ ABSENT_FLAGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("dev-consul", f"{_CONSUL}; use: yurt agent -dev"),
         ("dev-vault", f"{_VAULT}; start it with: yurt agent -dev"),
         ("dev-connect", 'Yurt has no service mesh; use: yurt agent -dev, and network { mode = "bridge" } in jobs'),
-    ),  # fmt: skip
+    ),
     "operator debug": (("consul-", _CONSUL), ("vault-", _VAULT)),
 }
 """By command: the prefixes of flags that it lacks, and why."""
