@@ -121,3 +121,38 @@ def test_a_command_that_asks_no_agent_takes_the_flags_of_clients(name: str) -> N
 def test_the_agent_takes_no_flags_of_clients_but_its_own() -> None:
     assert find(["agent"])[1] is not None
     assert "token" not in {flag.name for flag in command("agent").all_flags}
+
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"`yurt ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)((?: [^`]*)?)`")
+TOLD_IN = ("core/src/**/*.py", "drivers/*/src/**/*.py", "devices/*/src/**/*.py", "core/src/**/*.js", "docs/[!a]*/*.md")
+WRONG_ON_PURPOSE = {
+    "docs/howto/common-mistakes.md", "docs/howto/write-a-command.md", "docs/reference/sdk.md",
+    "core/src/yurt/sdk/commands.py",
+}  # fmt: skip
+"""They name mistakes, or the command of an example."""
+
+
+def unknown_words(line: str) -> Iterator[str]:
+    """The commands and flags between backquotes that do not exist."""
+    known = {*command_names(), *group_names(), *ALIASES, *ABSENT}
+    for words, rest in NAMED.findall(line):
+        parts = words.split()
+        name = next((" ".join(parts[:n]) for n in (4, 3, 2, 1) if " ".join(parts[:n]) in known), "")
+        if not name or (name in group_names() and name not in command_names() and len(parts) > len(name.split())):
+            yield words
+        elif name in command_names():
+            flags = {flag.name for flag in command(name).all_flags} | {"help", "h"}
+            yield from (f"{name} -{flag}" for flag in re.findall(r" --?([a-z][a-z0-9-]*)", rest) if flag not in flags)
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    files = [path for pattern in TOLD_IN for path in ROOT.glob(pattern) if "vendor" not in path.parts]
+    wrong = {
+        f"{path.relative_to(ROOT)}:{number}: {word}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if "`yurt " in line and str(path.relative_to(ROOT)) not in WRONG_ON_PURPOSE
+        for word in unknown_words(line)
+    }
+    assert len(files) > 1000 and wrong == set()

@@ -87,7 +87,12 @@ def test_the_version_is_printed_with_one_or_two_dashes(words: list[str], capsys:
 
 @pytest.mark.parametrize(
     ("words", "hint"),
-    [(["jbo"], 'did you mean "job"'), (["job", "rnu"], 'did you mean "job run"'), (["nodes"], 'did you mean "node"')],
+    [
+        (["jbo"], 'did you mean "job"'),
+        (["job", "rnu"], 'did you mean "job run"'),
+        (["nodes"], 'did you mean "node"'),
+        (["job", "why"], 'did you mean "job why-not"'),
+    ],
 )
 def test_an_unknown_command_gets_a_near_miss(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 127

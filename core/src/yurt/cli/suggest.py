@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+PREFIX_CHARACTERS: Final = 3
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The known word closest to `word`, or "" when none is close."""
+    """The known word closest to `word`, or the only one that begins with it, or "" when none is close."""
     best, best_distance = "", max(1, (len(word) + 1) // 3) + 1
+    longer = []
     for candidate in known:
+        if len(word) >= PREFIX_CHARACTERS and candidate.lower().startswith(word.lower()):
+            longer.append(candidate)
         distance = edit_distance(word.lower(), candidate.lower(), bound=best_distance)
         if distance < best_distance:
             best, best_distance = candidate, distance
-    return best
+    return best or (longer[0] if len(longer) == 1 else "")
 
 
 def did_you_mean(word: str, known: Iterable[str], *, prefix: str = "") -> str:

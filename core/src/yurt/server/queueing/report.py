@@ -174,7 +174,7 @@ def _reason(
         return "blocked", "it asks for more than the nodes of its pool have, even when they are empty"
     if free_capacity.has_capacity(entry.demands):
         if evaluation.status == status.EVAL_BLOCKED:
-            return "blocked", "there is room, but no node meets its constraints; see `yurt job why`"
+            return "blocked", "there is room, but no node meets its constraints; see `yurt job why-not`"
         return ("placing" if position == 0 else "queued"), "the scheduler looks at it next"
     quota = guaranteed.quota_of(entry)
     if quota:
