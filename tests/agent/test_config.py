@@ -275,6 +275,12 @@ def test_a_server_port_that_is_safe_or_allowed_starts(more: dict[str, Any]) -> N
     assert config_of({**OPEN, **more}).http_port == 4646
 
 
+def test_dev_mode_runs_both_parts_whatever_a_file_says_and_takes_the_rest_of_it() -> None:
+    off = {"server": {"enabled": False}, "client": {"enabled": False}, "name": "mine", "ports": {"http": 7646}}
+    config = config_of(off, is_dev=True)
+    assert (config.is_server, config.is_client, config.name, config.http_port) == (True, True, "mine", 7646)
+
+
 def test_a_dev_agent_has_no_server_port() -> None:
     assert config_of({"bind_addr": "0.0.0.0", "acl": {"enabled": True}}, is_dev=True).has_acl
 

@@ -147,6 +147,7 @@ async def test_a_log_is_read_over_its_rotated_files(root: Path):
     assert await logs(root) == b"nine ten eleven"
     assert await logs(root, offset=7) == b"n eleven"
     assert await logs(root, offset=8, origin="end") == b"n eleven"
+    assert await logs(root, offset=0, origin="end") == b"eleven", "as Nomad: the newest file from its beginning"
 
 
 async def test_a_followed_log_goes_on_in_the_next_file_and_ends_with_the_task(root: Path):
