@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs
+from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs, wait_for
+from yurt.testing.unique_ports import quiet_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 INSTALLED_MAX_MB = 400
+BOOTSTRAP_LIMIT_S = 500
 
 pytestmark = pytest.mark.skipif(
     shutil.which("dpkg-deb") is None or os.geteuid() != 0 or not SYSTEM_PYTHON.exists(),
@@ -114,3 +118,59 @@ def test_the_package_goes_through_its_life(package: Path, newer: Path, machine: 
     assert config.is_file() and state.is_dir() and not (machine / "usr/bin/yurt").exists()
     dpkg(machine, "-P", "yurt")
     assert not config.exists() and not state.exists() and not (machine / "usr/lib/yurt").exists()
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> Iterator[Path]:
+    """A new Debian of this machine's release, with the package's dependencies."""
+    if shutil.which("debootstrap") is None:
+        pytest.skip("debootstrap is not installed (apt install debootstrap)")
+    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    if release.get("ID") != "debian":
+        pytest.skip("this machine does not run Debian, whose Python the package is made for")
+    root = tmp_path / "debian"
+    made = subprocess.run(
+        ["debootstrap", "--variant=minbase", "--include=python3,adduser", release["VERSION_CODENAME"], root],
+        capture_output=True, text=True, check=False, timeout=BOOTSTRAP_LIMIT_S,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip(f"debootstrap cannot fetch Debian here: {made.stdout[-200:]}")
+    run("mount", "-t", "proc", "proc", root / "proc")
+    try:
+        yield root
+    finally:
+        run("umount", root / "proc")
+
+
+def test_the_package_is_installed_into_a_debian_of_its_own(package: Path, debian: Path) -> None:
+    def inside(*command: str) -> str:
+        return run("chroot", debian, *command, PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+
+    shutil.copy(package, debian / "tmp" / "yurt.deb")
+    inside("dpkg", "-i", "/tmp/yurt.deb")
+    assert inside("getent", "passwd", "yurt").startswith("yurt:")
+    shown = inside("stat", "-c", "%G %a", "/etc/yurt.d/yurt.hcl", "/var/lib/yurt")
+    assert shown.splitlines() == ["yurt 640", "root 700"]
+    assert "is valid" in inside("yurt", "config", "validate", "/etc/yurt.d")
+    assert "yurt" in inside("su", "-s", "/bin/sh", "nobody", "-c", "yurt version").lower()
+
+    ports = [quiet_port() for _ in range(3)]
+    names = dict(zip(("http", "rpc", "serf"), ports, strict=True))
+    (debian / "tmp" / "ports.json").write_text(json.dumps({"ports": names}))
+    agent = subprocess.Popen(["chroot", debian, "yurt", "agent", "-dev", "-config", "/tmp/ports.json"])
+    try:
+        address = f"http://127.0.0.1:{ports[0]}"
+        wait_for("the agent's node", lambda: "ready" in ask_nodes(debian, address))
+    finally:
+        agent.send_signal(signal.SIGINT)
+        assert agent.wait(60) == 0
+
+    inside("dpkg", "-P", "yurt")
+    assert not (debian / "var/lib/yurt").exists() and not (debian / "etc/yurt.d").exists()
+    assert "yurt:" not in (debian / "etc/passwd").read_text()
+
+
+def ask_nodes(root: Path, address: str) -> str:
+    """What the command of the package says about the nodes; empty while no agent answers."""
+    command = ["chroot", root, "yurt", "node", "status", f"-address={address}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
