@@ -127,9 +127,14 @@ def own_labels(request: TaskRequest, owner: str, is_selected: Callable[[str], bo
         "task_name": request.task_name,
         "rotation": msgspec.to_builtins(request.logs),
         "cores": request.resources.reserved_cores,
-        "cpuset_cpus": request.config.cpuset_cpus,
+        "cpuset_cpus": chosen_cores(request),
     }
     return {**nomad, TASK_LABEL: request.task_id, OWNER_LABEL: owner, LOGS_LABEL: json.dumps(kept)}
+
+
+def chosen_cores(request: TaskRequest) -> str:
+    """The cores that the job chose without reserving them; "" without any, or where the driver has no such option."""
+    return str(getattr(request.config, "cpuset_cpus", ""))
 
 
 def container_of(

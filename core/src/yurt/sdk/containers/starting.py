@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from yurt.sdk.containers.common import parse_stamp
-from yurt.sdk.containers.creation import ContainerCreator, CreationCalls
+from yurt.sdk.containers.creation import ContainerCreator, CreationCalls, chosen_cores
 from yurt.sdk.containers.images import PulledImages
 from yurt.sdk.containers.mount_sources import Holds
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
@@ -94,7 +94,7 @@ class Starter:
             is_terminal=steps.is_terminal,
             address=steps.address(inspected),
             cores=request.resources.reserved_cores,
-            cpuset_cpus=request.config.cpuset_cpus,
+            cpuset_cpus=chosen_cores(request),
         )
         return ContainerTask(request.task_id, container), inspected
 
