@@ -156,3 +156,11 @@ def test_memory_stalls_are_read_where_they_are_counted(tmp_path: Path, monkeypat
     monkeypatch.setattr(cgroups, "read_text", lambda path: "0::/docker/abc" if path == "/proc/7/cgroup" else real(path))
     found = cgroup_of(7, "abc").with_memory_stall(TaskStats(at=UnixNano(1)))
     assert (found.memory_stall_ns, found.memory_charged_bytes) == (1_500_000, 4096)
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("0,2-3\n", {0, 2, 3}), ("", set()), ("all", set()), ("3-1", set()), ("8190-99999999999", {8190, 8191})],
+)
+def test_lists_of_cores_are_read_within_bounds(text: str, cores: set[int]) -> None:
+    assert cgroups.parse_cores(text) == cores

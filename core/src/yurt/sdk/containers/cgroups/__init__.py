@@ -15,6 +15,7 @@ from yurt.sdk.value import Value, replace
 
 MOUNTS_FILE = "/proc/self/mountinfo"
 ONLINE_CORES = "/sys/devices/system/cpu/online"
+CORES_MAX, RANGES_MAX = 8_191, 1_024
 FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
 
 
@@ -97,12 +98,16 @@ def cores_in(folder: str) -> frozenset[int]:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """The cores of a list such as `0,2-3`; empty for text that is none."""
+    """The cores of a list such as `0,2-3`, up to `CORES_MAX`; empty for text that is none.
+
+    A job may write any list, and only its engine knows which cores there are.
+    """
     try:
         ranges = [each.partition("-") for each in text.strip().split(",") if each]
-        return frozenset(core for low, _, high in ranges for core in range(int(low), int(high or low) + 1))
+        bounds = [(int(low), min(int(high or low), CORES_MAX)) for low, _, high in ranges[:RANGES_MAX]]
     except ValueError:
         return frozenset()
+    return frozenset(core for low, high in bounds for core in range(low, high + 1))
 
 
 def read_text(path: str) -> str:
