@@ -15,7 +15,7 @@ from yurt.sdk.value import Value, replace
 
 MOUNTS_FILE = "/proc/self/mountinfo"
 ONLINE_CORES = "/sys/devices/system/cpu/online"
-CORES_MAX, RANGES_MAX = 8_191, 1_024
+CORES_MAX, RANGES_MAX = 8_191, 256
 FULL_STALL = re.compile(r"^full .*\btotal=(\d+)", re.MULTILINE)
 
 
