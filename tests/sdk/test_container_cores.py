@@ -10,7 +10,6 @@ import pytest
 from yurt.sdk.containers import cgroups
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.cgroups import ContainerCgroup, cgroup_of, paths_of
-from yurt.sdk.containers.cgroups import cores as container_cores
 from yurt.sdk.containers.cgroups.cores import ContainerCores
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
@@ -63,8 +62,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.setattr(container_cores, "RETRY_S", 0.0)
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     background = DriverTasks("test")
     yield Bench(tmp_path, background)
     await background.close()
@@ -91,12 +89,15 @@ async def test_a_recovered_container_with_an_old_list_gets_the_present_one(bench
     assert await bench.settled() == [("c1", "0,1,2,3")]
 
 
-async def test_an_unreachable_engine_is_waited_for(bench: Bench) -> None:
-    bench.engine.errors = [EngineDown("away"), EngineDown("away")]
+async def test_what_an_unreachable_engine_did_not_take_is_sent_when_it_is_back(bench: Bench) -> None:
+    bench.engine.errors = [EngineDown("away")]
     bench.cores.add("a", "c1", bench.cgroup("c1"), frozenset())
     bench.cores.reserve("own", (0,))
-    bench.cores.reserve("other", (1,))
-    assert await bench.settled() == [("c1", "2,3")]
+    assert await bench.settled() == []
+    ContainerTasks(None, bench.background, lambda: UnixNano(0), bench.cores).on_list({})  # type: ignore[arg-type]
+    assert await bench.settled() == [("c1", "1,2,3")]
+    bench.cores.send_again()
+    assert await bench.settled() == []
 
 
 async def test_a_refusal_is_logged_once_and_tried_at_the_next_change(

@@ -18,7 +18,6 @@ from yurt.agent.config_check import NOT_AVAILABLE, ConfigFinding, merge
 from yurt.agent.config_files import NO_SOURCES, ConfigSources
 from yurt.api.times import parse_duration
 from yurt.http.edge.hosts import is_host
-from yurt.rules.problems import near_hint
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Value, no_entries
 from yurt.structs.node import NodeResources
@@ -207,6 +206,8 @@ def _problems(config: AgentConfig) -> list[str]:
     if not config.data_dir and not config.is_dev:
         found.append("Must specify a data directory: data_dir in the configuration, or -data-dir=/absolute/path.")
     if config.log_level not in LOG_LEVELS:
+        from yurt.rules.problems import near_hint
+
         hint = near_hint(config.log_level, LOG_LEVELS)
         found.append(f'log_level "{config.log_level}" is not one of {", ".join(LOG_LEVELS)}{hint}.')
     ports = {

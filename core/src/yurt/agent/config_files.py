@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_check import check, merge
 from yurt.agent.config_keys import ROOT
-from yurt.runtime.file_kinds import not_text
 from yurt.sdk.errors import Invalid
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -106,6 +105,8 @@ def read_file(path: Path) -> tuple[Mapping[str, Any], PlaceOf]:
     except OSError as error:
         raise Invalid(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
+        from yurt.runtime.file_kinds import not_text
+
         raise Invalid(f"{path}: {not_text(error)}") from None
     if path.suffix == ".json" or (path.suffix != ".hcl" and text.lstrip()[:1] in ("{", "")):
         return _parse_json(path, text), lambda _: ""

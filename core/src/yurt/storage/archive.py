@@ -21,7 +21,6 @@ from typing import IO, Final, NamedTuple
 
 from yurt.fsm import snapshot
 from yurt.fsm.restore import LENGTH_BYTES, framed
-from yurt.runtime.file_kinds import HEAD_BYTES, kind_of
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 
@@ -187,6 +186,8 @@ class _Unzipped:
     def _require_gzip(self, data: bytes) -> None:
         """Raise Invalid with the kind of the file when its first bytes are not those of gzip."""
         if self._read == len(data) and not data.startswith(GZIP_MAGIC):
+            from yurt.runtime.file_kinds import HEAD_BYTES, kind_of
+
             raise Invalid(f"{FOREIGN}: it is {kind_of(data[:HEAD_BYTES])}; {EXPECTED}")
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
-from yurt.rules.problems import near_hint
 from yurt.runtime.logs import LEVELS, LineStream, NomadFormatter, log_formatter, set_up_logging
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
@@ -151,6 +150,8 @@ def log_problems(raw: Mapping[str, object]) -> list[str]:
     found = []
     facility = str(raw.get("syslog_facility") or "LOCAL0")
     if facility.lower() not in SysLogHandler.facility_names:
+        from yurt.rules.problems import near_hint
+
         names = sorted(name.upper() for name in SysLogHandler.facility_names)
         hint = near_hint(facility.upper(), names)
         found.append(f'syslog_facility "{facility}" is not one of {", ".join(names)}{hint}.')

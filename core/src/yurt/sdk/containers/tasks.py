@@ -197,6 +197,8 @@ class ContainerTasks:
 
     def on_list(self, states: Mapping[str, str]) -> None:
         """Check the tasks whose containers have ended or are gone, by a list of all containers of this client."""
+        if self._cores:
+            self._cores.send_again()
         alive = {container_id for container_id, state in states.items() if state in ALIVE}
         for container_id in [each for each in self._by_container if each not in alive]:
             self.on_end(container_id)

@@ -3,12 +3,12 @@
 A container starts on all cores that its engine allows and leaves the reserved ones as soon as it runs: not every engine
 changes a container before that. The engine's own call is used, because a service manager that applies the container's
 settings again would undo a list that is written into the cgroup. Each container has at most one call at a time, which
-is repeated until the list is the newest; an unreachable engine is waited for.
+is repeated until the list is the newest. What an unreachable engine did not take is sent when it lists its containers
+again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -19,8 +19,6 @@ from yurt.sdk.containers.cgroups import ContainerCgroup
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.core_partitions import CorePartitions, CoreSharer
 from yurt.sdk.errors import Conflict, DriverError, NotFound
-
-RETRY_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +35,8 @@ class ContainerCores:
         self._background = background
         self._wanted: dict[str, tuple[int, ...]] = {}
         """The newest list of each container that is being changed."""
+        self._unsent: dict[str, tuple[str, tuple[int, ...]]] = {}
+        """The folder and list of each container whose engine could not be reached."""
         self._keys: set[str] = set()
         self._refused: set[str] = set()
         """The containers whose list the engine did not take; each is logged once."""
@@ -72,6 +72,13 @@ class ContainerCores:
         for task_id in self._keys:
             self._partitions.leave(self._key(task_id))
         self._keys.clear()
+        self._unsent.clear()
+
+    def send_again(self) -> None:
+        """Make the calls that an unreachable engine did not take: it answers again."""
+        unsent, self._unsent = self._unsent, {}
+        for container_id, (folder, cores) in unsent.items():
+            self._put(container_id, folder, cores)
 
     def _key(self, task_id: str) -> str:
         return f"{self._background.owner}:{task_id}"
@@ -79,6 +86,7 @@ class ContainerCores:
     def _put(self, container_id: str, folder: str, cores: tuple[int, ...]) -> bool:
         is_running = container_id in self._wanted
         self._wanted[container_id] = cores
+        self._unsent.pop(container_id, None)
         if not is_running:
             self._background.start("cores of a container", lambda: self._change(container_id, folder))
         return True
@@ -88,12 +96,11 @@ class ContainerCores:
         try:
             done: tuple[int, ...] = ()
             while (cores := self._wanted[container_id]) != done:
-                try:
-                    await self._set_cores(container_id, ",".join(map(str, cores)))
-                    done = cores
-                except EngineDown:
-                    await asyncio.sleep(RETRY_S)
+                await self._set_cores(container_id, ",".join(map(str, cores)))
+                done = cores
             self._refused.discard(container_id)
+        except EngineDown:
+            self._unsent[container_id] = folder, self._wanted[container_id]
         except (NotFound, Conflict, DriverError) as error:
             self._log_refusal(container_id, folder, error)
         finally:
