@@ -153,7 +153,8 @@ def test_containers_and_processes_leave_reserved_cores(engine: Engine, engine_ag
 
     agent.kill()
     agent.start()
-    assert (container_cores(agent, "own"), container_cores(agent, "shared")) == (own, rest)
+    wait_for("the container to be found again", lambda: container_cores(agent, "own") == own)
+    assert container_cores(agent, "shared") == rest
     wait_for("the process to stay", lambda: allowed(agent, "process") == rest)
 
     agent.cli("job", "stop", "-purge", "-yes", "own")

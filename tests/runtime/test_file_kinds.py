@@ -34,6 +34,7 @@ def tar_of(name: str, body: bytes, mode: str) -> bytes:
         (tar_of("a", b"b", "w"), "a tar archive"),
         (tar_of("a", b"b", "w:gz"), "a gzip archive"),
     ],
+    ids=range(9),
 )
 def test_kinds_by_the_first_bytes(head: bytes, kind: str) -> None:
     assert kind_of(head[:HEAD_BYTES]) == kind
@@ -56,6 +57,7 @@ def test_a_byte_far_in_a_text_is_named_with_its_line() -> None:
         (tar_of("meta.json", b"{}", "w:gz")[:30], "it ends too early"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\xff" * 99, "its compressed data is damaged; copy or save it again"),
     ],
+    ids=range(6),
 )
 def test_a_file_that_is_no_snapshot_is_told_what_it_is(data: bytes, text: str) -> None:
     with pytest.raises(Invalid) as found:

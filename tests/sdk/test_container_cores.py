@@ -85,7 +85,9 @@ async def test_without_reserved_cores_the_engine_is_not_asked(bench: Bench) -> N
 
 
 async def test_a_recovered_container_with_an_old_list_gets_the_present_one(bench: Bench) -> None:
-    bench.cores.add("a", "c1", bench.cgroup("c1", "0-1"), frozenset())
+    bench.cores.add("a", "c1", bench.cgroup("c1", "0-1"), frozenset(), is_new=False)
+    assert await bench.settled() == [], "the others may not be counted yet"
+    bench.cores.send_again()
     assert await bench.settled() == [("c1", "0,1,2,3")]
 
 

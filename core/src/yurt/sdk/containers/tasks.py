@@ -133,12 +133,13 @@ class ContainerTasks:
         if pid > 0:
             task.memory = OomWatch(pid)
             task.cgroup = cgroup_of(pid, task.container.container_id)
+        is_new = task.task_id in self._tasks
         self._tasks[task.task_id] = task
         self._by_container[task.container.container_id] = task
         if self._cores:
-            self._count_cores(task, self._cores)
+            self._count_cores(task, self._cores, is_new=is_new)
 
-    def _count_cores(self, task: ContainerTask, cores: ContainerCores) -> None:
+    def _count_cores(self, task: ContainerTask, cores: ContainerCores, *, is_new: bool) -> None:
         """Count the container's cores; only one with reserved cores had a list from an older version."""
         container = task.container
         reserved = container.cores
@@ -148,7 +149,8 @@ class ContainerTasks:
         if reserved:
             cores.reserve(task.task_id, reserved)
         else:
-            cores.add(task.task_id, container.container_id, task.cgroup, parse_cores(container.cpuset_cpus))
+            chosen = parse_cores(container.cpuset_cpus)
+            cores.add(task.task_id, container.container_id, task.cgroup, chosen, is_new=is_new)
 
     def _release_cores(self, task_id: str) -> None:
         """Give the cores of a task back to the others."""

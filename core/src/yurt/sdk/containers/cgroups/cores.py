@@ -48,8 +48,14 @@ class ContainerCores:
             self._partitions.reserve(self._key(task_id), cores)
             self._partitions.write()
 
-    def add(self, task_id: str, container_id: str, cgroup: ContainerCgroup, chosen: frozenset[int]) -> None:
-        """Count a running container without reserved cores; `chosen` are those of its job, empty for all."""
+    def add(
+        self, task_id: str, container_id: str, cgroup: ContainerCgroup, chosen: frozenset[int], *, is_new: bool = True
+    ) -> None:
+        """Count a running container without reserved cores; `chosen` are those of its job, empty for all.
+
+        One of an earlier agent keeps its list until the next change or list of the engine: the task whose cores it
+        leaves may not be found again yet.
+        """
         allowed = cgroup.allowed_cores()
         cores = chosen & allowed or allowed
         member = CoreSharer(cores=cores, write=partial(self._put, container_id, cgroup.cpuset))
@@ -58,7 +64,8 @@ class ContainerCores:
             has = self._partitions.share(cores)  # Its list cannot be seen, and need not have one.
         self._keys.add(task_id)
         self._partitions.join(self._key(task_id), member, has)
-        self._partitions.write()
+        if is_new:
+            self._partitions.write()
 
     def release(self, task_id: str) -> None:
         """Forget a task that has ended or was not started."""
@@ -75,7 +82,8 @@ class ContainerCores:
         self._unsent.clear()
 
     def send_again(self) -> None:
-        """Make the calls that an unreachable engine did not take: it answers again."""
+        """Send the lists that wait: the engine answers, and tasks of an earlier agent have been found."""
+        self._partitions.write()
         unsent, self._unsent = self._unsent, {}
         for container_id, (folder, cores) in unsent.items():
             self._put(container_id, folder, cores)
