@@ -12,6 +12,8 @@ from yurt.sdk.value import NANOSECONDS
 
 INTERPOLATION = "${"
 ALIKE: Final = 0.6
+DELAY_FUNCTIONS: Final = ("constant", "exponential", "fibonacci")
+"""How the pauses between attempts grow."""
 HOSTNAME = re.compile(
     r"(?=.{1,253}\Z)([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*\Z"
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from yurt.regexps import problem as pattern_problem
-from yurt.rules.problems import duplicates, is_open, near_hint, one_of, seconds_text
-from yurt.rules.validation.preemption import DELAY_FUNCTIONS
+from yurt.rules.problems import DELAY_FUNCTIONS, duplicates, is_open, near_hint, one_of, seconds_text
 from yurt.scheduler.constraints.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.rules.problems import escapes, is_open, is_signal, near_hint, one_of, seconds_text
+from yurt.rules.problems import DELAY_FUNCTIONS, escapes, is_open, is_signal, near_hint, one_of, seconds_text
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup
@@ -13,7 +13,6 @@ from yurt.structs.policies import Checkpoint, Requeue
 
 GRACE_MAX: Final = 3600 * NANOSECONDS
 PATH_MAX: Final = 512
-DELAY_FUNCTIONS: Final = ("constant", "exponential", "fibonacci")
 
 
 def preemption_problems(job: Job, group: TaskGroup) -> Iterator[str]:

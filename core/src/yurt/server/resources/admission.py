@@ -11,7 +11,6 @@ import msgspec
 from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
 from yurt.rules.idle import with_idle_policy
-from yurt.rules.likeness import nearest
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
@@ -163,6 +162,7 @@ def _is_in_one(job: Job, datacenters: Collection[str]) -> bool:
 
 def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
+    from yurt.rules.likeness import nearest
     from yurt.rules.references import label_problems
 
     if not task.driver:
