@@ -51,6 +51,8 @@ READY_LIMIT_S = 30.0
 FAR_READY_LIMIT_S = 4.0
 """After this time, an agent that waits for other agents shows what it waits for."""
 SAME_SIGNAL_S = 1.0
+COLLECTOR_DEFAULTS = (700, 10, 10)
+"""The thresholds of Python's cyclic collector, which the command `agent` raises while modules are imported."""
 
 Reload = Callable[[], AgentConfig]
 
@@ -59,7 +61,6 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
     """Run until a signal; the exit code. Raises YurtError when it cannot start."""
     if config.is_server and not config.is_client:
         raise_file_limit()  # A client leaves it to its tasks as it is.
-    gc.disable()  # While everything is imported collections only cost time.
     keep_large_blocks_apart()
     say(banner.loaded_line(config.files))
     say("==> Starting Yurt agent...")
@@ -99,9 +100,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def _collect_again() -> None:
-    """Turn Python's cyclic collector on for new objects; imported ones are frozen. A server decides by itself."""
+    """Collect new objects by Python's defaults; imported ones are frozen. A server decides by itself."""
     gc.freeze()
-    gc.enable()
+    gc.set_threshold(*COLLECTOR_DEFAULTS)
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -9,8 +9,9 @@ that refer to it, `SharedReader` gives the object of a number. Strings of alloca
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
-from typing import Final, Generic, Protocol, TypeVar, get_args
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -34,16 +35,18 @@ _NOTHING: Final = -1
 _NO_RESOURCES: Final = AllocatedResources()
 
 _encoder = msgspec.msgpack.Encoder()
-_jobs_decoder = msgspec.msgpack.Decoder(list[Job])
-_resources_decoder = msgspec.msgpack.Decoder(list[AllocatedResources])
-_metrics_decoder = msgspec.msgpack.Decoder(list[AllocationMetric])
-_parts_decoder = msgspec.msgpack.Decoder(list[dict[str, float]])
-_scores_decoder = msgspec.msgpack.Decoder(list[tuple[str, int, float]])
-_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, tuple[int, ...], Allocation]])
-"""Decodes allocations' rows: the numbers of job, resources and metrics, those of score table rows, and the other
-fields."""
-_old_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, Allocation]])
-"""Decodes allocations' rows of format 1, which contain their scores."""
+
+
+@cache
+def _decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    """The decoder of a chunk, made with the first chunk and not at the import: few processes read snapshots."""
+    return msgspec.msgpack.Decoder(kind)
+
+
+AllocRow: TypeAlias = tuple[int, int, int, tuple[int, ...], Allocation]
+"""A row of allocations: the numbers of job, resources and metrics, those of score table rows, and the other fields."""
+OldAllocRow: TypeAlias = tuple[int, int, Allocation]
+"""A row of allocations of format 1, which contains their scores."""
 
 
 class RowCodec(Protocol[K, V]):
@@ -74,7 +77,6 @@ class PlainRows(Generic[K, V]):
         self._rows = rows
         self.key_type: type[K] = get_args(get_args(rows)[0])[0]
         self.row_type: type[V] = get_args(get_args(rows)[0])[1]
-        self._decoder: msgspec.msgpack.Decoder[list[tuple[K, V]]] | None = None
 
     def ordered(self, table: Table[K, V]) -> Iterable[tuple[K, V]]:
         """Rows in the order of their keys' hashes."""
@@ -86,10 +88,7 @@ class PlainRows(Generic[K, V]):
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
         """Insert the rows of a chunk into their table."""
-        if self._decoder is None:
-            # Made for the first chunk and not at the import: few processes read snapshots.
-            self._decoder = msgspec.msgpack.Decoder(self._rows)
-        rows = self._decoder.decode(body)
+        rows = _decoder(self._rows).decode(body)
         for key, row in rows:
             editor.put(key, row)
         return len(rows)
@@ -101,7 +100,7 @@ class JobKeys(Generic[K]):
     row_type = Job
 
     def __init__(self, rows: type[list[tuple[K, int]]]) -> None:
-        self._decoder = msgspec.msgpack.Decoder(rows)
+        self._rows = rows
         self.key_type: type[K] = get_args(get_args(rows)[0])[0]
 
     def ordered(self, table: Table[K, Job]) -> Iterable[tuple[K, Job]]:
@@ -114,7 +113,7 @@ class JobKeys(Generic[K]):
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, Job]) -> int:
         """Insert the jobs of a chunk into their table."""
-        rows = self._decoder.decode(body)
+        rows = _decoder(self._rows).decode(body)
         for key, number in rows:
             editor.put(key, shared.jobs[number])
         return len(rows)
@@ -151,10 +150,10 @@ class AllocRows:
 
     def _read(self, body: msgspec.Raw, shared: SharedReader) -> Iterator[Allocation]:
         if shared.has_scores_in_rows:
-            for job, resources, alloc in _old_allocs_decoder.decode(body):
+            for job, resources, alloc in _decoder(list[OldAllocRow]).decode(body):
                 yield shared.alloc(alloc, job, resources, alloc.metrics)
         else:
-            for job, resources, metric, scores, alloc in _allocs_decoder.decode(body):
+            for job, resources, metric, scores, alloc in _decoder(list[AllocRow]).decode(body):
                 yield shared.alloc(alloc, job, resources, shared.metric(metric, scores))
 
 
@@ -244,16 +243,16 @@ class SharedReader:
     def read(self, kind: str, body: msgspec.Raw) -> None:
         """Read a chunk of one of the kinds `SHARED`."""
         if kind == JOBS:
-            self.jobs.extend(map(self._with_shared_groups, _jobs_decoder.decode(body)))
+            self.jobs.extend(map(self._with_shared_groups, _decoder(list[Job]).decode(body)))
         elif kind == RESOURCES:
-            self._resources.extend(_resources_decoder.decode(body))
+            self._resources.extend(_decoder(list[AllocatedResources]).decode(body))
         elif kind == METRICS:
-            self._metrics.extend(_metrics_decoder.decode(body))
+            self._metrics.extend(_decoder(list[AllocationMetric]).decode(body))
         elif kind == PARTS:
-            self._parts.extend(_parts_decoder.decode(body))
+            self._parts.extend(_decoder(list[dict[str, float]]).decode(body))
         else:
             assert kind == SCORES, kind
-            self._scores.extend(map(self._score, _scores_decoder.decode(body)))
+            self._scores.extend(map(self._score, _decoder(list[tuple[str, int, float]]).decode(body)))
 
     def metric(self, number: int, scores: Sequence[int]) -> AllocationMetric | None:
         """The metrics with this number, with the scores of these numbers."""

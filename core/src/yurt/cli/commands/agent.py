@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from typing import Any
+from typing import Any, Final
 
 from yurt.cli.declaration import CliCommand, Invocation
 from yurt.cli.errors import CliError
@@ -55,6 +56,10 @@ _LISTS: dict[str, tuple[str, str]] = {
     "join": ("server.start_join", "An address of a server to join."),
     "retry-join": ("server.retry_join", "An address of a server to join, tried again until it answers."),
 }
+IMPORT_LOT: Final = 1_500
+"""While modules are imported, so many new objects are examined for garbage together, and what survives is not examined
+again: nearly all of it stays for the life of the process."""
+NEVER: Final = 1 << 30
 
 FLAGS: tuple[Flag, ...] = (
     switch("dev", "Run a server and a client in one process, with state in memory; Ctrl-C stops every task."),
@@ -81,6 +86,7 @@ def run(call: Invocation) -> int:
         raise CliError(
             "The agent does not run under `python -O`: its own checks would be off. Start python without -O."
         )
+    gc.set_threshold(IMPORT_LOT, NEVER, NEVER)
     flags = call.flags
     from yurt.agent.config import AgentConfig, make_config
     from yurt.agent.config_check import check
