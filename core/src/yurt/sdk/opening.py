@@ -17,9 +17,12 @@ T = TypeVar("T")
 
 SYS_OPENAT2 = 437
 RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 RESOLVE_IN_ROOT = 0x10
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+NO_ANSWER = -(1 << 16)
+"""No error number of the kernel."""
 HOLD_FLAGS = (os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else READ_FLAGS
 
 
@@ -46,7 +49,21 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     that are missing are made.
     """
     root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return descend(root_fd, names_of(path), lambda folder, part: _hold_part(folder, part, makes=makes))
+    found = NO_ANSWER if makes or ".." in path else _held_at_once(root_fd, path)
+    if found == NO_ANSWER:
+        return descend(root_fd, names_of(path), lambda folder, part: _hold_part(folder, part, makes=makes))
+    os.close(root_fd)
+    if found < 0:
+        raise OSError(-found, os.strerror(-found), path)
+    return found
+
+
+def _held_at_once(root: int, path: str) -> int:
+    """A descriptor by one system call, the negative error number, or NO_ANSWER where the kernel refuses that call."""
+    if not has_openat2():
+        return NO_ANSWER
+    found = openat2(root, "/".join(names_of(path)) or ".", HOLD_FLAGS, resolve=RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
+    return NO_ANSWER if found in (-errno.ENOSYS, -errno.EPERM, -errno.EAGAIN) else found
 
 
 def names_of(path: str) -> Iterator[str]:

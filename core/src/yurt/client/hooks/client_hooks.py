@@ -38,12 +38,12 @@ class ClientHooks:
 
     def __init__(self, context: ClientContext, added: AddedHooks) -> None:
         nomad = NomadServices(context.server, context.node)
-        configuration = ConfigurationHook(context.node)
+        configuration, task_api = ConfigurationHook(context.node), TaskApiHook(context)
         self.services = ServicesHook(context, {**added.service_providers, nomad.name: nomad})
         of_tasks: list[TaskHookOf[ClientTask]] = [
             DevicesHook(context.devices, context.holders, context.env),
             IdentitiesHook(context),
-            TaskApiHook(context),
+            task_api,
             TaskNetworkHook(context.networks),
             CsiPluginHook(context.csi.places),
             TaskCsiVolumesHook(context.csi.volumes),
@@ -69,7 +69,7 @@ class ClientHooks:
             _in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), env, metrics=metrics
         )
         providers = frozenset(self.services.providers)
-        self.setup = TaskSetup(context, self.task, configuration, providers=providers)
+        self.setup = TaskSetup(context, self.task, configuration, task_api=task_api, providers=providers)
 
 
 def _in_order(names: Sequence[str], own: Sequence[S], added: Sequence[S]) -> tuple[S, ...]:

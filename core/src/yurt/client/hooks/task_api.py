@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from typing import TypeAlias
 
 from yurt.client.context import ClientContext
 from yurt.client.tasks.client_task import ClientTask
 from yurt.lifecycle import events
+from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import TaskHookOf
+
+Bound: TypeAlias = socket.socket | OSError | Invalid
+"""A bound socket, or the reason why a task has none."""
 
 
 class TaskApiHook(TaskHookOf[ClientTask]):
@@ -23,20 +29,41 @@ class TaskApiHook(TaskHookOf[ClientTask]):
         self._env = context.env
         self._serve = context.task_api
         self._open: dict[tuple[str, str], Callable[[], None]] = {}
+        self._bound: dict[tuple[str, str], Bound] = {}
+        """Sockets of tasks whose hooks are not called yet."""
 
-    async def prepare(self, task: ClientTask) -> None:
-        """Open the socket; the task finds it by NOMAD_UNIX_ADDR."""
+    def bind(self, dirs: TaskDirs, user: str) -> Bound | None:
+        """Make the socket of a task in its directories, for `keep`; None where tasks have none. Blocking.
+
+        The preparation calls it in the thread that makes the directories: a thread of its own would delay each start.
+        """
         if self._serve is None:
-            return
+            return None
         from yurt.client.files.task_socket import bind_socket
 
-        self.finish(task)
         try:
-            listening = await self._env.in_thread(bind_socket, task.dirs, user=task.spec.task.user)
+            return bind_socket(dirs, user=user)
         except (OSError, Invalid) as error:
-            task.note(events.hook_message(f"The task has no API socket: {error}"))
+            return error
+
+    def keep(self, task: ClientTask, bound: Bound | None) -> None:
+        """Keep the socket for the next `prepare`."""
+        self._drop(task)
+        if bound is not None:
+            self._bound[task.key] = bound
+
+    async def prepare(self, task: ClientTask) -> None:
+        """Serve the API at the socket; the task finds it by NOMAD_UNIX_ADDR."""
+        if self._serve is None:
             return
-        self._open[task.key] = await self._serve(listening)
+        self._close(task)
+        bound = self._bound.pop(task.key, None)
+        if bound is None:
+            bound = await self._env.in_thread(self.bind, task.dirs, task.spec.task.user)
+        if isinstance(bound, socket.socket):
+            self._open[task.key] = await self._serve(bound)
+        else:
+            task.note(events.hook_message(f"The task has no API socket: {bound}"))
 
     async def recover(self, task: ClientTask) -> None:
         """Open a new socket at the path where the earlier agent had one."""
@@ -44,6 +71,15 @@ class TaskApiHook(TaskHookOf[ClientTask]):
 
     def finish(self, task: ClientTask) -> None:
         """Stop accepting connections."""
+        self._close(task)
+        self._drop(task)
+
+    def _close(self, task: ClientTask) -> None:
         close = self._open.pop(task.key, None)
         if close is not None:
             close()
+
+    def _drop(self, task: ClientTask) -> None:
+        bound = self._bound.pop(task.key, None)
+        if isinstance(bound, socket.socket):
+            bound.close()

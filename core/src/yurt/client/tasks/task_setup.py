@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.hooks.configuration import ConfigurationHook
+from yurt.client.hooks.task_api import Bound, TaskApiHook
 from yurt.client.hooks.task_hook_calls import TaskHookCalls
 from yurt.client.requirements import notice, unavailable
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, spec_as_user, task_spec
@@ -32,12 +33,14 @@ class TaskSetup:
         hooks: TaskHookCalls,
         configuration: ConfigurationHook,
         *,
+        task_api: TaskApiHook,
         providers: Collection[str],
     ) -> None:
         """`providers`: the service providers to register with."""
         self._context = context
         self.hooks = hooks
         self._configuration = configuration
+        self._task_api = task_api
         self._providers = providers
 
     async def prepare(
@@ -50,7 +53,7 @@ class TaskSetup:
         unheard = notice(task.spec.group, task.spec.task, self._providers) if run == 0 else ""
         if unheard:
             task.note(events.task_setup(unheard))
-        await self._make_dirs(task, saved)
+        self._task_api.keep(task, await self._make_dirs(task, saved))
         await self.hooks.prepare(task)
         return self._configuration.completed(task)
 
@@ -102,20 +105,23 @@ class TaskSetup:
             failure = events.setup_failure(f"cannot give the task the files of its predecessor: {error}")
             raise SetupProblem(failure, is_recoverable=True) from None
 
-    async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> None:
-        """Create the task's directories, while the intent to start this run and earlier changes are stored."""
+    async def _make_dirs(self, task: ClientTask, saved: Callable[[], Awaitable[None]]) -> Bound | None:
+        """Create the task's directories, while the intent to start this run and earlier changes are stored; returns
+        its API socket in them."""
         saving = asyncio.ensure_future(saved())  # noqa: TID251 - awaited or cancelled below
         try:
-            await asyncio.to_thread(self._build_dirs, task.spec)
+            bound = await asyncio.to_thread(self._build_dirs, task.spec)
             await saving
         except (OSError, Invalid) as error:
             failure = events.setup_failure(f"cannot build the task's directory: {error}")
             raise SetupProblem(failure, is_recoverable=isinstance(error, OSError)) from None
+        else:
+            return bound
         finally:
             saving.cancel()
 
-    def _build_dirs(self, spec: TaskSpec) -> None:
-        """Create the task's directories and write its dispatch payload. Blocking."""
+    def _build_dirs(self, spec: TaskSpec) -> Bound | None:
+        """Create the task's directories, write its dispatch payload, and bind its API socket. Blocking."""
         config, task = self._context.config, spec.task
         secrets_mb = alloc_dir.NO_MOUNT if config.dev else task.resources.secrets_mb
         dirs = alloc_dir.build_task_dir(
@@ -124,3 +130,4 @@ class TaskSetup:
         payload = task.dispatch_payload
         if payload is not None and payload.file and spec.job.payload:
             alloc_dir.write_dispatch_payload(dirs, payload.file, spec.job.payload)
+        return self._task_api.bind(dirs, task.user)
