@@ -213,4 +213,5 @@ def is_locked(folder: str) -> bool:
 
 def remove_file(path: str) -> None:
     """Remove a file if it exists."""
-    Path(path).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

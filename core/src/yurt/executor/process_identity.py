@@ -37,7 +37,9 @@ def start_time(pid: int) -> int:
 def read_start_time(pid: int) -> int:
     """Like `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        # Without pathlib and buffers: the agent looks at each process several times at its start and end.
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.readall().rpartition(b")")[2].split()
     except FileNotFoundError:
         return 0 if os.path.isdir("/proc/self") else start_time_elsewhere(pid)
     except ProcessLookupError:

@@ -40,7 +40,7 @@ class StartFiles:
 
     def path(self, task_id: str) -> str:
         """The file in which a task's shim records what it has started."""
-        return str(self._folder / f"{file_name(task_id)}{STARTED}")
+        return f"{self._folder}/{file_name(task_id)}{STARTED}"
 
     def ask(self, planned: ProcessHandle, token: str) -> str:
         """Record the request of a task: create the file that its shim must take; returns its path."""

@@ -46,22 +46,22 @@ def alloc_path(root: str, alloc_id: str) -> Path:
 
 def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
     """The directories of a task on the host."""
-    base = alloc_path(root, alloc_id)
-    own = base / component(task)
+    base = str(alloc_path(root, alloc_id))
+    shared, own = f"{base}/{SHARED}", f"{base}/{component(task)}"
     return TaskDirs(
-        alloc_dir=str(base),
-        shared_dir=str(base / SHARED),
-        task_dir=str(own),
-        local_dir=str(own / "local"),
-        secrets_dir=str(own / "secrets"),
-        logs_dir=str(base / SHARED / "logs"),
+        alloc_dir=base,
+        shared_dir=shared,
+        task_dir=own,
+        local_dir=f"{own}/local",
+        secrets_dir=f"{own}/secrets",
+        logs_dir=f"{shared}/logs",
     )
 
 
-def _make(path: Path, mode: int, *, user: str = "") -> None:
+def _make(path: str, mode: int, *, user: str = "") -> None:
     """Make a directory with a mode and an owner; a symbolic link in its place is refused, not followed."""
     with contextlib.suppress(FileExistsError):
-        path.mkdir()
+        os.mkdir(path)
     descriptor = os.open(path, FOLDER_FLAGS)
     try:
         os.fchmod(descriptor, mode)
@@ -99,9 +99,10 @@ def build_alloc_dir(root: str, alloc_id: str) -> None:
     base = alloc_path(root, alloc_id)
     base.parent.mkdir(parents=True, exist_ok=True)
     _make_closed(base)
-    _make(base / SHARED, OPEN_MODE)
+    shared = f"{base}/{SHARED}"
+    _make(shared, OPEN_MODE)
     for part in SHARED_PARTS:
-        _make(base / SHARED / part, OPEN_MODE)
+        _make(f"{shared}/{part}", OPEN_MODE)
 
 
 def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secrets_mb: int = NO_MOUNT) -> TaskDirs:
@@ -110,12 +111,12 @@ def build_task_dir(root: str, alloc_id: str, task: str, *, user: str = "", secre
     `secrets_mb`: how much memory secrets lie in, 0 for the usual, NO_MOUNT for a plain folder.
     """
     dirs = task_dirs(root, alloc_id, task)
-    own = Path(dirs.task_dir)
+    own = dirs.task_dir
     _make(own, OPEN_MODE)
-    _make(own / "local", OPEN_MODE)
-    _make(own / "tmp", OPEN_MODE)
+    _make(dirs.local_dir, OPEN_MODE)
+    _make(f"{own}/tmp", OPEN_MODE)
     for part in ("secrets", "private"):
-        _make(own / part, PRIVATE_MODE, user=user)
+        _make(f"{own}/{part}", PRIVATE_MODE, user=user)
     if secrets_mb != NO_MOUNT:
         mount_secrets(dirs.secrets_dir, secrets_mb)
     return dirs
@@ -171,7 +172,7 @@ def carry_over(root: str, old_id: str, new_id: str, tasks: Iterable[str]) -> Non
     old, new = alloc_path(root, old_id), alloc_path(root, new_id)
     for folder, name in ((SHARED, "data"), *((component(task), "local") for task in tasks)):
         if folder != SHARED:
-            _make(new / folder, OPEN_MODE)
+            _make(f"{new}/{folder}", OPEN_MODE)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             _move_folder(old / folder, new / folder, name)
 
