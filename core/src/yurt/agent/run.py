@@ -54,6 +54,15 @@ SAME_SIGNAL_S = 1.0
 COLLECTOR_DEFAULTS = (700, 10, 10)
 """The thresholds of Python's cyclic collector, which the command `agent` raises while modules are imported."""
 
+FIRST_JOB = (
+    "rules.validation.identity",
+    "rules.validation.job",
+    "scheduler.attempts",
+    "scheduler.job_types.blocked_evals",
+    "scheduler.plan_check",
+)
+"""Modules that the first registration and its evaluation import."""
+
 Reload = Callable[[], AgentConfig]
 
 
@@ -362,9 +371,9 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 def _after_start() -> None:
-    """Import what the first evaluation needs (numpy, above all) ahead of it, then return free memory."""
-    for name in ("attempts", "job_types.blocked_evals", "plan_check"):
-        import_module(f"yurt.scheduler.{name}")
+    """Import what the first job needs (numpy, above all) ahead of it, then return free memory."""
+    for name in FIRST_JOB:
+        import_module(f"yurt.{name}")
     give_back()
 
 

@@ -8,7 +8,6 @@ integers that fit 64 bits, so that nothing accepted here can fail later when it 
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Mapping
@@ -96,6 +95,8 @@ class _Walk:
     def _unknown(self, key: str, table: _KeyTable, path: str) -> None:
         if key.lower() in RETIRED_KEYS or len(self.warnings) >= WARNINGS_MAX:
             return
+        import difflib
+
         near = difflib.get_close_matches(key.lower()[:64], table.folded, n=1, cutoff=0.75)
         hint = f'; did you mean "{table.folded[near[0]].key}"?' if near else ""
         self.warnings.append(f'unknown key "{path}.{key[:64]}" is ignored{hint}')

@@ -13,7 +13,6 @@ from heapq import merge
 from itertools import islice, repeat
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from yurt.filters import compile_filter
 from yurt.sdk.errors import Invalid
 
 R = TypeVar("R")
@@ -135,7 +134,7 @@ class Pager(Generic[R, W]):
         self._ordered: Iterator[R] | None = None
         self._render = render
         self._key = key
-        self._keep = compile_filter(options.filter) if options.filter else None
+        self._keep = _compiled(options.filter) if options.filter else None
         self._per_page = options.per_page
         self._is_short = 0 < options.per_page <= GATHERED and self._keep is None
         self._taken = 0
@@ -218,6 +217,12 @@ def make_page(
     while not pager.step(STEP):
         pass
     return Page(pager.found, pager.next_token)
+
+
+def _compiled(text: str) -> Callable[[Any], bool]:
+    from yurt.filters import compile_filter
+
+    return compile_filter(text)
 
 
 def _parse_token(token: str, like: Key) -> Key:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 from yurt.sdk.value import Value
@@ -112,5 +111,7 @@ class DriverChoice:
 
 def _near(name: str, candidates: Iterable[str]) -> str:
     names = sorted(candidates)
+    from difflib import get_close_matches
+
     found = get_close_matches(name, names, n=1, cutoff=CUTOFF)
     return f'; did you mean "{found[0]}"?' if found else f"; known are: {', '.join(names)}"

@@ -29,10 +29,8 @@ from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
 from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
-from yurt.server.operations.explanations import Explanations
 from yurt.server.server_status import ServerFacts
 from yurt.server.views import View
-from yurt.server.views.events import EventFilter, Subscription
 from yurt.structs.plugins import PluginReloaded
 
 if TYPE_CHECKING:
@@ -40,7 +38,9 @@ if TYPE_CHECKING:
     from yurt.http.api_port import ApiPort
     from yurt.server.backends import HttpBackend
     from yurt.server.config import ServerConfig
+    from yurt.server.operations.explanations import Explanations
     from yurt.server.ports import NodePort
+    from yurt.server.views.events import EventFilter, Subscription
     from yurt.state.store import Snapshot
     from yurt.state.watch import WatchKey
 
@@ -233,6 +233,8 @@ class Call:
 
     def subscription(self, event_filter: EventFilter) -> Subscription:
         """The caller's subscription to changes; raises as `read_state` does, and PermissionDenied for a topic."""
+        from yurt.server.views.events import Subscription
+
         namespaces = tuple(self.read_state().namespaces.keys())
         return Subscription(self.server.events, self.access, event_filter, namespaces)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING
 
 from yurt.rules.cron import Cron, parse
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.structs.job import Job, PeriodicConfig
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 SECOND = 1_000_000_000
 
@@ -36,6 +39,8 @@ def expressions(periodic: PeriodicConfig) -> tuple[str, ...]:
 
 def time_zone(name: str) -> ZoneInfo:
     """The time zone with this name; raises Invalid."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -11,7 +11,6 @@ that contains `${` may become any scalar, so it satisfies every scalar type; aft
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -88,6 +87,8 @@ class OptionHints:
         if self._left == 0:
             return ""
         self._left -= 1
+        import difflib
+
         near = difflib.get_close_matches(name[:NAME_COMPARED_MAX], known, n=1, cutoff=SUGGESTION_CUTOFF)
         listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
         return f'did you mean "{near[0]}"?' if near else listing

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Final
 
-from yurt.client.allocations import migration
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.allocations.usage import UsageMeter
@@ -144,9 +143,11 @@ class AllocOperations:
                     await alloc.wait_over()
             except TimeoutError:
                 raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
+        from yurt.client.allocations.migration import pack
+
         root, names = self._config.alloc_dir, tuple(task.name for task in users)
         owners = await asyncio.to_thread(link_owners, users, self._drivers)
-        async with aclosing(migration.pack(root, alloc_id, names, owners=owners)) as pieces:
+        async with aclosing(pack(root, alloc_id, names, owners=owners)) as pieces:
             async for piece in pieces:
                 yield piece
 

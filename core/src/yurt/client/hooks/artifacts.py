@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.client.artifacts import task_artifacts as artifacts
 from yurt.client.artifacts.fetch_request import ArtifactLimits
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.timed_waits import finish_unless
@@ -31,6 +30,8 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
         declared = task.spec.task
         if not declared.artifacts:
             return
+        from yurt.client.artifacts import task_artifacts as artifacts
+
         place = artifacts.TaskPlace(
             task_name=task.name, dirs=task.dirs, user=declared.user, link_owners=await task.link_owners()
         )

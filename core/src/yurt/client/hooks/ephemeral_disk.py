@@ -6,7 +6,6 @@ import asyncio
 from contextlib import aclosing
 
 from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.allocations.migration import unpack
 from yurt.client.files import alloc_dir
 from yurt.client.ports import ServerPort
 from yurt.client.timed_waits import finish_unless
@@ -38,6 +37,8 @@ class DiskHook(AllocHookOf[ClientAlloc]):
 
     async def _migrate(self, alloc: ClientAlloc, previous: str) -> None:
         """Fetch the data of a predecessor on another node; without it the allocation starts empty."""
+        from yurt.client.allocations.migration import unpack
+
         limit = alloc.group.ephemeral_disk.size_mb * MIB
         alloc.note(events.task_setup(f"Copying the data of allocation {previous[:8]} from its node"))
         try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.templates.context import TemplateContext
-from yurt.client.templates.render_target import TemplatePlace
-from yurt.client.templates.task_templates import TaskTemplates
 from yurt.client.timed_waits import finish_unless
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid
 from yurt.sdk.hooks import Additions, TaskHookOf
+
+if TYPE_CHECKING:
+    from yurt.client.templates.render_target import TemplatePlace
+    from yurt.client.templates.task_templates import TaskTemplates
 
 
 class TemplatesHook(TaskHookOf[ClientTask]):
@@ -51,6 +55,8 @@ class TemplatesHook(TaskHookOf[ClientTask]):
             templates.stop()
 
     def _of(self, task: ClientTask) -> TaskTemplates:
+        from yurt.client.templates.task_templates import TaskTemplates
+
         if task.key not in self._tasks:
             self._tasks[task.key] = TaskTemplates(
                 task.name, self._context, control=task, spawn=task.spawn, running=task.running
@@ -58,6 +64,8 @@ class TemplatesHook(TaskHookOf[ClientTask]):
         return self._tasks[task.key]
 
     async def _place(self, task: ClientTask) -> TemplatePlace:
+        from yurt.client.templates.render_target import TemplatePlace
+
         spec = task.spec
         return TemplatePlace(
             alloc_id=spec.alloc.id,

@@ -18,7 +18,6 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations, SessionOperations
 from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations, QuotaOperations
-from yurt.server.operations.explanations import Explanations
 from yurt.server.operations.jobs import JobOperations
 from yurt.server.operations.operator import (
     IntroductionOperations,
@@ -33,12 +32,13 @@ from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperat
 from yurt.server.read_models import ReadModels
 from yurt.server.resources.resources import ServerResources
 from yurt.server.scheduling.scheduling import Scheduling
-from yurt.server.views.live_rows import LiveRows
 from yurt.state import Snapshot
 
 if TYPE_CHECKING:
     from yurt.server.keys.sessions import Sessions
     from yurt.server.login.service import Logins
+    from yurt.server.operations.explanations import Explanations
+    from yurt.server.views.live_rows import LiveRows
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,10 +116,14 @@ class Operations:
     @property
     def live_rows(self) -> LiveRows:
         """The rows of the read models."""
+        from yurt.server.views.live_rows import LiveRows
+
         return LiveRows(self._parts.read_models, self._access)
 
     def explanations(self, state: Snapshot) -> Explanations:
         """Explanations of a state."""
+        from yurt.server.operations.explanations import Explanations
+
         parts, scheduling = self._parts, self._parts.scheduling
         return Explanations(
             state,

@@ -18,7 +18,6 @@ from yurt.server.resources.system import System
 from yurt.server.results import ConfigurationSet
 from yurt.server.scheduling.scheduling import WorkerSettings
 from yurt.state.store import Snapshot
-from yurt.storage.archive import write_archive
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.variable import RootKeyMeta
 
@@ -126,6 +125,8 @@ class SnapshotOperations:
 
 
 def _save(state: Snapshot, out: IO[bytes], version: str) -> SavedSnapshot:
+    from yurt.storage.archive import write_archive
+
     write_archive(state, out, version=version)
     size = out.tell()
     out.seek(0)

@@ -14,9 +14,6 @@ from yurt.rules.idle import with_idle_policy
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
-from yurt.rules.validation.identity import unknown_claims
-from yurt.rules.validation.job import validate_job
-from yurt.rules.validation.service import provider_problems
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
 from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
@@ -78,6 +75,9 @@ def _may_have_doubts(state: Snapshot, job: Job, reads_nodes: bool) -> bool:
 
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig, doubts: Iterable[str] = ()) -> Admission:
     """All problems of a job within the limits; `doubts` are warnings about names that no node has."""
+    from yurt.rules.validation.identity import unknown_claims
+    from yurt.rules.validation.job import validate_job
+
     errors, warnings = validate_job(job)
     services = services_of(job)
     offered = offered_providers(state, services)
@@ -113,6 +113,8 @@ def provider_problems_of(job: Job, services: PlacedServices, offered: frozenset[
     providers = offered | {DEFAULT_PROVIDER, NOMAD}
     if not [service for _, service in services if provider_of(service) not in providers]:
         return []
+    from yurt.rules.validation.service import provider_problems
+
     named = [(f"Task group {group.name}", provider_problems(group, offered)) for group in job.task_groups]
     return [text for place, problems in named for text in nested(place, problems)]
 
