@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import gzip
 import random
@@ -19,6 +18,7 @@ from yurt.http.answer_cache import ANSWER_BYTES_MAX, AnswerCache, AnswerKey
 from yurt.http.app import make_app
 from yurt.http.call import CONTEXT
 from yurt.http.pieces import PiecesBody, ZippedTexts
+from yurt.sdk.value import replace
 from yurt.testing.access import Callers, bootstrapped
 from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
@@ -138,7 +138,7 @@ async def test_callers_with_different_rights_get_what_a_server_without_a_cache_g
             await callers.policy(name, rules)
             tokens.append((await callers.token(name))["SecretID"])
         app = make_app(api.server.http, None, api.client.app[CONTEXT].agent)
-        app[CONTEXT] = dataclasses.replace(app[CONTEXT], texts=RowTexts(0), answers=AnswerCache(0))
+        app[CONTEXT] = replace(app[CONTEXT], texts=RowTexts(0), answers=AnswerCache(0))
         async with TestClient(TestServer(app)) as bare:
             statuses = {await changed_and_compared(callers, bare, chance, tokens) for _ in range(25)}
         assert len(api.client.app[CONTEXT].answers) > 0

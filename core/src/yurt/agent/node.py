@@ -11,7 +11,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -73,8 +72,7 @@ def ignored(_: tuple[str, ...]) -> None:
     """Ignore new server addresses: a client in the server's own agent uses no other server."""
 
 
-@dataclass(frozen=True)
-class Links:
+class Links(msgspec.Struct, frozen=True):
     """An agent's cluster, and its connections to and from other agents."""
 
     cluster: ServerCluster | None = None
@@ -84,8 +82,7 @@ class Links:
     servers: FarServers | None = None
 
 
-@dataclass(frozen=True)
-class HttpEdge:
+class HttpEdge(msgspec.Struct, frozen=True):
     """The HTTP server of an agent."""
 
     runner: web.AppRunner
@@ -99,8 +96,7 @@ class HttpEdge:
         self.runner.app[RELOAD] = reload
 
 
-@dataclass(frozen=True)
-class AgentPlugins:
+class AgentPlugins(msgspec.Struct, frozen=True):
     """The plugins of an agent: packages, binaries, and those that failed to load."""
 
     manager: PluginManager

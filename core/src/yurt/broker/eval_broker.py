@@ -15,9 +15,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from yurt.sdk.value import UnixNano, seconds
 from yurt.structs.evaluation import Evaluation
@@ -40,8 +41,7 @@ class Delivery(NamedTuple):
     token: str
 
 
-@dataclass(slots=True)
-class _Outstanding:
+class _Outstanding(msgspec.Struct):
     evaluation: Evaluation
     token: str
     queue: str
@@ -50,10 +50,9 @@ class _Outstanding:
     requeued: Evaluation | None = None
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     claim: str = ""
-    pending: dict[str, Evaluation] = field(default_factory=dict)
+    pending: dict[str, Evaluation] = msgspec.field(default_factory=dict)
 
 
 class BrokerStats(NamedTuple):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from yurt.client import usage_history
 from yurt.client.allocations import disk_use, memory_pressure
@@ -92,16 +93,15 @@ class ClientLoop(NamedTuple):
     may_fail: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of an agent that its client uses."""
 
     identity: NodeIdentity
     server: ServerPort
     database: ClientDatabase
     drivers: Mapping[str, Driver]
-    devices: Mapping[str, DevicePlugin] = field(default_factory=dict)
-    plugin_attributes: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, DevicePlugin] = msgspec.field(default_factory=dict)
+    plugin_attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
     learn_servers: Callable[[Addresses], None] = lambda _: None
     """Called with the servers' addresses whenever a new list arrives."""
     find_networks: Finder = find_offered

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
@@ -22,8 +23,7 @@ from yurt.storage.client_db import ClientDatabase
 from yurt.structs.node import Node
 
 
-@dataclass(frozen=True, slots=True)
-class ClientContext:
+class ClientContext(msgspec.Struct, frozen=True):
     """The shared parts; `node` returns the current node."""
 
     config: ClientConfig
@@ -45,5 +45,5 @@ class ClientContext:
     """Serves the agent's API at the sockets of tasks; None when not available."""
     users: DynamicUsers
     """The user ids for tasks without a user."""
-    metrics: Metrics = field(default_factory=lambda: Metrics(CLIENT_PREFIX))
+    metrics: Metrics = msgspec.field(default_factory=lambda: Metrics(CLIENT_PREFIX))
     """The client's counters."""

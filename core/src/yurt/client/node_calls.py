@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from yurt.client.allocations.alloc_operations import AllocOperations
 from yurt.client.allocations.garbage import GarbageCollector
@@ -31,8 +32,7 @@ from yurt.structs.rpc import (
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageCalls:
+class UsageCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The calls about the usage of the node and its allocations (`yurt.server.ports.UsagePort`)."""
 
     operations: AllocOperations
@@ -56,8 +56,7 @@ class UsageCalls:
         return self.history.of_host()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OlderNodeCalls(UsageCalls):
+class OlderNodeCalls(UsageCalls, frozen=True, kw_only=True):
     """The calls of servers of the previous version that newer servers do not make."""
 
     async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
@@ -65,8 +64,7 @@ class OlderNodeCalls(UsageCalls):
         return await self.operations.schedule_state(alloc_id, task=task) != "run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCalls(OlderNodeCalls):
+class NodeCalls(OlderNodeCalls, frozen=True, kw_only=True):
     """The calls of servers and of the agent's HTTP API to the node."""
 
     files: AllocFiles

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -51,8 +50,7 @@ LARGE_BODY: Final = 64 * 1024
 """Bytes of a body that are read and decoded in 20 ms at most."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What all routes share."""
 
     server: HttpBackend | None
@@ -68,9 +66,9 @@ class Context:
     """Of the server, or of the HTTP API alone."""
     policy_reads: asyncio.Lock
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
-    texts: RowTexts = dataclasses.field(default_factory=RowTexts)
-    answers: AnswerCache = dataclasses.field(default_factory=AnswerCache)
-    zipped: ZippedTexts = dataclasses.field(default_factory=ZippedTexts)
+    texts: RowTexts = msgspec.field(default_factory=RowTexts)
+    answers: AnswerCache = msgspec.field(default_factory=AnswerCache)
+    zipped: ZippedTexts = msgspec.field(default_factory=ZippedTexts)
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 
@@ -118,8 +116,7 @@ RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("yurt_reload")
 """Rereads and applies the configuration; raises the error that prevents it. Unset without a configuration file."""
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One request with its read options."""
 
     request: web.Request

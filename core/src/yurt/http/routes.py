@@ -24,13 +24,13 @@ declaration names its handler as an attribute of the module; type checkers see t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import msgspec
 from aiohttp import web
 
 from yurt.access.needs import Anonymous, Need, is_scoped
@@ -123,8 +123,7 @@ class Facts(TypedDict, total=False):
     index_error: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One declaration; `path` is in aiohttp's pattern language."""
 
     methods: tuple[str, ...]
@@ -147,12 +146,12 @@ class Route:
     index_error: str = INDEX_ERROR
     """The text of the answer to an `index` that is not a number."""
 
-    is_anonymous: bool = dataclasses.field(init=False)
-    """Whether anybody may ask."""
+    is_anonymous: bool = False
+    """Whether anybody may ask: follows from `needs`, whatever is given here."""
 
     def __post_init__(self) -> None:
         """A declaration that contradicts itself does not import."""
-        object.__setattr__(self, "is_anonymous", isinstance(self.needs, Anonymous))
+        msgspec.structs.force_setattr(self, "is_anonymous", isinstance(self.needs, Anonymous))
         if not isinstance(self.needs, Need):
             raise TypeError(f"{self.path}: needs= is a need of yurt.access.needs, not {self.needs!r}")
         if is_scoped(self.needs) != (self.scope is not None):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from yurt.sdk.value import StrMap
 
@@ -48,8 +49,7 @@ def _no_durations() -> array[float]:
     return array("d", bytes(RECENT * array("d").itemsize))
 
 
-@dataclass(slots=True)
-class Timing:
+class Timing(msgspec.Struct):
     """Durations in seconds: count, sum, extremes, sum of squares, and the last ones.
 
     The last ones are an array of numbers, not objects: single floats that live for hours, among the thousands of
@@ -61,7 +61,7 @@ class Timing:
     max_s: float = 0.0
     min_s: float = 0.0
     squares: float = 0.0
-    _ring: array[float] = field(default_factory=_no_durations)
+    _ring: array[float] = msgspec.field(default_factory=_no_durations)
     """The n-th duration, from 0 on, is at n % RECENT."""
 
     @property
@@ -121,15 +121,14 @@ class Duration(NamedTuple):
         return 1e9 if self.name.endswith("_ns") else 1e3
 
 
-@dataclass(slots=True)
-class Metrics:
+class Metrics(msgspec.Struct):
     """Counters and durations of one part of an agent."""
 
     prefix: str = SERVER_PREFIX
-    counters: Counter[str] = field(default_factory=Counter)
-    timings: defaultdict[str, Timing] = field(default_factory=lambda: defaultdict(Timing))
-    labelled_counters: Counter[tuple[str, Labels]] = field(default_factory=Counter)
-    labelled_timings: dict[tuple[str, Labels], Timing] = field(default_factory=dict)
+    counters: Counter[str] = msgspec.field(default_factory=Counter)
+    timings: defaultdict[str, Timing] = msgspec.field(default_factory=lambda: defaultdict(Timing))
+    labelled_counters: Counter[tuple[str, Labels]] = msgspec.field(default_factory=Counter)
+    labelled_timings: dict[tuple[str, Labels], Timing] = msgspec.field(default_factory=dict)
 
     def count(self, name: str, by: int = 1, *, labels: Labels = NO_LABELS) -> None:
         """Increase a counter."""

@@ -5,8 +5,9 @@ The HTTP API and the agent's links get one of these and never the server, so tha
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.access import Authority
 from yurt.runtime.metrics import Metrics
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from yurt.server.keys.callers import Callers
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HttpBackend:
+class HttpBackend(msgspec.Struct, frozen=True):
     """The parts of a server for the HTTP API of its own agent."""
 
     config: ServerConfig
@@ -45,8 +45,7 @@ class HttpBackend:
     metrics: Metrics
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RpcBackend:
+class RpcBackend(msgspec.Struct, frozen=True):
     """The parts of a server for agents that connect: the clients of the region and its other servers."""
 
     clients: Clients

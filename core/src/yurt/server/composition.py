@@ -6,12 +6,13 @@ a protocol that lies below both, for example `ports.FindNode`.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.access.authority import ALLOW_ALL, Authority
 from yurt.runtime.env import Env
@@ -69,8 +70,7 @@ if TYPE_CHECKING:
     from yurt.server.resources.region_replication import AuthoritativeRegion, Replication
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Foundation:
+class Foundation(msgspec.Struct, frozen=True):
     """The parts on which all others depend."""
 
     config: ServerConfig

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from yurt.client.ports import ServerPort
 from yurt.client.templates.renderer import Renderer
@@ -13,8 +14,7 @@ from yurt.sdk.templates import TemplateProvider
 from yurt.structs.node import Node
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateContext:
+class TemplateContext(msgspec.Struct, frozen=True, kw_only=True):
     """`node` answers with the node as it is now; `providers` are template providers by name."""
 
     settings: TemplateSettings
@@ -23,4 +23,4 @@ class TemplateContext:
     env: Env
     node: Callable[[], Node]
     server: ServerPort
-    renderer: Renderer = field(default_factory=Renderer)
+    renderer: Renderer = msgspec.field(default_factory=Renderer)

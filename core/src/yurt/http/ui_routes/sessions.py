@@ -6,7 +6,6 @@ request from the token behind it.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
@@ -18,7 +17,7 @@ from yurt.http.errors import Refused
 from yurt.http.resources.acl.login import CompleteAuthBody, LoginBody, by_jwt, by_oidc
 from yurt.http.ui_routes.abilities import Decider, abilities
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import NANOSECONDS, Value, spelled
+from yurt.sdk.value import NANOSECONDS, Value, replace, spelled
 from yurt.server.views.acl import RoleRows, TokenRows
 from yurt.server.views.cluster import NamespaceRows, NodePoolRows
 from yurt.structs.acl import SECRET, hash_of_secret
@@ -148,7 +147,7 @@ async def _as_holder(call: Call, secret_hash: str) -> Call:
     actor = _holder(call, secret_hash)
     await prepare_rights(call.request, actor)
     access = Access(actor, call.access.need, call.request.app[AUTHORITY])
-    return dataclasses.replace(call, access=access)
+    return replace(call, access=access)
 
 
 def _accessor(call: Call) -> str:

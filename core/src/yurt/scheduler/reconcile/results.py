@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -67,18 +66,17 @@ class StopRequest(NamedTuple):
         )
 
 
-@dataclass
-class Results:
+class Results(msgspec.Struct):
     """The results of the reconciler, collected group by group."""
 
-    destructive: list[PlacementRequest] = field(default_factory=list)
-    place: list[PlacementRequest] = field(default_factory=list)
-    in_place: list[InPlaceRequest] = field(default_factory=list)
-    stops: list[StopRequest] = field(default_factory=list)
-    attributes: dict[str, AttributeUpdate] = field(default_factory=dict)
-    followups: list[Evaluation] = field(default_factory=list)
-    desired: dict[str, DesiredUpdates] = field(default_factory=dict)
+    destructive: list[PlacementRequest] = msgspec.field(default_factory=list)
+    place: list[PlacementRequest] = msgspec.field(default_factory=list)
+    in_place: list[InPlaceRequest] = msgspec.field(default_factory=list)
+    stops: list[StopRequest] = msgspec.field(default_factory=list)
+    attributes: dict[str, AttributeUpdate] = msgspec.field(default_factory=dict)
+    followups: list[Evaluation] = msgspec.field(default_factory=list)
+    desired: dict[str, DesiredUpdates] = msgspec.field(default_factory=dict)
     deployment: Deployment | None = None
-    deployment_updates: list[DeploymentUpdate] = field(default_factory=list)
-    states: dict[str, DeploymentState] = field(default_factory=dict)
+    deployment_updates: list[DeploymentUpdate] = msgspec.field(default_factory=list)
+    states: dict[str, DeploymentState] = msgspec.field(default_factory=dict)
     """The deployment state of each group, for a deployment to create."""

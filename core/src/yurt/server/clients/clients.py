@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
+
+import msgspec
 
 from yurt.server.clients.client_calls import ClientCalls
 from yurt.server.clients.introduction import Introductions
@@ -14,8 +15,7 @@ from yurt.server.clients.node_service import NodeService
 from yurt.server.clients.remote_clients import RemoteClient
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Clients:
+class Clients(msgspec.Struct, frozen=True):
     """The clients of one server."""
 
     node_ports: NodePorts

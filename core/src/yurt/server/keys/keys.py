@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.server.keys.identities import Identities
 from yurt.server.keys.keyring import Keyring
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from yurt.server.keys.callers import Callers
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True):
     """The keys, the operations on them, and the signer of workload identities."""
 
     keyring: Keyring

@@ -7,7 +7,6 @@ large proposal go into several, in their order, and a command that no entry can 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -28,8 +27,7 @@ NOT_ENCODED: Final = msgspec.Raw()
 """The placeholder for the encoding of a command that came from the log."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """The result of a command, and the state at its position in the log.
 
     A caller is answered from this state and never from a newer one, which other commands may have changed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import msgspec
 
 from yurt.server.log.event_buffer import EventBuffer
 from yurt.server.log.log_writer import LogWriter
@@ -13,8 +13,7 @@ from yurt.state.watch import Watches
 from yurt.storage.log import CommandLog
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ServerLog:
+class ServerLog(msgspec.Struct, frozen=True):
     """The command log and the parts built on it, for the life of the server."""
 
     command_log: CommandLog

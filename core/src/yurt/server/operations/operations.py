@@ -6,9 +6,10 @@ name a namespace that the dispatcher has not seen.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from yurt.server.views.live_rows import LiveRows
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class OperationDependencies:
+class OperationDependencies(msgspec.Struct, frozen=True):
     """The parts that carry operations out; made once per server."""
 
     replica: Replica

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from yurt.server.resources.acl_policies import AclPolicies
 from yurt.server.resources.acl_tokens import AclTokens
@@ -46,8 +47,7 @@ class LazyGangs:
             self._made.end_term()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ServerResources:
+class ServerResources(msgspec.Struct, frozen=True):
     """The operations and duties, one object for each resource."""
 
     jobs: Jobs
