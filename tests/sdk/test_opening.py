@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from pathlib import Path
 
 import pytest
-from yurt.sdk.opening import READ_FLAGS, RESOLVE_BENEATH, has_openat2, openat2
+from yurt.sdk import opening
+from yurt.sdk.opening import READ_FLAGS, RESOLVE_BENEATH, has_openat2, hold, openat2
 
 
 @pytest.mark.skipif(not has_openat2(), reason="the kernel has no openat2")
@@ -23,3 +25,47 @@ def test_opening_files_leaves_nothing_for_the_garbage_collector(tmp_path: Path) 
     finally:
         gc.enable()
         os.close(folder)
+
+
+@pytest.fixture(params=["at once", "step by step", "refused by a filter of system calls"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a path is held: by one system call, or where the kernel or a filter does not know it."""
+    if request.param == "step by step":
+        monkeypatch.setattr(opening, "has_openat2", lambda: False)
+    elif request.param != "at once":
+        monkeypatch.setattr(opening, "openat2", lambda *_args, **_kwargs: -errno.EPERM)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_held_path_is_the_named_file_or_folder(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b..c").mkdir(parents=True)
+    for path, expected in (("a/b..c", "a/b..c"), ("./a//", "a"), ("", ".")):
+        fd = hold(str(tmp_path), path)
+        try:
+            assert os.path.samestat(os.fstat(fd), os.stat(tmp_path / expected))
+        finally:
+            os.close(fd)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("link", errno.ELOOP),
+        ("link/file", errno.ELOOP),
+        ("folder/inner", errno.ELOOP),
+        ("folder/..", errno.EXDEV),
+        ("missing", errno.ENOENT),
+        ("file/below", errno.ENOTDIR),
+    ],
+)
+def test_a_held_path_leads_over_no_link_and_not_above(tmp_path: Path, path: str, number: int) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("folder")
+    (tmp_path / "folder" / "inner").symlink_to("../file")
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Errno") as caught:
+        os.close(hold(str(tmp_path), path))
+    assert caught.value.errno == number
+    assert len(os.listdir("/proc/self/fd")) == open_before

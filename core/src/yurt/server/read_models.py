@@ -14,13 +14,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from yurt.readmodels.job_facts import JobFacts, job_facts
-from yurt.readmodels.node_facts import NodeFacts, node_facts
 from yurt.server.log.replica import Replica
 from yurt.state import Change, Snapshot
 from yurt.structs.alloc import Allocation
+
+if TYPE_CHECKING:
+    from yurt.readmodels.job_facts import JobFacts
+    from yurt.readmodels.node_facts import NodeFacts
 
 K = TypeVar("K", bound=Hashable)
 F = TypeVar("F")
@@ -211,8 +214,8 @@ class ReadModels:
         state, marks, resets = self._replica.state, self._marks, self._resets
         self._marks = Marks()
         try:
-            jobs = await self._compute(state, _job_row, self.jobs, marks.jobs)
-            nodes = await self._compute(state, _node_row, self.nodes, marks.nodes)
+            jobs = await self._compute(state, _rows_of().job, self.jobs, marks.jobs)
+            nodes = await self._compute(state, _rows_of().node, self.nodes, marks.nodes)
         except BaseException:
             self._marks.add(marks)  # who asked has left: the next one computes the same
             raise
@@ -242,8 +245,8 @@ class ReadModels:
         while True:
             self._forget()
             self._is_active, resets, state = True, self._resets, self._replica.state
-            jobs = await self._compute(state, _job_row, {}, state.jobs.keys())
-            nodes = await self._compute(state, _node_row, {}, state.nodes.keys())
+            jobs = await self._compute(state, _rows_of().job, {}, state.jobs.keys())
+            nodes = await self._compute(state, _rows_of().node, {}, state.nodes.keys())
             if self._resets == resets:
                 break
         _store(self.jobs, jobs)
@@ -274,11 +277,25 @@ def _store(rows: dict[K, F], changed: Mapping[K, Pair]) -> None:
             rows[key] = pair.after
 
 
-def _job_row(state: Snapshot, key: JobKey) -> JobFacts | None:
-    job = state.jobs.get(key)
-    return None if job is None else job_facts(state, job)
+class _RowsOf(NamedTuple):
+    """The functions that compute a row."""
+
+    job: Callable[[Snapshot, JobKey], JobFacts | None]
+    node: Callable[[Snapshot, str], NodeFacts | None]
 
 
-def _node_row(state: Snapshot, key: str) -> NodeFacts | None:
-    node = state.nodes.get(key)
-    return None if node is None else node_facts(state, node)
+@cache
+def _rows_of() -> _RowsOf:
+    """Imported with the first reader: an agent whose read models nobody asks for does without them."""
+    from yurt.readmodels.job_facts import job_facts
+    from yurt.readmodels.node_facts import node_facts
+
+    def job_row(state: Snapshot, key: JobKey) -> JobFacts | None:
+        job = state.jobs.get(key)
+        return None if job is None else job_facts(state, job)
+
+    def node_row(state: Snapshot, key: str) -> NodeFacts | None:
+        node = state.nodes.get(key)
+        return None if node is None else node_facts(state, node)
+
+    return _RowsOf(job_row, node_row)

@@ -10,10 +10,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from yurt.regexps import compiled
 from yurt.scheduler.constraints.versions import is_version_within
+
+if TYPE_CHECKING:
+    from yurt.regexps import Regexp
 
 DISTINCT_HOSTS = "distinct_hosts"
 DISTINCT_PROPERTY = "distinct_property"
@@ -37,7 +39,7 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
 
 def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]:
     """`holds` for many left sides, in order; equal values are compared once."""
-    pattern = compiled(right) if operand == "regexp" else None
+    pattern = _compiled(right) if operand == "regexp" else None
     if pattern is not None:
         return pattern.search_all(lefts)
     answer_of = {left: holds(operand, left, right) for left in dict.fromkeys(lefts)}
@@ -72,8 +74,14 @@ def _number(text: str) -> float | None:
     return found if found is not None and math.isfinite(found) else None
 
 
+def _compiled(text: str) -> Regexp | None:
+    from yurt.regexps import compiled
+
+    return compiled(text)
+
+
 def _matches(left: str, right: str) -> bool:
-    pattern = compiled(right)
+    pattern = _compiled(right)
     return pattern is not None and pattern.search(left)
 
 
