@@ -57,8 +57,8 @@ _LISTS: dict[str, tuple[str, str]] = {
     "retry-join": ("server.retry_join", "An address of a server to join, tried again until it answers."),
 }
 IMPORT_LOT: Final = 1_500
-"""While modules are imported, so many new objects are examined for garbage together, and what survives is not examined
-again: nearly all of it stays for the life of the process."""
+"""The number of new objects that Python's collector examines together while modules are imported. It examines none
+twice: nearly all of them stay for the life of the process."""
 NEVER: Final = 1 << 30
 
 FLAGS: tuple[Flag, ...] = (
