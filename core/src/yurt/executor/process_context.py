@@ -31,7 +31,7 @@ def check_spec(spec: ProcessSpec) -> None:
     if not spec.argv or not spec.argv[0]:
         raise DriverError(f"task {spec.task_id} names no command; set `command` in its config block")
     words = (*spec.argv, spec.cwd, *spec.env.keys(), *spec.env.values())
-    if any("\0" in word for word in words):
+    if "\0" in "".join(words):
         raise DriverError(f'cannot start "{spec.argv[0]}": an argument or a variable contains a NUL character')
     wrong = [key for key in spec.env if "=" in key or not key]
     if wrong:

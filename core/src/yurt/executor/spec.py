@@ -10,6 +10,7 @@ import errno
 import marshal
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -18,6 +19,8 @@ from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import UnixNano, Value, no_entries
 
 NAME_LENGTH_MAX = 200
+FILE_NAMES_KEPT = 256
+"""File names of tasks in the cache: a start asks for its own five times."""
 MIB = 1024 * 1024
 UNLIMITED = -1
 RETRY_MAY_HELP = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.ENOSPC})
@@ -149,6 +152,7 @@ class ExitRecord(Value, rename=None):
         )
 
 
+@lru_cache(maxsize=FILE_NAMES_KEPT)
 def file_name(task_id: str) -> str:
     """A file name for the task's id: readable and unique."""
     name = quote(task_id, safe="")
@@ -181,6 +185,14 @@ class ShimFiles(NamedTuple):
     exit: str
 
 
+def encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    """An environment in bytes; its texts, which have no NUL (`check_spec`), are encoded all at once."""
+    if not env:
+        return {}
+    keys, values = (os.fsencode("\0".join(texts)).split(b"\0") for texts in (env.keys(), env.values()))
+    return dict(zip(keys, values, strict=True))
+
+
 def encode_start(
     spec: ProcessSpec, *, request_id: int, files: ShimFiles, cgroup: CgroupPlan, user: UserIds | None
 ) -> bytes:
@@ -202,7 +214,7 @@ def encode_start(
         "cgroups": folders,
         "argv": [os.fsencode(word) for word in spec.argv],
         "candidates": [os.fsencode(path) for path in candidates(spec.argv[0], search_path(spec.env), spec.search)],
-        "env": {os.fsencode(key): os.fsencode(value) for key, value in spec.env.items()},
+        "env": encoded(spec.env),
         "cwd": os.fsencode(spec.cwd),
         "uid": user.uid if user else None,
         "gid": user.gid if user else None,
