@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from yurt.cli.commands.agent import IMPORT_LOT, NEVER
 from yurt.testing.agent import YURT, Agent, ApiFailure, dev_token, running_agent, wait_for
 
 
@@ -234,17 +235,18 @@ def has_line(reader: IO[bytes], word: bytes) -> bool:
 
 
 def test_an_agent_without_a_server_collects_garbage_once_it_has_started(tmp_path: Path) -> None:
-    """The start goes without collections; afterwards Python decides again, since there is no server that would."""
-    seen = tmp_path / "seen"
+    """The start examines no object twice; afterwards Python decides again, since there is no server that would."""
+    seen, default = tmp_path / "seen", (700, 10, 10)
+    expected = str([default, (IMPORT_LOT, NEVER, NEVER), default])
     watching = (
         "import gc, sys, threading, time\n"
         "from pathlib import Path\n"
         "from yurt.cli.main import main\n"
         "def watch():\n"
         "    states = []\n"
-        "    while states[-3:] != [True, False, True]:\n"
-        "        if states[-1:] != [gc.isenabled()]:\n"
-        "            states.append(gc.isenabled())\n"
+        "    while len(states) < 3:\n"
+        "        if states[-1:] != [gc.get_threshold()]:\n"
+        "            states.append(gc.get_threshold())\n"
         f"        Path({str(seen)!r}).write_text(str(states))\n"
         "        time.sleep(0.002)\n"
         "threading.Thread(target=watch, daemon=True).start()\n"
@@ -255,6 +257,9 @@ def test_an_agent_without_a_server_collects_garbage_once_it_has_started(tmp_path
     agent = Agent(tmp_path, data_dir=tmp_path / "data", extra=extra, command=command)
     agent.spawn()
     try:
-        wait_for("collections", lambda: seen.exists() and seen.read_text() == "[True, False, True]")
+        wait_for(
+            "collections",
+            lambda: seen.exists() and seen.read_text() == str([default, (IMPORT_LOT, NEVER, NEVER), default]),
+        )
     finally:
         assert agent.interrupt() == 0
