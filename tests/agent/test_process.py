@@ -257,9 +257,6 @@ def test_an_agent_without_a_server_collects_garbage_once_it_has_started(tmp_path
     agent = Agent(tmp_path, data_dir=tmp_path / "data", extra=extra, command=command)
     agent.spawn()
     try:
-        wait_for(
-            "collections",
-            lambda: seen.exists() and seen.read_text() == str([default, (IMPORT_LOT, NEVER, NEVER), default]),
-        )
+        wait_for("collections", lambda: seen.exists() and seen.read_text() == expected)
     finally:
         assert agent.interrupt() == 0
