@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from heapq import nlargest
 from itertools import islice, takewhile
 from typing import Final
@@ -21,6 +20,8 @@ def nearest(name: str, candidates: Iterable[str], *, cutoff: float) -> str | Non
     """The most similar candidate; None if all are below the likeness `cutoff`, 0 to 1."""
     if len(name) > LENGTH_MAX:
         return None
+    from difflib import get_close_matches
+
     difference = len(name) // 3 + 5
     near = (each for each in islice(candidates, KNOWN_MAX) if abs(len(each) - len(name)) <= difference)
     likely = nlargest(COMPARED_MAX, near, key=lambda each: _shared(name, each))

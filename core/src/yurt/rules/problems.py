@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 from yurt.sdk.value import NANOSECONDS
@@ -45,6 +44,8 @@ def one_of(choices: Sequence[str]) -> str:
 
 def near_hint(word: str, choices: Iterable[str]) -> str:
     """` (did you mean "x"?)` with the choice most like the word; "" when none is."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word[:64], [each for each in choices if each], n=1, cutoff=ALIKE)
     return f' (did you mean "{near[0]}"?)' if near else ""
 
