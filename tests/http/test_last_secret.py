@@ -33,6 +33,11 @@ class OneConnection:
         async with self._session.get(f"{self._url}/v1/acl/token/self", headers=headers) as response:
             return response.status, (await response.json())["Policies"] if response.status == 200 else []
 
+    async def status(self, path: str, token: str) -> int:
+        """The status of a GET."""
+        async with self._session.get(f"{self._url}{path}", headers={"X-Nomad-Token": token}) as response:
+            return response.status
+
     @property
     def protocol(self) -> ApiProtocol:
         """The connection at the server's end: there is one."""
@@ -88,3 +93,75 @@ async def test_a_revoked_token_is_refused_on_the_connection_that_showed_it(conne
 async def test_a_text_that_is_no_stored_secret_is_not_kept(connection: OneConnection) -> None:
     assert (await connection.policies(str(uuid.UUID(int=7))))[0] == 403
     assert connection.protocol.last_secret is None
+
+
+JOBS = "/v1/jobs?namespace=default"
+READS = 'namespace "default" { policy = "read" }'
+
+
+async def asked_often(connection: OneConnection, secret: str, path: str = JOBS) -> None:
+    """Ask until the connection knows what was decided."""
+    for _ in range(3):
+        assert await connection.status(path, secret) == 200
+    last = connection.protocol.last_secret
+    assert last is not None and any(each.recalled is not None for each in last.decisions.values())
+
+
+async def put_rules(connection: OneConnection, name: str, rules: str) -> None:
+    answer = await connection.callers.put(f"/v1/acl/policy/{name}", {"Name": name, "Rules": rules})
+    assert answer.status == 200
+
+
+async def test_what_a_connection_knows_ends_with_a_policy_that_changes(connection: OneConnection) -> None:
+    await put_rules(connection, "reads", READS)
+    secret = (await connection.callers.token("reads"))["SecretID"]
+    await asked_often(connection, secret)
+    await put_rules(connection, "reads", READS.replace("default", "dev"))
+    assert await connection.status(JOBS, secret) == 403
+    await put_rules(connection, "reads", READS)
+    await asked_often(connection, secret)
+
+
+async def test_what_a_connection_knows_ends_with_its_token(connection: OneConnection) -> None:
+    await put_rules(connection, "reads", READS)
+    made = await connection.callers.token("reads")
+    await asked_often(connection, made["SecretID"])
+    assert (await connection.callers.call("DELETE", f"/v1/acl/token/{made['AccessorID']}")).status == 200
+    assert await connection.status(JOBS, made["SecretID"]) == 403
+
+
+async def test_what_a_connection_knows_is_of_one_namespace_one_route_and_one_secret(connection: OneConnection) -> None:
+    await put_rules(connection, "reads", READS)
+    secret = (await connection.callers.token("reads"))["SecretID"]
+    await asked_often(connection, secret)
+    assert await connection.status("/v1/jobs?namespace=dev", secret) == 403
+    assert await connection.status("/v1/nodes", secret) == 403
+    assert await connection.status(JOBS, str(uuid.UUID(int=7))) == 403
+    assert await connection.status(JOBS, secret[:-1] + "\u00e9") == 403
+    await asked_often(connection, secret)
+
+
+async def test_what_a_connection_knows_ends_when_the_token_expires(
+    connection: OneConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put_rules(connection, "reads", READS)
+    secret = (await connection.callers.token("reads", ExpirationTTL="1h"))["SecretID"]
+    await asked_often(connection, secret)
+    authority = connection.callers.api.server.authority
+    later = authority._now() + 3601 * 10**9
+    monkeypatch.setattr(authority, "_now", lambda: later)
+    assert await connection.status(JOBS, secret) == 403
+
+
+async def test_what_a_connection_knows_ends_when_the_state_is_old(
+    connection: OneConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put_rules(connection, "reads", READS)
+    secret = (await connection.callers.token("reads"))["SecretID"]
+    await asked_often(connection, secret)
+
+    class Old:
+        newest_at_s, state_age_s = -1e9, 1e9
+
+    monkeypatch.setattr(connection.callers.api.server.authority, "_age", Old())
+    assert await connection.status(JOBS, secret) == 500

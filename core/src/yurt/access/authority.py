@@ -80,7 +80,8 @@ Preparation = Callable[[], Callable[[], None]]
 
 
 class Recalled(Protocol):
-    """Earlier answers about one caller and one need, which hold until the event loop turns."""
+    """Earlier answers about one caller and one need; they hold until the event loop turns, and after that where `holds`
+    says so."""
 
     everywhere: bool | None
     """Whether the need is satisfied in every scope; None: not known."""
@@ -89,6 +90,10 @@ class Recalled(Protocol):
     allowed: frozenset[str]
     """... those of them in which the need is satisfied."""
 
+    def holds(self) -> bool:
+        """Whether nothing that the answers depend on has changed since."""
+        ...
+
 
 class _AllAllowed:
     """The answers where access control is off."""
@@ -96,6 +101,10 @@ class _AllAllowed:
     everywhere: bool | None = True
     names: frozenset[str] | None = None
     allowed = frozenset[str]()
+
+    def holds(self) -> bool:
+        """Yes."""
+        return True
 
 
 class Permissions(Protocol):

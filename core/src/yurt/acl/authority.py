@@ -61,9 +61,11 @@ class NewestState:
 class _Answers:
     """The answers for one token and one need, valid while the tables are the same and the token has not expired."""
 
-    __slots__ = ("allowed", "caller", "everywhere", "names", "need", "scopes", "until")
+    __slots__ = ("_authority", "_tables", "allowed", "caller", "everywhere", "names", "need", "scopes", "until")
 
-    def __init__(self, caller: Caller, need: Need, until: UnixNano) -> None:
+    def __init__(self, authority: AclAuthority, caller: Caller, need: Need, until: UnixNano) -> None:
+        self._authority = authority
+        self._tables = authority.tables
         self.caller = caller
         self.need = need
         """Both are kept alive, so that no other object gets the `id()` under which the answers lie."""
@@ -76,6 +78,10 @@ class _Answers:
         self.names: frozenset[str] | None = None
         self.allowed = frozenset[str]()
         """The names of the last question about namespaces, and those in which the need is satisfied."""
+
+    def holds(self) -> bool:
+        """Whether the tables are those of the newest state, the state is new enough, and the token has not expired."""
+        return self._authority.follows_from(self._tables) and self._authority.is_timely(self.until)
 
 
 class AclAuthority:
@@ -114,8 +120,8 @@ class AclAuthority:
         """Those that were looked up last: a list asks three times in a row."""
         self._scopes = 0
         """The number of remembered scopes; each `NAMES_PER_SCOPE` remembered names count as one."""
-        self._tables: tuple[object, ...] = (None, None, None)
-        """The tokens, roles and policies that the answers follow from."""
+        self.tables: tuple[object, ...] = (None, None, None)
+        """The tokens, roles and policies that the answers follow from; another object after each change."""
         self._answered_in: Snapshot | None = None
         """The last state that was seen to have these tables."""
         self._owner: int | None = None
@@ -198,9 +204,19 @@ class AclAuthority:
             except KeyError:
                 return None
             self._recent = found
+        return found if self.is_timely(found.until) else None
+
+    def follows_from(self, tables: tuple[object, ...]) -> bool:
+        """Whether answers from these tables are those of the newest state."""
+        if self._source.state is not self._answered_in:
+            self._follow_tables(self._source.state)
+        return tables is self.tables
+
+    def is_timely(self, until: UnixNano) -> bool:
+        """Whether the state is new enough to decide by, and `until` is not over; 0 is never."""
         if self._monotonic() - self._age.newest_at_s > self._age_max_s and self._age.state_age_s > self._age_max_s:
-            return None
-        return None if 0 < found.until <= self._now() else found
+            return False
+        return not 0 < until <= self._now()
 
     def _answers_for(self, state: Snapshot, caller: Caller, need: Need, resolved: Resolved) -> _Answers | None:
         """The cache entry of a caller who was resolved in `state`.
@@ -217,17 +233,17 @@ class AclAuthority:
             self._forget()
         found = self._answers.get((id(caller), id(need)))
         if found is None:
-            found = _Answers(caller, need, UnixNano(resolved.token.expiration_time))
+            found = _Answers(self, caller, need, UnixNano(resolved.token.expiration_time))
             self._answers[id(caller), id(need)] = found
         return found
 
     def _follow_tables(self, state: Snapshot) -> None:
         """Forget all answers once a token, a role or a policy has changed."""
         assert self._is_owner(), ONE_THREAD
-        tokens, roles, policies = self._tables
+        tokens, roles, policies = self.tables
         if state.acl_tokens is not tokens or state.acl_roles is not roles or state.acl_policies is not policies:
             self._forget()
-            self._tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
+            self.tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
         self._answered_in = state
 
     def _forget(self) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from yurt.http.api_port import ApiPort
     from yurt.server.backends import HttpBackend
     from yurt.server.config import ServerConfig
+    from yurt.server.keys.callers import Callers, LastSecret
     from yurt.server.operations.explanations import Explanations
     from yurt.server.ports import NodePort
     from yurt.server.views.events import EventFilter, Subscription
@@ -267,6 +268,13 @@ class Call(msgspec.Struct, eq=False):
         return self.server.replica.state
 
 
+def is_shown_again(callers: Callers, request: web.Request, last: LastSecret) -> bool:
+    """Whether the request shows the last secret of its connection, and no other agent passes it on."""
+    headers = request.headers
+    shown = headers.get(TOKEN_HEADER) or token_text(request)
+    return ORIGIN not in headers and callers.is_shown_again(last, shown)
+
+
 async def identified(context: Context, request: web.Request) -> Actor:
     """The actor of a request, by a server that knows keys and nodes; elsewhere only by the request itself."""
     source = request.app.get(RIGHTS)
@@ -277,16 +285,16 @@ async def identified(context: Context, request: web.Request) -> Actor:
     callers = context.server.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
-    connection, is_passed_on = connection_of(request), ORIGIN in request.headers
-    last = None if connection is None or is_passed_on else connection.last_secret
-    if last is not None and callers.is_shown_again(last, request.headers.get(TOKEN_HEADER) or token_text(request)):
+    connection = connection_of(request)
+    last = None if connection is None else connection.last_secret
+    if last is not None and is_shown_again(callers, request, last):
         return last.actor
     token, origin = token_text(request), origin_over(connection, request)
     caller = callers.secret(token)
     if caller is None:
         return Actor(caller=await callers.shown(token), origin=origin)
     actor = Actor(caller=caller, origin=origin)
-    if connection is not None and not is_passed_on:
+    if connection is not None and ORIGIN not in request.headers:
         connection.last_secret = callers.last_secret(token, actor)
     return actor
 

@@ -23,8 +23,18 @@ from yarl import URL
 from yurt.access import ANYWHERE, Access, Actor, Authority, Recalled, Scope, Trace
 from yurt.access.authority import ALLOW_ALL
 from yurt.access.needs import OnVariable
-from yurt.http.authentication import token_text
-from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
+from yurt.http.authentication import connection_of, origin_of, token_text
+from yurt.http.call import (
+    AUTHORITY,
+    CONTEXT,
+    RIGHTS,
+    Call,
+    Context,
+    identified,
+    is_shown_again,
+    leader_headers,
+    prepare_rights,
+)
 from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.http.errors import NoServer, Refused, public_error
@@ -32,11 +42,14 @@ from yurt.http.leases import Lease
 from yurt.http.query import read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
+from yurt.server.keys.callers import KnownDecision
 
 T = TypeVar("T")
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
+DECISIONS_MAX: Final = 64
+"""Decisions that a connection keeps; then all are forgotten."""
 INTERNAL_ERROR: Final = 500
 """Answers from this status on tell of a failure of the agent."""
 DECIDED_BY_SERVER: Final = "No known servers: this agent runs no server, and cannot decide who may ask"
@@ -286,9 +299,8 @@ async def _answered(route: Route, request: web.Request, context: Context) -> web
         loader = context.server.loader
         if not loader.is_restored:
             loader.need_state()  # half of a log knows tokens that its other half revokes
-    actor = await identified(context, request)
-    scope = _scope(route, request.match_info, options.namespace)
-    recalled = None if context.server is None else authority.recall(actor, route.needs, scope)
+    known = _known_decision(route, request, context, options.namespace) if is_controlled else None
+    actor, scope, recalled = known or await _looked_up(route, request, context, options.namespace)
     if context.server is None:
         if not route.is_anonymous:
             await prepare_rights(request, actor)
@@ -322,6 +334,40 @@ async def _answered(route: Route, request: web.Request, context: Context) -> web
         return _as_read(call, done.value)
     access.end_step()
     return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
+
+
+def _known_decision(route: Route, request: web.Request, context: Context, namespace: str) -> KnownDecision | None:
+    """What was decided about an earlier request of the connection with the same secret, route and namespace.
+
+    None says nothing. Most clients ask the same again: then neither the caller nor the decision is looked up.
+    """
+    connection = connection_of(request)
+    last = None if connection is None else connection.last_secret
+    callers = None if context.server is None else context.server.callers
+    if last is None or callers is None:
+        return None
+    known = last.decisions.get((id(route), namespace))
+    if known is None or not is_shown_again(callers, request, last):
+        return None
+    return known if known.recalled is not None and known.recalled.holds() else None
+
+
+async def _looked_up(route: Route, request: web.Request, context: Context, namespace: str) -> KnownDecision:
+    """The actor of a request, the scope of its need, and what is remembered about both; kept for the next request."""
+    authority = request.app[AUTHORITY]
+    is_off = authority is ALLOW_ALL
+    actor = Actor(origin=origin_of(request)) if is_off else await identified(context, request)
+    scope = _scope(route, request.match_info, namespace)
+    recalled = None if context.server is None else authority.recall(actor, route.needs, scope)
+    found = KnownDecision(actor, scope, recalled)
+    is_kept = not is_off and recalled is not None and scope.variable is None
+    connection = connection_of(request) if is_kept else None
+    last = None if connection is None else connection.last_secret
+    if last is not None and last.actor is actor:
+        if len(last.decisions) >= DECISIONS_MAX:
+            last.decisions.clear()
+        last.decisions[id(route), namespace] = found
+    return found
 
 
 async def _begun(

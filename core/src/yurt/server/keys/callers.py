@@ -14,7 +14,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from yurt.access import Actor, Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
+from yurt.access import Actor, Caller, InvalidToken, NoToken, Recalled, Scope, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
@@ -53,6 +53,16 @@ class _Signed(Times):
     caller: ShownWorkload | ShownNode | InvalidToken = InvalidToken(problem=NO_ID)
 
 
+class KnownDecision(NamedTuple):
+    """A request whose caller was identified."""
+
+    actor: Actor
+    scope: Scope
+    """Where its need has to be satisfied."""
+    recalled: Recalled | None
+    """The answers by which it is; they count as long as they hold. None: not known yet."""
+
+
 class LastSecret(NamedTuple):
     """The stored secret that the last request of a connection presented."""
 
@@ -61,6 +71,9 @@ class LastSecret(NamedTuple):
     """The table of tokens in which it was found."""
     actor: Actor
     """Its caller, and where the requests of the connection come from."""
+    decisions: dict[tuple[int, str], KnownDecision]
+    """What was decided about the connection's requests, by the `id()` of the route, which lives as long as the
+    application, and namespace."""
 
 
 class Callers:
@@ -110,7 +123,7 @@ class Callers:
         """The stored secret of a caller returned by `secret`, for its connection to keep; None without one."""
         tokens, caller = self._replica.writer.state.acl_tokens, actor.caller
         if isinstance(caller, ShownToken) and tokens.count_where("secret", caller.secret_hash):
-            return LastSecret(token, tokens, actor)
+            return LastSecret(token, tokens, actor, {})
         return None
 
     def is_shown_again(self, last: LastSecret, token: str) -> bool:
