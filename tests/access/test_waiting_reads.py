@@ -14,7 +14,7 @@ from yurt.access.needs import Capability
 from yurt.acl.fixed_rights import FixedRights
 from yurt.http import dispatcher, routes
 from yurt.http.audit import AuditRecord
-from yurt.http.call import Call
+from yurt.http.call import CONTEXT, Call
 from yurt.http.routes import QUERY
 from yurt.sdk.value import replace
 from yurt.server.config import AclConfig
@@ -45,16 +45,18 @@ async def test_a_read_that_waits_once_asks_for_its_rights_again() -> None:
             seen.append(call.access.sees_all)
             return web.Response()
 
+        app = callers.api.client.server.app
+
         async def ask(handler: Any) -> None:
             request = make_mocked_request(
                 "GET",
                 "/v1/jobs",
                 headers={"X-Nomad-Token": made["SecretID"]},
-                app=callers.api.client.server.app,
+                app=app,
                 transport=Transport(),
                 protocol=own_connection(),
             )
-            await dispatcher._answered(routes.get("/v1/jobs", handler, needs=READ, scope=QUERY), request)
+            await dispatcher._answered(routes.get("/v1/jobs", handler, needs=READ, scope=QUERY), request, app[CONTEXT])
 
         await ask(answers_at_once)
         await ask(answers_at_once)
