@@ -185,7 +185,7 @@ async def test_a_search_in_an_unknown_context_is_told_which_there_are(api: Api, 
     assert answer.status == 500
     assert answer.text == (
         'there is no context "job"; it must be one of allocs, deployment, evals, jobs, nodes, node_pools, namespaces, '
-        "quotas, recommendations, scaling_policy, plugins, volumes, host_volumes, vars or all"
+        'quotas, recommendations, scaling_policy, plugins, volumes, host_volumes, vars or all (did you mean "jobs"?)'
     )
 
 

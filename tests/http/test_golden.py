@@ -117,4 +117,6 @@ async def test_a_job_is_found_by_its_id_too_and_before_many_others(api: Api) -> 
 
 async def test_an_unknown_context_is_refused_with_the_known_ones(api: Api) -> None:
     refused = await api.put("/v1/search", {"Prefix": "", "Context": "moods"})
-    assert f"it must be one of {', '.join(CONTEXTS)}" in refused.text and refused.text.endswith(" or all")
+    assert f"it must be one of {', '.join(CONTEXTS)}" in refused.text and refused.text.endswith(
+        ' or all (did you mean "nodes"?)'
+    )

@@ -86,7 +86,7 @@ def test_an_option_like_no_other_gets_the_list_of_all() -> None:
 
 def test_a_hint_is_looked_for_a_few_times_in_a_block_of_unknown_options(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
-    monkeypatch.setattr("yurt.sdk.schema.difflib.get_close_matches", lambda name, *_, **__: compared.append(name) or [])
+    monkeypatch.setattr("difflib.get_close_matches", lambda name, *_, **__: compared.append(name) or [])
     config = {"image": "x"} | {f"option{number}" * 20: "x" for number in range(1_000)}
     problems = check_config(SCHEMA, config)
     assert len(problems) == 1_000 and sum(bool(problem.hint) for problem in problems) == HINTS_MAX

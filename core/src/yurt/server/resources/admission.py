@@ -164,31 +164,37 @@ def _is_in_one(job: Job, datacenters: Collection[str]) -> bool:
 
 def driver_problems(state: Snapshot, task: Task, group: TaskGroup) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
-    from yurt.rules.likeness import nearest
-    from yurt.rules.references import label_problems
-
     if not task.driver:
         return (), ()  # the rules of tasks say that it is missing
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
-        near = nearest(task.driver, sorted(_known_drivers(state)), cutoff=ALIKE)
-        if near and not task.driver.startswith(near):
+        near = _misspelt_driver(state, task.driver)
+        if near:
             return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near}"?)',), ()
         return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
     schemas = [msgspec.convert(row.schema, Schema) for row in stored]
     found = [check_config(schema, task.config or {}) for schema in schemas]
     least = () if any(not problems for problems in found) else tuple(str(each) for each in min(found, key=len))
+    from yurt.rules.references import label_problems
+
     labels = label_problems((task.config or {}).get("ports"), group, task) if all(map(_names_ports, schemas)) else ()
     return (*least, *labels), ()
 
 
-def _known_drivers(state: Snapshot) -> set[str]:
-    """The drivers whose options some node has shown, and those of a few nodes, disabled ones included."""
+def _misspelt_driver(state: Snapshot, name: str) -> str | None:
+    """The driver that was probably meant; None if there is one of this name or none like it."""
     from yurt.server.resources.node_names import sample_of
 
-    shown = {row.driver for row in state.schemas.values()}
-    return shown.union(*(node.drivers for node in sample_of(state.nodes).nodes))
+    # Disabled drivers are known too.
+    nodes = sample_of(state.nodes).nodes
+    if any(name in node.drivers for node in nodes):
+        return None
+    from yurt.rules.likeness import nearest
+
+    known = {row.driver for row in state.schemas.values()}.union(*(node.drivers for node in nodes))
+    near = nearest(name, sorted(known), cutoff=ALIKE)
+    return near if near and not name.startswith(near) else None
 
 
 def _names_ports(schema: Schema) -> bool:

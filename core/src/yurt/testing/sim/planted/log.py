@@ -152,11 +152,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.server.log.event_buffer",
-                "            self._behind.append(older)\n"
-                "            self._behind_bytes += older.weight\n"
-                "            self._trim()\n",
-                "            if self._places:\n                self._behind.append(older)\n"
-                "                self._behind_bytes += older.weight\n            self._trim()\n",
+                "            self._dropped_index = older.index\n            return\n",
+                "            return\n",
             ),
         ),
         ("A6",),

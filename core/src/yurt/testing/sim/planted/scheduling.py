@@ -12,8 +12,8 @@ BUGS: Final[dict[str, Bug]] = {
             Patch("yurt.scheduler.capacity.ports", "bits = self.bits(address)\n", "bits = 0\n"),
             Patch(
                 "yurt.scheduler.plan_check",
-                'if _is_shared(in_use, coming, "port") or _takes_reserved(node, coming):',
-                "if _takes_reserved(node, coming):",
+                'if _is_shared(in_use, exclusive, "port") or _takes_reserved(node, exclusive):',
+                "if _takes_reserved(node, exclusive):",
             ),
             Patch(
                 "yurt.scheduler.capacity.ports",
