@@ -171,10 +171,20 @@ def whole_answers() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def damaged_answers(seed: int) -> dict[str, Any]:
+def answers_with_roles() -> dict[str, Any]:
+    """The answers to a token with a role, by an agent that does not list its policies at once."""
+    answers = whole_answers()
+    (policy,) = answers.pop("/v1/acl/policy/self")
+    answers["/v1/acl/token/self"] |= {"Policies": [], "Roles": [{"ID": "r1", "Name": "dev"}]}
+    answers["/v1/acl/role/r1"] = {"ID": "r1", "Name": "dev", "Policies": [{"Name": "reader"}]}
+    answers["/v1/acl/policy/reader"] = policy
+    return answers
+
+
+def damaged_answers(seed: int, whole: dict[str, Any]) -> dict[str, Any]:
     """The answers with one to three damages, chosen by the seed."""
     choice = random.Random(seed)
-    answers = copy.deepcopy(whole_answers())
+    answers = copy.deepcopy(whole)
     rows = answers["/v1/evaluations"]("blocked")
     for _ in range(choice.randint(1, 3)):
         path = choice.choice(sorted(answers))

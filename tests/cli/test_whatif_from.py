@@ -274,6 +274,15 @@ def test_a_job_that_may_be_listed_and_not_read_is_left_out_with_a_warning(api: A
     assert "1 job is missing of namespace default, in which the token has list-jobs and not read-job" in found[-1]
 
 
+def test_durations_of_a_queue_may_be_long(api: Any) -> None:
+    answer_as_nomad(api)
+    days = 30 * 86_400 * 10**9
+    queue = {"FairShare": {"HalfLife": days}}
+    api.answers["/v1/node/pools"] = [{"Name": "default", "BatchQueue": queue, "NodeIdentityTTL": days}]
+    (pool,) = (row for row in read_state(api).node_pools.values() if row.name == "default")
+    assert pool.batch_queue is not None and pool.node_identity_ttl == days
+
+
 # Versions.
 
 

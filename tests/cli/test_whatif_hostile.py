@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 from yurt.cli.api import connect
 from yurt.cli.api.answer_limits import AnswerLimits
+from yurt.cli.other_cluster import answers
 
-from tests.cli.damaged_answers import NODE_IDS, damaged_answers, whole_answers
+from tests.cli.damaged_answers import NODE_IDS, answers_with_roles, damaged_answers, whole_answers
 
 LIMITS = AnswerLimits(bytes_max=100_000, seconds_max=0.4)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHANGES = (["-lose", NODE_IDS[0]], ["-add", f"2:{NODE_IDS[1]}"], ["-fail", "meta.rack=r1"], ["-json"])
 
 
-@pytest.fixture(params=range(6))
+@pytest.fixture(params=range(7))
 def seeds(request: pytest.FixtureRequest) -> range:
     return range(20 * request.param, 20 * request.param + 20)
 
 
 def test_damaged_answers_are_told_with_address_and_path(api: Any, run: Any, seeds: range) -> None:
     for seed in seeds:
-        api.answers = damaged_answers(seed)
+        api.answers = damaged_answers(seed, whole=whole_answers() if seed % 2 else answers_with_roles())
         code, out, err = run("whatif", "-from", api.address, *CHANGES[seed % 4])
         assert code in (0, 1, 2), seed
         assert "Internal error" not in err, (seed, err)
@@ -55,6 +56,8 @@ def test_whole_answers_are_read(api: Any, run: Any) -> None:
         ("/v1/job/web", b'{"Version": 99999999999999999999}', "does not fit 64 bits"),
         ("/v1/job/web", b"<html>", "the answer is not JSON"),
         ("/v1/job/web", b"", "the answer is not JSON"),
+        ("/v1/job/web", b'{"a":"' + b"x" * 4 * 2**20 + b'"}', "4194312 bytes; 4194304 are possible"),
+        ("/v1/jobs", b"[" + b"{}," * 5_000_001 + b"{}]", "about 10000004 values; 10000000 are possible"),
         ("/v1/regions", {"a": 1}, "not a list of names"),
         ("/v1/node/pools", [{"Name": "gpu", "BatchQueue": {"Fifo": {}, "FairShare": {}}}], "node pool gpu: "),
     ],
@@ -87,6 +90,24 @@ def test_amounts_that_no_node_has_are_refused(api: Any, run: Any, field: tuple[s
     assert (code, f"GET {path}: Node.{'.'.join(field)}: " in err) == (1, True), err
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/v1/acl/token/self", "Roles"), ("/v1/acl/token/self", "Policies"), ("/v1/acl/role/r1", "Policies")],
+)
+def test_lists_of_rights_that_are_none_are_refused(api: Any, run: Any, path: str, field: str) -> None:
+    api.answers = answers_with_roles()
+    api.answers[path] |= {field: 5}
+    code, _, err = run("whatif", "-from", api.address)
+    assert (code, f"GET {path}: {field} is not a list" in err) == (1, True), err
+
+
+def test_all_answers_together_have_a_largest_size(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "READ_BYTES_MAX", 2_000)
+    api.answers = whole_answers()
+    code, _, err = run("whatif", "-from", api.address)
+    assert (code, "all answers together exceed 2000 bytes" in err) == (1, True), err
+
+
 def test_a_port_beyond_all_ports_is_refused(api: Any, run: Any) -> None:
     api.answers = whole_answers()
     api.answers["/v1/allocations"][0]["AllocatedResources"]["Shared"]["Ports"][0]["Value"] = 1 << 40
@@ -102,6 +123,63 @@ def test_a_job_that_registration_would_refuse_is_not_scheduled(api: Any, run: An
     (warning,) = json.loads(out)["Warnings"]
     assert (code, "job default/web is not scheduled" in warning, "job_max_count" in warning) == (0, True, True)
     assert f"Warning: {warning}" in err
+
+
+def test_nested_problems_of_a_job_are_one_line(api: Any, run: Any) -> None:
+    api.answers = whole_answers()
+    api.answers["/v1/job/web"]["TaskGroups"][0]["Tasks"][0]["Driver"] = ""
+    (warning,) = json.loads(run("whatif", "-from", api.address, "-json")[1])["Warnings"]
+    assert warning.endswith("Task group g validation failed: Task t validation failed: Missing task driver"), warning
+
+
+def test_a_job_that_is_not_scheduled_and_loses_its_node_is_worse(api: Any, run: Any) -> None:
+    api.answers = whole_answers()
+    api.answers["/v1/job/web"]["TaskGroups"][0]["Count"] = 10**15
+    code, out, _ = run("whatif", "-from", api.address, "-lose", NODE_IDS[0], "-json")
+    (row,) = [row for row in json.loads(out)["Jobs"] if row["JobID"] == "web"]
+    assert (code, row["RunningBefore"], row["Running"], row["Lost"], row["Worse"]) == (2, 2, 1, 1, True)
+
+
+@pytest.mark.parametrize("state", [{"Stop": True}, {"Status": "dead"}])
+def test_a_job_that_has_ended_is_not_warned_of(api: Any, run: Any, state: dict[str, Any]) -> None:
+    api.answers = whole_answers()
+    api.answers["/v1/job/train"] |= state
+    api.answers["/v1/job/train"]["TaskGroups"][0]["Count"] = 10**15
+    api.answers["/v1/evaluations"] = []
+    assert json.loads(run("whatif", "-from", api.address, "-json")[1])["Warnings"] == []
+
+
+def test_an_allocation_that_may_not_be_read_is_no_missing_job(api: Any, run: Any) -> None:
+    api.answers = whole_answers()
+    api.answers["/v1/allocation/00000000-0000-0000-0000-0000000000a1"] = (403, "Permission denied")
+    (warning,) = json.loads(run("whatif", "-from", api.address, "-json")[1])["Warnings"]
+    assert warning.startswith("1 older version of a job may not be read"), warning
+
+
+REFUSED_QUOTAS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"Limits": []}, "no limits: give a limit block with a region"),
+    ({"Parent": "gone"}, "no top is above it"),
+    (
+        {"Limits": [{"Region": "global", "RegionLimit": {"Devices": [
+            {"Name": "nvidia/gpu", "Count": 4, "Constraints": [{"LTarget": "${device.model}", "RTarget": "x",
+                                                               "Operand": "="}]},
+        ]}}]},
+        "constraint",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "said"), REFUSED_QUOTAS)
+def test_a_quota_that_yurt_would_refuse_is_left_out_with_a_warning(
+    api: Any, run: Any, part: dict[str, Any], said: str
+) -> None:
+    api.answers = whole_answers()
+    api.answers["/v1/quotas"][0] |= part
+    code, out, err = run("whatif", "-from", api.address, "-json")
+    assert code == 0, err
+    (warning,) = json.loads(out)["Warnings"]
+    assert warning.startswith("quota q limits nothing here, since Yurt would refuse it: ")
+    assert said in warning
 
 
 Script = Callable[[socket.socket], None]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from yurt.rules.validation import quota_tree
 from yurt.rules.validation.quota import quota_problems
-from yurt.rules.validation.quota_tree import tree_problems
+from yurt.rules.validation.quota_tree import forest_problems, tree_problems
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.state.quota_totals import DEPTH_MAX
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.resources import RequestedDevice
 from yurt.testing.quotas import guaranteed, quota
@@ -124,3 +125,24 @@ def test_a_tree_of_copies_may_be_of_any_depth_beside_a_quota() -> None:
     names = [f"q{number}" for number in range(3000)]
     chain = [quota(name, parent=parent) for name, parent in zip(names, ("top", *names), strict=False)]
     assert among(quota("new", parent="top"), quota("top"), *chain) == []
+
+
+def test_all_quotas_are_checked_at_once_as_each_is() -> None:
+    chain = [quota(f"level-{at}", parent=f"level-{at - 1}" if at else "") for at in range(DEPTH_MAX + 2)]
+    top = guaranteed(quota("top", cpu=10), cpu=10)
+    below = [guaranteed(quota(f"team-{at}", parent="top"), cpu=6) for at in range(2)]
+    odd = [quota("orphan", parent="gone"), quota("a", parent="b"), quota("b", parent="a"), quota("below-b", parent="b")]
+    specs = {each.name: each for each in (*chain, top, *below, *odd)}
+    found = forest_problems(specs)
+    assert set(found.detached) == {f"level-{DEPTH_MAX}", f"level-{DEPTH_MAX + 1}", "orphan", "a", "b", "below-b"}
+    assert found.sums == tuple(tree_problems(top, specs))
+
+
+def test_a_check_of_all_quotas_looks_at_each_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[QuotaSpec] = []
+    amounts = quota_tree._own_amounts
+    monkeypatch.setattr(quota_tree, "_own_amounts", lambda *each: asked.append(quota("x")) or amounts(*each))
+    below = [guaranteed(quota(f"team-{at}", parent="top"), cpu=1) for at in range(500)]
+    specs = {each.name: each for each in (guaranteed(quota("top", cpu=1000), cpu=1000), *below)}
+    assert forest_problems(specs) == ({}, ())
+    assert len(asked) < 2 * len(specs)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.json_object import Json
+from yurt.cli.terminal.text import printable
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic, Positions, Severity
@@ -106,6 +107,11 @@ def messages(text: str) -> list[str]:
     while at < len(entries):
         at = _flatten(entries, at, "", found)
     return found
+
+
+def one_line(text: str) -> str:
+    """The messages of a text with nested ones, in one line for a terminal."""
+    return printable("; ".join(messages(text)))
 
 
 def _flatten(entries: list[str], at: int, outer: str, found: list[str]) -> int:

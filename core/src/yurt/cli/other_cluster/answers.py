@@ -27,6 +27,12 @@ ROWS_MAX: Final = 1_000_000
 """The number of rows of one list."""
 SINGLE_MAX: Final = 100_000
 """The number of nodes, and of jobs: each is a request."""
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The size of one answer that is not a list of all objects of a kind."""
+ANSWER_VALUES_MAX: Final = 10_000_000
+"""The number of values in one answer, which take about 100 bytes of memory each; 100,000 allocations have 7 million."""
+READ_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""The size of all answers together."""
 READ_S_MAX: Final = 3600.0
 """The time for the whole state."""
 RIGHTS: Final = {
@@ -45,8 +51,9 @@ class Answers:
         self._api = api
         self._now = now
         self._ends = now() + READ_S_MAX
+        self._bytes = 0
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> Any:
         """The document; raises ApiError for a refusal."""
         if self._now() > self._ends:
             raise CliError(f"{self.address}: the cluster could not be read within {READ_S_MAX / 60:g} minutes")
@@ -56,13 +63,25 @@ class Answers:
         except Unreachable as error:
             text = printable(str(error)).replace("-address or NOMAD_ADDR", "-from")
             raise CliError(self._text(path, text)) from None
+        self._count(path, len(answer.body))
         if not 200 <= answer.status < 300:
             raise error_of(answer)
+        if len(answer.body) > bytes_max:
+            raise self.wrong(path, f"the answer has {len(answer.body)} bytes; {bytes_max} are possible")
+        # Values are counted before decoding, which makes many times the memory of them.
+        values = sum(answer.body.count(sign) for sign in (b",", b"{", b"["))
+        if values > ANSWER_VALUES_MAX:
+            raise self.wrong(path, f"the answer has about {values} values; {ANSWER_VALUES_MAX} are possible")
         try:
             return decode_json(answer.body)
         except Invalid as error:
             text = str(error).replace("Failed to decode body: ", "")
             raise self.wrong(path, f"the answer is not JSON within its limits: {text}") from None
+
+    def _count(self, path: str, size: int) -> None:
+        self._bytes += size
+        if self._bytes > READ_BYTES_MAX:
+            raise CliError(self._text(path, f"all answers together exceed {READ_BYTES_MAX} bytes"))
 
     def need(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The document; a refusal names the missing right."""
@@ -76,7 +95,7 @@ class Answers:
     ) -> list[Mapping[str, Any]]:
         """The objects of a list; none where the route is optional and the agent has no such route."""
         try:
-            found = self.get(path, query)
+            found = self.get(path, query, bytes_max=READ_BYTES_MAX)
         except ApiError as error:
             if is_optional and error.status in NOT_OFFERED:
                 return []
@@ -101,6 +120,23 @@ class Answers:
         """A field with objects by name; null is none."""
         held = self.object(found.get(field) or {}, path, field)
         return {name: self.object(each, path, f"{field}[{printable(name)}]") for name, each in held.items()}
+
+    def objects(self, found: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:
+        """A field with a list of objects; null is none."""
+        held = self._list(found, field, path)
+        return [self.object(each, path, f"{field}[{number}]") for number, each in enumerate(held)]
+
+    def names(self, found: Mapping[str, Any], field: str, path: str) -> list[str]:
+        """A field with a list of names; null is none."""
+        return [self.text({field: each}, field, path) for each in self._list(found, field, path)]
+
+    def _list(self, found: Mapping[str, Any], field: str, path: str) -> list[Any]:
+        held = found.get(field)
+        if held is None:
+            return []
+        if not isinstance(held, list):
+            raise self.wrong(path, f"{field} is not a list, as Nomad's API has it")
+        return held
 
     def text(self, found: Mapping[str, Any], field: str, path: str, default: str = "") -> str:
         """A field with a name: not empty, without control characters."""
@@ -147,3 +183,8 @@ class Answers:
 def kept(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """The given fields, without nulls."""
     return {key: found[key] for key in keys if found.get(key) is not None}
+
+
+def without(found: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The other fields."""
+    return {name: value for name, value in found.items() if name != key}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from yurt.api.decode import INT_MAX
+from yurt.sdk.value import Duration, UnixNano
 from yurt.structs.alloc import AllocatedMemoryResources
 from yurt.structs.network import Port, PortMapping
 from yurt.structs.node import Attribute, Node, NodeResources
@@ -69,14 +70,14 @@ def _list_problems(value: Mapping[str, Any] | tuple[Any, ...], name: str, depth:
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[_Field, ...]:
     return tuple(
-        _Field(field.name, field.encode_name, *LIMITS.get((kind, field.name), (0, _most(field.name))))
+        _Field(field.name, field.encode_name, *LIMITS.get((kind, field.name), (0, _most(field.type))))
         for field in msgspec.structs.fields(kind)
     )
 
 
-def _most(field: str) -> int:
-    """The largest value of a number: times are in nanoseconds since 1970."""
-    return INT_MAX if field.endswith("_time") else AMOUNT_MAX
+def _most(kind: Any) -> int:
+    """The largest value of a number: times and durations are in nanoseconds, and 30 days of these exceed 2^50."""
+    return INT_MAX if {Duration, UnixNano} & {kind, *get_args(kind)} else AMOUNT_MAX
 
 
 def node_problems(node: Node) -> Iterator[str]:

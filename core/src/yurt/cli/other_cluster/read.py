@@ -8,13 +8,14 @@ its type by decoding, its amount by `bounds`, a job by the rules of registration
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yurt.api.decode import decode_job
 from yurt.cli.errors import ApiError
-from yurt.cli.other_cluster.answers import SINGLE_MAX, Answers, kept
+from yurt.cli.files.finding_positions import one_line
+from yurt.cli.other_cluster.answers import SINGLE_MAX, Answers, kept, without
 from yurt.cli.other_cluster.bounds import bound_problems, node_problems
 from yurt.cli.other_cluster.rights import missing_rights
 from yurt.cli.terminal.text import printable
@@ -60,6 +61,7 @@ ROLLOUT_KEYS: Final = (
 )  # fmt: skip
 EVERY: Final = {"namespace": "*"}
 UNUSABLE_SHOWN: Final = 5
+QUOTAS_MAX: Final = 10_000
 
 
 class ReadCluster(NamedTuple):
@@ -114,7 +116,12 @@ class _ClusterReader:
         self._unusable: dict[JobKey, str] = {}
         """Why jobs are not scheduled."""
         self._unreadable: Counter[str] = Counter()
-        """Objects that the token may list, but not read, by namespace."""
+        """Jobs that the token may list, but not read, by namespace."""
+        self._unreadable_versions = 0
+        """Allocations whose own version of their job could not be read."""
+        self._unusable_quotas: dict[str, str] = {}
+        """Why quotas limit nothing."""
+        self._quota_sums: tuple[str, ...] = ()
 
     def read(self) -> ReadCluster:
         """Read all lists, and what of each list is read one by one."""
@@ -146,7 +153,8 @@ class _ClusterReader:
             for key, row in rows.items():
                 edit.put(table, key, row)
         state = edit.commit()
-        return ReadCluster(state, (*missing_rights(self._answers, state), *self._left_out()))
+        shown = state.quotas.keys() | self._unusable_quotas.keys()
+        return ReadCluster(state, (*missing_rights(self._answers, state, shown), *self._left_out()))
 
     # Nodes.
 
@@ -199,26 +207,26 @@ class _ClusterReader:
         from yurt.cli.api.lookup import api_path
 
         path = api_path("job", job_id)
-        found = self._found(path, namespace)
+        found, is_hidden = self._found(path, namespace)
+        self._unreadable[namespace] += is_hidden
         if found is None:
             return None
         job = self._decoded_job(found, path, (namespace, job_id))
         problem = _job_problem(job)
         if problem:
-            self._unusable[job.key] = problem
+            if not job.stop and job.status != status.JOB_DEAD:
+                self._unusable[job.key] = problem
             return replace(job, task_groups=(), stop=True)
         return job
 
-    def _found(self, path: str, namespace: str) -> Mapping[str, Any] | None:
-        """An object of a list; None when it has gone since, or may not be read."""
+    def _found(self, path: str, namespace: str) -> tuple[Mapping[str, Any] | None, bool]:
+        """An object of a list, None when it has gone since or may not be read; and whether it may not be read."""
         try:
-            return self._answers.object(self._answers.get(path, {"namespace": namespace}), path)
+            return self._answers.object(self._answers.get(path, {"namespace": namespace}), path), False
         except ApiError as error:
-            if error.status == 403:
-                self._unreadable[namespace] += 1
-            elif error.status != 404:
+            if error.status not in (403, 404):
                 raise self._answers.refused(path, error) from None
-            return None
+            return None, error.status == 403
 
     def _decoded_job(self, found: Mapping[str, Any], path: str, key: JobKey) -> Job:
         facts = self._answers.value(kept(found, _FACT_KEYS), _JobFacts, path, "Job")
@@ -230,19 +238,27 @@ class _ClusterReader:
 
     def _left_out(self) -> Iterator[str]:
         """Which jobs are missing or not scheduled."""
-        for namespace, number in sorted(self._unreadable.items()):
+        for namespace, number in sorted((+self._unreadable).items()):
             yield (
                 f"{number} {'jobs are' if number > 1 else 'job is'} missing of namespace {printable(namespace)}, in "
                 "which the token has list-jobs and not read-job"
             )
-        for number, (key, problem) in enumerate(sorted(self._unusable.items())):
-            if number == UNUSABLE_SHOWN:
-                yield f"{len(self._unusable) - number} more jobs are not scheduled for such reasons"
-                return
-            yield (
-                f"job {printable('/'.join(key))} is not scheduled, and its allocations only stay, since Yurt would "
-                f"refuse it: {printable(problem)}"
-            )
+        if self._unreadable_versions:
+            number = self._unreadable_versions
+            what = f"{number} older versions of jobs" if number > 1 else "1 older version of a job"
+            yield f"{what} may not be read (needed: read-job): the newest version counts for its allocations"
+        quotas = [
+            f"quota {printable(name)} limits nothing here, since Yurt would refuse it: {one_line(problem)}"
+            for name, problem in sorted(self._unusable_quotas.items())
+        ]
+        yield from _shortened(quotas, "more quotas limit nothing for such reasons")
+        yield from _shortened([one_line(each) for each in self._quota_sums], "more guarantees exceed those above them")
+        jobs = [
+            f"job {printable('/'.join(key))} is not scheduled, and its allocations only stay, since Yurt would "
+            f"refuse it: {one_line(problem)}"
+            for key, problem in sorted(self._unusable.items())
+        ]
+        yield from _shortened(jobs, "more jobs are not scheduled for such reasons")
 
     # Allocations, and what waits.
 
@@ -265,7 +281,8 @@ class _ClusterReader:
         from yurt.cli.api.lookup import api_path
 
         path = api_path("allocation", alloc.id)
-        found = self._found(path, alloc.namespace)
+        found, is_hidden = self._found(path, alloc.namespace)
+        self._unreadable_versions += is_hidden
         document = None if found is None else found.get("Job")
         if document is None:
             return None
@@ -309,10 +326,7 @@ class _ClusterReader:
         path = "/v1/namespaces"
         documents = self._answers.rows(path)
         self._answers.unique((self._answers.text(each, "Name", path) for each in documents), path)
-        return [
-            self._answers.value({name: value for name, value in each.items() if name != "Idle"}, Namespace, path)
-            for each in documents
-        ]
+        return [self._answers.value(without(each, "Idle"), Namespace, path) for each in documents]
 
     def _pools(self) -> list[NodePool]:
         from yurt.api.node_pools import decode_node_pool
@@ -322,8 +336,7 @@ class _ClusterReader:
         self._answers.unique((self._answers.text(each, "Name", path) for each in documents), path)
         pools: list[NodePool] = []
         for document in documents:
-            plain = {name: value for name, value in document.items() if name != "Idle"}
-            pool, problems = self._answers.checked(path, partial(decode_node_pool, plain))
+            pool, problems = self._answers.checked(path, partial(decode_node_pool, without(document, "Idle")))
             self._refuse((f"node pool {pool.name}: {each}" for each in problems), path)
             self._refuse(bound_problems(pool, f"NodePool {pool.name}"), path)
             pools.append(pool)
@@ -336,31 +349,38 @@ class _ClusterReader:
         return self._answers.value(held, SchedulerConfiguration, path)
 
     def _quotas(self) -> list[QuotaSpec]:
-        """The quotas; none where the agent has no such route. Hashes of limits are those of Yurt."""
+        """The usable quotas; none where the agent has no such route. Hashes of limits are those of Yurt."""
         from yurt.rules.validation.quota import quota_problems
-        from yurt.rules.validation.quota_tree import tree_problems
+        from yurt.rules.validation.quota_tree import forest_problems
 
         path = "/v1/quotas"
-        documents = self._answers.rows(path, is_optional=True)
+        documents = self._answers.rows(path, most=QUOTAS_MAX, is_optional=True)
         self._answers.unique((self._answers.text(each, "Name", path) for each in documents), path)
         found: dict[str, QuotaSpec] = {}
         for document in documents:
-            limits = document.get("Limits") or []
-            if not isinstance(limits, list) or not all(isinstance(limit, dict) for limit in limits):
-                raise self._answers.wrong(path, "Limits is not a list of objects, as Nomad's API has it")
-            plain = [{name: value for name, value in limit.items() if name != "Hash"} for limit in limits]
+            plain = [without(limit, "Hash") for limit in self._answers.objects(document, "Limits", path)]
             spec = with_hashes(self._answers.value({**document, "Limits": plain}, QuotaSpec, path))
-            self._refuse((f"quota {spec.name}: {each}" for each in quota_problems(spec)), path)
-            found[spec.name] = spec
-        for spec in found.values():
-            self._refuse((f"quota {spec.name}: {each}" for each in tree_problems(spec, found)), path)
-        return list(found.values())
+            problem = next(quota_problems(spec), "")
+            if problem:
+                self._unusable_quotas[spec.name] = problem
+            else:
+                found[spec.name] = spec
+        detached, self._quota_sums = forest_problems(found)
+        self._unusable_quotas |= detached
+        return [spec for name, spec in found.items() if name not in detached]
 
     def _refuse(self, problems: Iterable[str], path: str) -> None:
         """Raise the first problem."""
         problem = next(iter(problems), "")
         if problem:
             raise self._answers.wrong(path, problem)
+
+
+def _shortened(warnings: Sequence[str], rest: str) -> Iterator[str]:
+    """The first warnings, and the number of the others."""
+    yield from warnings[:UNUSABLE_SHOWN]
+    if len(warnings) > UNUSABLE_SHOWN:
+        yield f"{len(warnings) - UNUSABLE_SHOWN} {rest}"
 
 
 class _Versions:

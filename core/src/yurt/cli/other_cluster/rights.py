@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from yurt.acl.compiled import CompiledPolicies, GrantLabels
@@ -21,13 +21,14 @@ UNNAMED: Final = "?"
 """No label but `*` matches it: labels have letters, digits, hyphens and stars."""
 SHOWN_MAX: Final = 10
 POLICIES_MAX: Final = 1_000
+ROLES_MAX: Final = 100
 NO_ACCESS_CONTROL: Final = 400
 """The status of Yurt's agents without access control; Nomad's then show a token called `acls-disabled`."""
 EFFECT: Final = "jobs and allocations there are missing, so their nodes seem to have room"
 
 
-def missing_rights(answers: Answers, state: Snapshot) -> Iterator[str]:
-    """The rights that the token lacks, and what is missing for it."""
+def missing_rights(answers: Answers, state: Snapshot, shown_quotas: Collection[str]) -> Iterator[str]:
+    """The rights that the token lacks, and what is missing for it; `shown_quotas` may be more than the state has."""
     yield from _missing_in_namespaces(answers, state)
     pools = {node.node_pool for node in state.nodes.values()} | {job.node_pool for job in state.jobs.values()}
     hidden = sorted(pools - set(BUILT_IN_POOLS) - set(state.node_pools.keys()))
@@ -36,7 +37,7 @@ def missing_rights(answers: Answers, state: Snapshot) -> Iterator[str]:
             f"node pools are not shown, so they have no queue and no scheduler configuration here: {_listed(hidden)} "
             '(needed: node_pool with policy "read")'
         )
-    quotas = {row.quota for row in state.namespaces.values() if row.quota} - set(state.quotas.keys())
+    quotas = {row.quota for row in state.namespaces.values() if row.quota} - set(shown_quotas)
     if quotas:
         yield f"quotas of namespaces are not shown, so they limit nothing here: {_listed(sorted(quotas))}"
 
@@ -99,6 +100,8 @@ def _policies(answers: Answers) -> CompiledPolicies | None:
 
 def _own_policies(answers: Answers, token: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The policies as the agent lists them, else each that the token and its roles name."""
+    from yurt.cli.api.lookup import api_path
+
     if token.get("AccessorID") == "anonymous":
         return _named(answers, ["anonymous"])
     path = "/v1/acl/policy/self"
@@ -108,11 +111,12 @@ def _own_policies(answers: Answers, token: Mapping[str, Any]) -> Sequence[Mappin
         found = None
     if isinstance(found, list) and found:
         return [answers.object(each, path, "a policy") for each in found[:POLICIES_MAX]]
-    names = _texts(token.get("Policies"))
-    for role in token.get("Roles") or ():
-        role_path = f"/v1/acl/role/{answers.text(answers.object(role, path, 'a role'), 'ID', '/v1/acl/token/self')}"
-        held = answers.object(answers.get(role_path), role_path).get("Policies")
-        names += [answers.text(answers.object(each, role_path, "a policy"), "Name", role_path) for each in held or ()]
+    token_path = "/v1/acl/token/self"
+    names = answers.names(token, "Policies", token_path)
+    for role in answers.objects(token, "Roles", token_path)[:ROLES_MAX]:
+        role_path = api_path("acl", "role", answers.text(role, "ID", token_path))
+        held = answers.object(answers.get(role_path), role_path)
+        names += [answers.text(each, "Name", role_path) for each in answers.objects(held, "Policies", role_path)]
     return _named(answers, names)
 
 
@@ -135,10 +139,6 @@ def _rules(answers: Answers, policy: Mapping[str, Any]) -> str:
     if not isinstance(rules, str):
         raise answers.wrong("/v1/acl/policy/self", "Rules: expected a text")
     return rules
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -53,6 +53,43 @@ def tree_problems(spec: QuotaSpec, quotas: Mapping[str, QuotaSpec]) -> Iterator[
         yield from _sum_problems(name, of_parent, {each: amounts[each] for each in children[name]})
 
 
+class ForestProblems(NamedTuple):
+    """Problems of all quotas at once."""
+
+    detached: Mapping[str, str]
+    """Why quotas are in no tree that Yurt could use, by their names."""
+    sums: tuple[str, ...]
+    """Guarantees that exceed those above them."""
+
+
+def forest_problems(quotas: Mapping[str, QuotaSpec]) -> ForestProblems:
+    """The problems of all quotas, in time that grows with their number; `tree_problems` of each would be quadratic."""
+    children = _children(quotas)
+    level, attached, sums = list(children.get("", ())), set[str](), list[str]()
+    for _ in range(DEPTH_MAX):
+        attached.update(level)
+        level = [below for name in level for below in children.get(name, ())]
+    too_deep = f"parent: {DEPTH_MAX} or more quotas are above it, and a tree can have {DEPTH_MAX} levels"
+    cut = "parent: no top is above it, since a parent is missing or they form a cycle"
+    detached = dict.fromkeys(_below(level, children), too_deep)
+    detached |= {name: cut for name in quotas if name not in attached and name not in detached}
+    for name in sorted(attached & children.keys()):
+        # By parent: what one asks for is looked for below it only, and no deeper than trees are.
+        bounds = [bound for limit in quotas[name].limits for bound in _bounds(limit)]
+        if bounds:
+            amounts = _guaranteed_amounts(name, {place for place, _, _ in bounds}, quotas, children)
+            sums.extend(_sum_problems(name, bounds, {each: amounts[each] for each in children[name]}))
+    return ForestProblems(detached, tuple(sums))
+
+
+def _below(names: Iterable[str], children: Mapping[str, Sequence[str]]) -> list[str]:
+    """These quotas and all below them; none of them is in a cycle."""
+    found = list(names)
+    for name in found:
+        found.extend(children.get(name, ()))
+    return found
+
+
 def _children(quotas: Mapping[str, QuotaSpec]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in sorted(quotas):
@@ -116,9 +153,7 @@ def _guaranteed_amounts(
     of_region: dict[str, list[GuaranteeKey]] = {}
     for place in asked:
         of_region.setdefault(place.region, []).append(place)
-    order = [top]
-    for name in order:
-        order.extend(children.get(name, ()))
+    order = _below([top], children)
     found: dict[str, dict[GuaranteeKey, int]] = {}
     for name in reversed(order):
         amounts = found[name] = {}

@@ -9,7 +9,7 @@ start say the forecasts of their queues.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from yurt.queue.waiting_job import JobKey
@@ -133,7 +133,8 @@ class _WhatIf:
     def outlook(self, before: Snapshot, scenario: Scenario) -> list[JobOutlook]:
         """The jobs that differ, were submitted, or wait."""
         after = self._cluster.state
-        ran, runs = _running(before), _running(after)
+        # Of a job that is not scheduled, no evaluation stops what was on lost nodes.
+        ran, runs = _running(before), _running(after, lost=frozenset(scenario.lost))
         preempted = Counter((alloc.namespace, alloc.job_id) for alloc in self._cluster.preempted)
         submitted = {job.key for job in scenario.jobs}
         starts = self._starts()
@@ -165,12 +166,12 @@ class _WhatIf:
         return found
 
 
-def _running(state: Snapshot) -> Counter[JobKey]:
-    """The allocations of each job that run, or are about to, and are not to stop."""
+def _running(state: Snapshot, *, lost: Set[str] = frozenset()) -> Counter[JobKey]:
+    """The allocations of each job that run, or are about to, and are not to stop nor on a lost node."""
     allocs: Iterable[JobKey] = (
         (alloc.namespace, alloc.job_id)
         for alloc in state.allocs.values()
-        if is_using(alloc) and not is_server_terminal(alloc)
+        if is_using(alloc) and not is_server_terminal(alloc) and alloc.node_id not in lost
     )
     return Counter(allocs)
 
