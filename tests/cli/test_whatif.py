@@ -125,3 +125,41 @@ def test_a_file_that_the_server_would_refuse_is_refused(
     assert (code, out) == (1, "")
     assert f"{path}: " in err
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('type = "batch"', 'type = "batch"\n  namespace = "gone"', 'in nonexistent namespace "gone"'),
+        ('type = "batch"', 'type = "batch"\n  node_pool = "gone"', 'in nonexistent node pool "gone"'),
+        ('type = "batch"', 'type = "batch"\n  priority = 5000', "priority must be between [1, 100]"),
+        ("count = 1", "count = 200000", "job_max_count"),
+        (
+            'driver = "raw_exec"',
+            'driver = ""',
+            "Task group g validation failed: Task t validation failed: Missing task",
+        ),
+    ],
+)
+def test_a_job_that_the_servers_would_refuse_is_refused(
+    run: Any, archive: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    path = tmp_path / "job.nomad.hcl"
+    path.write_text((JOB % 1).replace(old, new))
+    code, _, err = run("whatif", "-snapshot", str(archive), "-job", str(path))
+    assert (code, said in err) == (1, True), err
+    assert all(each.isprintable() or each == "\n" for each in err)
+
+
+def test_a_job_may_be_in_a_pool_that_is_applied_too(run: Any, archive: Path, tmp_path: Path) -> None:
+    path, pool = tmp_path / "job.nomad.hcl", tmp_path / "pool.hcl"
+    path.write_text((JOB % 1).replace('type = "batch"', 'type = "batch"\n  node_pool = "new"'))
+    pool.write_text('node_pool "new" {\n}\n')
+    code, _, err = run("whatif", "-snapshot", str(archive), "-job", str(path), "-pool", str(pool), "-json")
+    assert (code, err) == (2, "")
+
+
+def test_a_redirect_is_no_snapshot(api: Any, run: Any) -> None:
+    api.answers["/v1/operator/snapshot"] = (307, "elsewhere")
+    code, _, err = run("whatif")
+    assert (code, "The agent redirects" in err) == (1, True), err

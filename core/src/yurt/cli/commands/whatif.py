@@ -195,7 +195,7 @@ def state_from(call: Invocation) -> Snapshot:
     if call.flags.text("snapshot"):
         return _read(Path(call.flags.text("snapshot")))
     answer = call.api.raw("GET", "/v1/operator/snapshot")
-    if answer.status >= 400:
+    if not 200 <= answer.status < 300:
         raise error_of(answer)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.snap"
@@ -270,12 +270,15 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
         added.append((_node(state, name, "add"), int(count)))
     lost = [_node(state, name, "lose") for name in call.flags.texts("lose")]
     lost += [node_id for word in call.flags.texts("fail") for node_id in _nodes_where(state, word)]
+    pools = tuple(_pool_of_file(path) for path in call.flags.texts("pool"))
+    files = call.flags.texts("job")
+    target = _with_pools(state, pools) if files else state
     return Scenario(
         lost=tuple(dict.fromkeys(lost)),
         added=tuple(added),
-        jobs=tuple(_job(call, path) for path in call.flags.texts("job")),
+        jobs=tuple(_job(call, path, target) for path in files),
         quotas=_quotas(state, call.flags.texts("quota")),
-        pools=tuple(_pool_of_file(path) for path in call.flags.texts("pool")),
+        pools=pools,
     )
 
 
@@ -303,21 +306,33 @@ def _node(state: Snapshot, word: str, flag: str) -> str:
     raise CliError(f"-{flag} {word}: {many}; name one by its ID")
 
 
-def _job(call: Invocation, path: str) -> Job:
-    """The job of a file; registration must accept it."""
+def _job(call: Invocation, path: str, state: Snapshot) -> Job:
+    """The job of a file; the servers must accept it in this state, with the limits that they have unless configured."""
     from yurt.api.decode import decode_job
-    from yurt.rules.bounds import bound_problems
-    from yurt.rules.validation.job import validate_job
+    from yurt.server.config import ServerConfig
+    from yurt.server.resources.admission import admit, with_defaults
 
     # -json is the form of the answer here; a job in JSON is known by its name.
     source, filename = read_source(path)
     document = parse_json_job(source, filename) if path.endswith(".json") else read_hcl(call, source, filename).job
     try:
-        job, _ = decode_job(document)
+        job = with_defaults(state, decode_job(document, node_pool="")[0])
     except Invalid as error:
         raise CliError(f"{path}: {error}") from None
-    _refuse(path, bound_problems(job) or validate_job(job)[0])
+    _refuse(path, admit(state, job, ServerConfig(name="whatif")).errors)
     return job
+
+
+def _with_pools(state: Snapshot, pools: Iterable[NodePool]) -> Snapshot:
+    """The state with these node pools, and with those of nodes that a token of another cluster does not see."""
+    from yurt.state import Tables
+    from yurt.structs.cluster import NodePool
+
+    hidden = {node.node_pool for node in state.nodes.values()} - set(state.node_pools.keys())
+    edit = state.edit(state.index + 1)
+    for pool in (*(NodePool(name=name) for name in sorted(hidden)), *pools):
+        edit.put(Tables.node_pools, pool.name, pool)
+    return edit.commit()
 
 
 def _quotas(state: Snapshot, paths: Iterable[str]) -> tuple[QuotaSpec, ...]:
@@ -337,7 +352,9 @@ def _quotas(state: Snapshot, paths: Iterable[str]) -> tuple[QuotaSpec, ...]:
 
 def _refuse(path: str, problems: Sequence[str]) -> None:
     if problems:
-        raise CliError(f"{path}: {'; '.join(problems)}")
+        from yurt.cli.files.finding_positions import one_line
+
+        raise CliError(f"{path}: {'; '.join(map(one_line, problems))}")
 
 
 def quota_of_file(path: str) -> Any:
