@@ -14,6 +14,8 @@ from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.mig import MIG_PROFILES, MigProfile, parse_profiles
 from yurt.testing.agent import wait_for
 from yurt_device_nvidia import fake, plugin
+from yurt_device_nvidia.mig_cards import MigCards
+from yurt_device_nvidia.mig_control import MigControl
 
 from .mig_bench import (
     HALF,
@@ -205,11 +207,52 @@ async def test_after_the_loss_of_the_record_a_running_task_keeps_its_instance(
         assert len(instances(machine)) == 2, "before the first report any may be a task's"
         await again.plugin.update_claims((running,))
         assert instances(machine) == [(0, 4)], "no task claims the other one"
-        assert "record of MIG instances was lost, owner found by its claim" in caplog.text
+        assert "MIG instance had no recorded owner, owner found by its claim" in caplog.text
         assert (await again.plugin.reserve(running)).env == given.env
     async with restarted(machine, ["all"]) as (again, _):
         await again.plugin.update_claims((running,))
         assert (await again.plugin.reserve(running)).env == given.env, "the record is there again"
+
+
+async def test_after_the_loss_of_the_record_and_two_restarts_a_running_task_keeps_its_instance(
+    make_bench: MakeBench, machine: Path
+) -> None:
+    """The first look of the first restart writes a record that has no owners yet."""
+    bench = make_bench()
+    await ready(bench)
+    running = claim("running", HALF, 0)
+    given = await bench.plugin.reserve(running)
+    await bench.plugin.close()
+    record = machine.parent / RECORD
+    record.unlink()
+    async with restarted(machine, ["all"]):
+        assert record.exists()
+    async with restarted(machine, ["all"]) as (again, _):
+        await again.plugin.update_claims((running,))
+        assert (await again.plugin.reserve(running)).env == given.env
+
+
+async def test_a_first_report_during_a_reservation_destroys_no_instance(
+    make_bench: MakeBench, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench()
+    await ready(bench)
+    running = claim("running", HALF, 0)
+    given = await bench.plugin.reserve(running)
+    await bench.plugin.close()
+    (machine.parent / RECORD).unlink()
+    look_for_owners = MigCards._find_owners
+
+    def with_report_after_it(self: MigCards, control: MigControl) -> None:
+        look_for_owners(self, control)
+        self.report((running,))
+
+    async with restarted(machine, ["all"]) as (again, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(MigCards, "_find_owners", with_report_after_it)
+            with pytest.raises(RecoverableError):
+                await again.plugin.reserve(running)
+        assert (await again.plugin.reserve(running)).env == given.env
 
 
 async def test_after_the_loss_of_the_record_a_new_task_gets_no_instance_of_an_ended_one(

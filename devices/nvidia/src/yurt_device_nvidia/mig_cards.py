@@ -9,12 +9,14 @@ largest profile.
 The plugin leaves a card alone while tasks have instances of it that were made by hand. A card that the operator no
 longer lists is *retired*: it takes nothing new, and is given back when no task has an instance of it.
 
-Where the record is lost, the first report of claims tells whose the instances are: one at the place and of the profile
-that a task has claimed was created for this task. Without that a running task's instance would be a stranger's, and be
-destroyed when the task is reserved again. Instances of cards that are neither listed nor claimed stay as they are.
+The record may be lost, now or before an earlier start. So the first report of claims tells whose the instances without
+a recorded owner are: one at the place and of the profile that a task without an instance has claimed counts as its own.
+Without that a running task's instance would be a stranger's, and be destroyed when the task is reserved again.
+Instances of cards that are neither listed nor claimed stay as they are.
 
 `report`, `reserve` and the questions run on the event loop, all that takes a `MigControl` blocks and runs on the thread
-of the driver. What both sides read is replaced as a whole, never changed in place.
+of the driver. What both sides read is replaced as a whole, never changed in place. A report may come at any moment of
+`prepare`, so what its claims mean for owners is set before the claims are.
 """
 
 from __future__ import annotations
@@ -74,10 +76,8 @@ class MigCards:
         """Card and GPU instance of each MIG instance at the last look, by UUID."""
         self._leftovers: Mapping[str, str] = {}
         """Cards with an instance that no claim has and that cannot be destroyed, with the reason."""
-        self._needs_owners = record.is_lost
-        """Whether the first report is to tell the owners of instances."""
         self._unowned: tuple[DeviceClaim, ...] = ()
-        """The claims of that report whose instances have not been looked for yet."""
+        """The claims of the first report whose tasks own no instance, and for which none has been looked for yet."""
 
     # Questions.
 
@@ -120,10 +120,12 @@ class MigCards:
 
     def report(self, claims: Iterable[DeviceClaim]) -> None:
         """Take over a report of all claims, made now."""
-        self._claims = self._claims.reported(claims)
-        if self._needs_owners:
-            self._needs_owners = False
-            self._unowned = tuple(self._claims.by_task.values())
+        reported = self._claims.reported(claims)
+        if not self._claims.is_reported:
+            # First: with the claims alone an instance without an owner would seem to be nobody's.
+            owning = {(each.alloc_id, each.task_name) for owners in self._owners.values() for each in owners}
+            self._unowned = tuple(claim for task, claim in reported.by_task.items() if task not in owning)
+        self._claims = reported
 
     def reserve(self, claim: DeviceClaim) -> None:
         """Count a claim from now on, until the next report."""
@@ -300,9 +302,10 @@ class MigCards:
         )
 
     def _find_owners(self, control: MigControl) -> None:
-        """After a loss of the record: enter the tasks of the first report as owners of the instances at their places.
+        """Enter the tasks of the first report that own no instance as owners of those without an owner at their places.
 
-        Later claims are left out: a new task must not get the instance of one that has ended.
+        Later claims are left out: a new task must not get the instance of one that has ended. One that is already in
+        the first report may, since nothing tells it from a running one; that takes a lost record or another tool.
         """
         unowned, left = self._unowned, list[DeviceClaim]()
         for claim in unowned:
@@ -327,7 +330,7 @@ class MigCards:
                 owner = InstanceOwner(number=each.id, start=each.start, alloc_id=task[0], task_name=task[1])
                 self._owners = {**self._owners, place.card: (*self._owners.get(place.card, ()), owner)}
                 log.warning(
-                    "record of MIG instances was lost, owner found by its claim: gpu=%s slice=%d alloc=%s task=%s",
+                    "MIG instance had no recorded owner, owner found by its claim: gpu=%s slice=%d alloc=%s task=%s",
                     place.card, place.start, *task,
                 )  # fmt: skip
 
@@ -404,12 +407,16 @@ class MigCards:
         by_hand = claims.instances()
         if any(parts.get(each, (card, instance.id)) == (card, instance.id) for each in by_hand if owner is None):
             return True  # An instance that the driver does not list now may be this one.
-        for place in claims.places(but=but):
-            profile = profile_of(place, self._profiles.get(card, ()))
-            is_same = profile is None or profile.id == instance.profile_id
-            if (place.card, place.start) == (card, instance.start) and is_same:
-                return True
-        return False
+        places = set(claims.places(but=but))
+        if owner is None:  # It may be of any task whose instances have not been looked for, `but` included.
+            places |= {place for claim in self._unowned for devices in claim.devices for place in places_of(devices)}
+        return any(self._is_at(place, card, instance) for place in places)
+
+    def _is_at(self, place: MigPlace, card: str, instance: GpuInstance) -> bool:
+        """Whether an instance is at a place and, as far as profiles are known, of its profile."""
+        profile = profile_of(place, self._profiles.get(card, ()))
+        is_same = profile is None or profile.id == instance.profile_id
+        return is_same and (place.card, place.start) == (card, instance.start)
 
 
 def profile_of(place: MigPlace, profiles: Iterable[CardProfile]) -> CardProfile | None:

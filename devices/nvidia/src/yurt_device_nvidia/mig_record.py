@@ -42,8 +42,6 @@ class MigRecord:
     def __init__(self, folder: str) -> None:
         self._path = Path(folder) / FILE if folder else None
         self._written: Mapping[str, RecordedCard] = {}
-        self.is_lost = False
-        """Whether there was no file to read, or one that could not be read: the owners of instances are not known."""
 
     def read(self) -> Mapping[str, RecordedCard]:
         """The cards by UUID; a file that cannot be read counts as none."""
@@ -52,9 +50,8 @@ class MigRecord:
         try:
             self._written = msgspec.json.decode(self._path.read_bytes(), type=dict[str, RecordedCard])
         except FileNotFoundError:
-            self.is_lost = True
+            pass
         except (OSError, msgspec.MsgspecError) as error:
-            self.is_lost = True
             log.warning("record of MIG instances cannot be read: path=%s error=%s", self._path, error)
         return self._written
 
