@@ -10,10 +10,15 @@ from yurt.fsm.snapshot import digest
 from yurt.queue.played_trace import TraceJob, private_ends, waits_by_class
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
-from yurt.server.simulation.pool_units import NodeAmounts, PoolUnits
+from yurt.server.simulation.pool_units import NO_NODE, NOT_AT_ONCE, TOO_FEW_UNITS, NodeAmounts, PoolUnits, pool_units
 from yurt.server.simulation.trace_play import Submission, TraceOutcome, TracePlan, play_trace
 from yurt.state import Snapshot, Tables
-from yurt.structs.alloc import AllocatedDeviceResource, AllocatedResources, AllocatedTaskResources
+from yurt.structs.alloc import (
+    AllocatedCpuResources,
+    AllocatedDeviceResource,
+    AllocatedResources,
+    AllocatedTaskResources,
+)
 from yurt.structs.cluster import Namespace, NodePool, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue, FifoQueue
@@ -86,15 +91,15 @@ def test_a_job_larger_than_a_node_is_a_gang() -> None:
     assert "more GPUs than the 8 that jobs can have" in found.unplaced[3]
 
 
-def with_service(state: Snapshot, id: str, *cards: str, namespace: str = "team") -> Snapshot:
-    """A service whose allocation has some cards of the first node."""
+def with_service(state: Snapshot, id: str, *cards: str, namespace: str = "team", node: int = 1) -> Snapshot:
+    """A service whose allocation has some cards of a node."""
     job = replace(factories.job(id), namespace=namespace, node_pool="gpu")
     edit = state.edit(state.index + 1)
     edit.put(Tables.jobs, job.key, job)
     if cards:
         devices = (AllocatedDeviceResource(vendor="nvidia", type="gpu", name="h100", device_ids=cards),)
         resources = AllocatedResources(tasks={"task": AllocatedTaskResources(devices=devices)})
-        made = factories.alloc(job, node_id=factories.number_id(1))
+        made = factories.alloc(job, node_id=factories.number_id(node))
         made = replace(made, allocated_resources=resources, client_status="running")
         edit.put(Tables.allocs, made.id, made)
     return edit.commit()
@@ -135,15 +140,72 @@ def test_what_services_keep_is_no_capacity() -> None:
 )
 def test_a_size_is_split_into_equal_allocations(size: int, count: int, is_rounded: bool) -> None:
     units = PoolUnits((NodeAmounts(gpus=8),) * 20, NodeAmounts())
-    assert units.split(NodeAmounts(gpus=size), size) == (count, is_rounded, True)
+    assert units.split(NodeAmounts(gpus=size), size) == (count, is_rounded, "")
 
 
 def test_a_large_prime_is_rounded_up() -> None:
     """10,007 MHz would be 10,007 allocations of 1 MHz each."""
-    units = PoolUnits((NodeAmounts(cpu=8000, memory_mb=100),), NodeAmounts())
-    assert units.split(NodeAmounts(cpu=10_007), 10_007) == (2, True, True)
-    assert units.split(NodeAmounts(cpu=10_000, memory_mb=450), 10_000) == (5, False, True), "memory decides"
-    assert units.split(NodeAmounts(gpus=1, cpu=10), 1) == (1, False, False), "no node has a GPU"
+    units = PoolUnits((NodeAmounts(cpu=8000, memory_mb=100),) * 5, NodeAmounts())
+    assert units.split(NodeAmounts(cpu=10_007), 10_007) == (2, True, "")
+    assert units.split(NodeAmounts(cpu=10_000, memory_mb=450), 10_000) == (5, False, ""), "memory decides"
+    assert units.split(NodeAmounts(gpus=1, cpu=10), 1) == (1, False, NO_NODE)
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "split"),
+    [
+        ((3, 3, 4, 3), 8, (4, False, "")),
+        ((3, 3, 4, 3), 12, (4, False, "")),
+        ((3, 3, 4, 3), 11, (11, False, "")),
+        ((8, 1), 9, (9, False, "")),
+        ((100, *(1,) * 600), 600, (600, False, "")),
+        ((2, 2), 5, (1, False, NOT_AT_ONCE)),
+    ],
+)
+def test_the_parts_of_a_job_fit_all_at_once(free: tuple[int, ...], size: int, split: tuple[int, bool, str]) -> None:
+    units = PoolUnits(tuple(NodeAmounts(gpus=each) for each in free), NodeAmounts())
+    assert units.split(NodeAmounts(gpus=size), size) == split
+
+
+def test_no_job_gets_more_units_than_it_asks_for_since_it_is_split_by_memory() -> None:
+    units = PoolUnits((NodeAmounts(gpus=8, memory_mb=10), NodeAmounts(memory_mb=10_000)), NodeAmounts())
+    assert units.split(NodeAmounts(gpus=1, memory_mb=100), 1) == (1, False, TOO_FEW_UNITS)
+
+
+def test_a_gang_starts_where_services_keep_a_part_of_each_node() -> None:
+    state = cluster(4)
+    for node in (1, 2, 4):
+        state = with_service(state, f"web-{node}", f"card-{node - 1}-0", node=node)
+    found = played(state, submitted(1, 0, 10, 8), submitted(2, 1, 10, 1))
+    assert starts(found) == {1: 0, 2: 1}
+
+
+@pytest.mark.parametrize(("memory_mb", "problem"), [(10**9, TOO_FEW_UNITS), (2 * 8192 + 1, NOT_AT_ONCE)])
+def test_a_job_that_cannot_be_held_blocks_nobody(memory_mb: int, problem: str) -> None:
+    state = with_service(with_service(cluster(2), "web", "card-0-0"), "db", "card-1-0", node=2)
+    heavy = submitted(1, 0, 10, 4)._replace(memory_mb=memory_mb)
+    found = played(state, heavy, submitted(2, 0, 10, 6), submitted(3, 1, 10, 1))
+    assert starts(found) == {2: 0, 3: 10}
+    assert found.unplaced == {1: problem}
+
+
+def test_free_cores_are_as_many_as_free_mhz_have() -> None:
+    """The factory's node has 4,000 MHz in 4 cores; a service takes 2,500 MHz without cores, another one core."""
+    state = cluster(2)
+    nodes = [state.nodes[factories.number_id(number)] for number in (1, 2)]
+    cpu = replace(nodes[0].node_resources.cpu, cpu_shares=4000, total_cpu_cores=4, reservable_cpu_cores=(0, 1, 2, 3))
+    nodes = [replace(each, node_resources=replace(each.node_resources, cpu=cpu)) for each in nodes]
+    edit = state.edit(state.index + 1)
+    given = (AllocatedCpuResources(cpu_shares=2500), AllocatedCpuResources(cpu_shares=1000, reserved_cores=(2,)))
+    for number, (node, share) in enumerate(zip(nodes, given, strict=True)):
+        resources = AllocatedResources(tasks={"task": AllocatedTaskResources(cpu=share)})
+        made = factories.alloc(factories.job(f"web-{number}"), node_id=node.id)
+        edit.put(Tables.allocs, made.id, replace(made, allocated_resources=resources, client_status="running"))
+    found = pool_units(edit.commit(), nodes)
+    reserved = nodes[0].reserved_resources.cpu.cpu_shares
+    assert reserved == 0
+    assert [(each.cores, each.cpu) for each in found.free] == [(1, 1500), (3, 3000)]
+    assert (found.kept.cores, found.kept.cpu) == (4, 3500)
 
 
 def test_rounded_jobs_are_counted_and_run() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from yurt.scheduler.capacity.ask import mhz_of_core
 from yurt.state import Snapshot
 from yurt.state.usage import is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -14,6 +16,8 @@ from yurt.structs.node import Node
 UNEVEN_FACTOR: Final = 8
 """A job is split into at most this multiple of the fewest allocations to make them exactly equal; a size with no such
 divisor, as a large prime, is rounded up instead."""
+SEARCHED_MAX: Final = 1_000
+"""Numbers of allocations that are tried, at least; `UNEVEN_FACTOR` of the fewest may be more."""
 
 
 class NodeAmounts(NamedTuple):
@@ -28,6 +32,14 @@ class NodeAmounts(NamedTuple):
         """The amount in a unit of traces."""
         return {"gpu": self.gpus, "core": self.cores, "MHz": self.cpu}[unit]
 
+    def less(self, other: NodeAmounts) -> NodeAmounts:
+        """What is left without these amounts; none are negative."""
+        return NodeAmounts(*(max(0, own - taken) for own, taken in zip(self, other, strict=True)))
+
+    def part(self, count: int) -> NodeAmounts:
+        """Each of so many equal parts, rounded up."""
+        return NodeAmounts(*(-(-amount // count) for amount in self))
+
     def least_parts(self, free: NodeAmounts) -> int:
         """The fewest equal parts of which each fits into `free`; 0 where none does."""
         parts = 1
@@ -36,6 +48,10 @@ class NodeAmounts(NamedTuple):
                 return 0
             parts = max(parts, -(-asked // has) if asked else 1)
         return parts
+
+    def times_in(self, free: NodeAmounts) -> int:
+        """How often it fits into `free`; it asks for something."""
+        return min(has // asked for asked, has in zip(self, free, strict=True) if asked)
 
 
 class PoolUnits(NamedTuple):
@@ -53,14 +69,12 @@ class PoolUnits(NamedTuple):
     def split(self, asked: NodeAmounts, size: int) -> Split:
         """The equal allocations of a job of this size (its amount in the unit of the trace).
 
-        The fewest that fit on some node, or some more that divide the size exactly; else the fewest, rounded up.
+        The fewest that the nodes hold all at once, or some more that divide the size exactly; else the fewest, rounded
+        up.
         """
-        least = min((parts for free in set(self.free) if (parts := asked.least_parts(free))), default=0)
-        if not least:
-            return Split(1, False, fits=False)
-        most = min(size, UNEVEN_FACTOR * least) if size else least
-        exact = next((count for count in range(least, most + 1) if size % count == 0), 0)
-        return Split(exact or least, is_rounded=not exact)
+        if not any(asked):
+            return Split(1, False)
+        return _split(tuple(sorted(Counter(self.free).items())), asked, size)
 
 
 class Split(NamedTuple):
@@ -68,8 +82,40 @@ class Split(NamedTuple):
 
     parts: int
     is_rounded: bool
-    fits: bool = True
-    """Whether a node exists that has everything of which the job asks for some."""
+    problem: str = ""
+    """Why the nodes cannot hold the job in any equal parts, even if no other job runs."""
+
+
+NO_NODE: Final = "no node has all of what it asks for, in however small parts"
+TOO_FEW_UNITS: Final = "no node has all of what it asks for, in as many parts as it asks for units"
+NOT_AT_ONCE: Final = "the nodes cannot hold all of its equal parts at once"
+
+
+@lru_cache(maxsize=4096)
+def _split(free: tuple[tuple[NodeAmounts, int], ...], asked: NodeAmounts, size: int) -> Split:
+    """As `PoolUnits.split`; `free` has the number of nodes with each amount. Traces repeat the same jobs."""
+
+    def fits(count: int) -> bool:
+        part = asked.part(count)
+        return sum(part.times_in(of_node) * nodes for of_node, nodes in free) >= count
+
+    least = min((parts for of_node, _ in free if (parts := asked.least_parts(of_node))), default=0)
+    if not least:
+        return Split(1, False, NO_NODE)
+    if size and least > size:
+        # Each part has at least one unit, so more parts than units would ask for more than the job.
+        return Split(1, False, TOO_FEW_UNITS)
+    most = max(UNEVEN_FACTOR * least, SEARCHED_MAX)
+    counts = range(least, min(size, most) + 1 if size else most + 1)
+    first = next((count for count in counts if fits(count)), 0)
+    if not first:
+        # In one part, which no node holds: a gang of which each part alone fits may seem startable to the queue.
+        return Split(1, False, NOT_AT_ONCE)
+    if not size:
+        return Split(first, is_rounded=False)
+    factors = (count for count in range(first, min(size, UNEVEN_FACTOR * first) + 1) if size % count == 0)
+    exact = next((count for count in factors if fits(count)), 0)
+    return Split(exact or first, is_rounded=not exact)
 
 
 def pool_units(state: Snapshot, nodes: Sequence[Node]) -> PoolUnits:
@@ -78,10 +124,20 @@ def pool_units(state: Snapshot, nodes: Sequence[Node]) -> PoolUnits:
     for alloc in state.allocs.values():
         if is_using(alloc):
             by_node[alloc.node_id].append(alloc)
-    kept = [_used(node, by_node.get(node.id, ())) for node in nodes]
-    free = tuple(NodeAmounts(*(max(0, a - b) for a, b in zip(_offered(node), used, strict=True))) for node, used in
-                 zip(nodes, kept, strict=True))  # fmt: skip
-    return PoolUnits(free, NodeAmounts(*(sum(each) for each in zip(*kept, strict=True))))
+    free = [_free(node, by_node.get(node.id, ())) for node in nodes]
+    offered = [_free(node, ()) for node in nodes]
+    return PoolUnits(tuple(free), _sum(offered).less(_sum(free)))
+
+
+def _sum(amounts: Sequence[NodeAmounts]) -> NodeAmounts:
+    return NodeAmounts(*(sum(each) for each in zip(*amounts, strict=True)))
+
+
+def _free(node: Node, allocs: Iterable[Allocation]) -> NodeAmounts:
+    """What allocations leave; a reserved core takes its MHz, and MHz that others take leave fewer cores to reserve."""
+    free = _offered(node).less(_used(node, allocs))
+    per_core = mhz_of_core(node)
+    return free._replace(cores=min(free.cores, free.cpu // per_core)) if per_core else free
 
 
 def _offered(node: Node) -> NodeAmounts:

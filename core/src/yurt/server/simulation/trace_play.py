@@ -339,9 +339,7 @@ class _TracePlay:
         unit, size = self._plan.unit, run.units
         if size > self._use.capacity:
             return f"it asks for more {_plural(unit)} than the {self._use.capacity} that jobs can have"
-        if not run.split.fits:
-            return "no node has all of what it asks for, in however small parts"
-        return ""
+        return run.split.problem
 
     def _outcome(self) -> TraceOutcome:
         unplaced = self._unplaced()
