@@ -371,6 +371,7 @@ PART: dict[str, Any] = {"Name": "nvidia/gpu", "Share": "mig", "MemoryMB": 8192}
     [
         [PART],
         [PART, {"Name": "intel/fpga", "Count": 2}],
+        [PART, {"Name": "amd/gpu"}, {"Name": "amd/gpu/MI300X"}],
         [{"Name": "gpu", "FirstAvailable": [PART, {"Name": "nvidia/gpu", "Count": 2}]}],
         [{"Name": "nvidia/gpu", "Count": 2}, {"Name": "amd/gpu"}],
     ],

@@ -32,9 +32,9 @@ SPLIT = {
 }
 
 
-def split_cluster(*specs: QuotaSpec, attributes: Mapping[str, Attribute] = SPLIT) -> Snapshot:
-    """One card that its node may split."""
-    node = with_gpus(sized_node(0), 1)
+def split_cluster(*specs: QuotaSpec, attributes: Mapping[str, Attribute] = SPLIT, cards: int = 1) -> Snapshot:
+    """Cards that their node may split, by default one."""
+    node = with_gpus(sized_node(0), cards)
     (kind,) = node.node_resources.devices
     node = replace(node, node_resources=replace(node.node_resources, devices=(replace(kind, attributes=attributes),)))
     return after(cluster(*specs, nodes=()), c.RegisterNode(node=node))
@@ -63,6 +63,19 @@ def test_a_large_mig_instance_takes_its_part_of_a_guarantee() -> None:
     assert len(plan.preemptions) == 1
     state, plan = run(state, instances_of("second", "b", 1, 40_000), LATER)
     assert len(plan.preemptions) == 1
+
+
+def test_what_a_node_books_is_within_the_guarantee_though_the_smallest_profile_would_be() -> None:
+    """Each of two cards has a place of 14 % and one of 42 %: three instances are within a GPU, and four are not."""
+    small, large = PROFILES
+    profiles = (replace(small, starts=(0,)), replace(large, starts=(0, 4)))
+    attributes = SPLIT | {"mig_profiles": Attribute(string_val=profiles_text(profiles))}
+    state = split_cluster(share("a", 0), share("b", 1), attributes=attributes, cards=2)
+    state, plan = run(state, instances_of("borrower", "a", 4))
+    booked = [task.devices for row in state.allocs.values() for task in row.allocated_resources.tasks.values()]
+    assert sorted(device.compute for (device,) in booked) == [14, 14, 42, 42]
+    state, plan = run(state, instances_of("owner", "b", 4), LATER)
+    assert len(plan.placements) == len(victims(state, plan)) == 3
 
 
 @pytest.mark.parametrize(

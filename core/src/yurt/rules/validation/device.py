@@ -41,11 +41,11 @@ def device_problems(device: RequestedDevice, *, is_alternative: bool = False) ->
 
 
 def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
-    """A task that asks for a MIG instance and for another device of that type, of which it would see only one."""
+    """A task that asks for a MIG instance and for another device of that kind, of which it would see only one."""
     asked = [(device, each) for device in devices for each in device.first_available or (device,)]
     for device, each in asked:
         if each.share == MIG:
-            others = (other for other, one in asked if other is not device and _type_of(one) == _type_of(each))
+            others = (other for other, one in asked if other is not device and _may_be_alike(one, each))
             other = next(others, None)
             if other is not None:
                 both = f'has share = "mig" together with device "{other.name[:64]}" of the same task'
@@ -53,10 +53,16 @@ def mig_problems(devices: Sequence[RequestedDevice]) -> Iterator[str]:
                 return
 
 
-def _type_of(device: RequestedDevice) -> str:
-    """The type in `<type>`, `<vendor>/<type>` or `<vendor>/<type>/<name>`."""
+def _may_be_alike(one: RequestedDevice, other: RequestedDevice) -> bool:
+    """Whether one vendor may have both types of devices; a name without a vendor is of any."""
+    (vendor, kind), (of_other, other_kind) = _vendor_and_type(one), _vendor_and_type(other)
+    return kind == other_kind and (vendor == of_other or not vendor or not of_other)
+
+
+def _vendor_and_type(device: RequestedDevice) -> tuple[str, str]:
+    """Of `<type>`, `<vendor>/<type>` or `<vendor>/<type>/<name>`; the vendor may be empty."""
     parts = device.name.split("/", 2)
-    return parts[0] if len(parts) == 1 else parts[1]
+    return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
 
 
 def _alternative_problems(device: RequestedDevice, *, is_alternative: bool) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The amounts that a guarantee may have to cover for an allocation that is not placed yet. Pure.
 
 A share counts by its part of the device, as it will count in the quota once it is placed. The profile of a MIG instance
-depends on the card, so it counts by the largest part that a card of the pool would give: the guarantee covers as many
-instances as it can hold, and never more. What a node grants decides once more.
+depends on the card, so it counts by the largest of the smallest sufficient profiles of the pool's cards. A node whose
+smallest one has no place left books a larger one, which counts more. So this decides only what is looked at: what a
+node grants is checked again with what it books.
 """
 
 from __future__ import annotations
