@@ -274,6 +274,16 @@ def test_a_job_that_may_be_listed_and_not_read_is_left_out_with_a_warning(api: A
     assert "1 job is missing of namespace default, in which the token has list-jobs and not read-job" in found[-1]
 
 
+def test_a_job_may_be_in_a_pool_that_the_token_does_not_see(api: Any, run: Any, job: str) -> None:
+    answer_as_nomad(api)
+    api.answers[f"/v1/node/{NODE['ID']}"] = NODE | {"NodePool": "gpu"}
+    text = Path(job).read_text()
+    Path(job).write_text(text.replace('job "more" {', 'job "more" {\n  node_pool = "gpu"'))
+    code, out, err = run("whatif", "-from", api.address, "-job", job, "-json")
+    assert (code, "node pools are not shown" in err) == (2, True)
+    assert [(row["JobID"], row["Running"]) for row in json.loads(out)["Jobs"]] == [("more", 2)]
+
+
 def test_durations_of_a_queue_may_be_long(api: Any) -> None:
     answer_as_nomad(api)
     days = 30 * 86_400 * 10**9

@@ -74,6 +74,19 @@ async def test_requests_at_once_and_soon_after_compute_once(bench: Bench) -> Non
     assert bench.computed == 1
 
 
+async def test_a_slow_report_is_joined_however_long_it_takes(bench: Bench) -> None:
+    state = queued_state()
+    bench.env.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(bench.ask(state))
+        await asyncio.sleep(0)
+        bench.env.time = UnixNano(bench.env.time + 10 * FRESH)
+        second = group.create_task(bench.ask(state))
+        await asyncio.sleep(0)
+        bench.env.gate.set()
+    assert (first.result(), second.result(), bench.computed) == (["waits"], ["waits"], 1)
+
+
 async def test_a_change_that_matters_and_time_compute_again(bench: Bench) -> None:
     state = queued_state()
     await bench.ask(state)

@@ -457,7 +457,10 @@ waits, in the order of the queues. The answer is that of the next moment; when j
 forecast. Without -snapshot the state is read from the cluster, which needs the right to save snapshots.
 
 The exit code is 0 when nothing gets worse, and 2 when a submitted job would wait, or a job would be preempted or run
-less than before.
+less than before. -json prints an object: "Jobs" has a row for each job, "Warnings" the texts on what may be missing.
+With -trace it is the report, which has "Warnings" too.
+
+Files of -job, -quota and -pool are refused as servers refuse them, with the limits that these have unless configured.
 
 With -from the nodes, jobs, allocations, namespaces, quotas and node pools of another cluster are read, also of Nomad.
 Only GET requests are sent. -token, -region, -namespace and the TLS flags apply to that cluster; the environment

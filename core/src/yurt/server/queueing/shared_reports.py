@@ -1,8 +1,9 @@
 """Queue reports that requests share: a report of the same state is computed once, by the first request that asks.
 
 A report of thousands of jobs costs tenths of a second of CPU, and pages of the web UI, `yurt queue` and monitors ask
-for it again and again. It is shared while no table changed from which it follows, for at most `FRESH`, since expected
-starts move with time. It holds the jobs of all namespaces: who reads it filters it by the rights of the caller.
+for it again and again. It is shared while no table changed from which it follows: with all requests until it is
+computed, then until `FRESH` after its beginning, since expected starts move with time. It holds the jobs of all
+namespaces: who reads it filters it by the rights of the caller.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ class _Shared:
         self.report: QueueReport | None = None
 
     def holds(self, indexes: tuple[int, ...], now: int) -> bool:
-        """Whether it is of this state, and not too old; a clock that stepped back makes it too old."""
-        return self.indexes == indexes and 0 <= now - self.at < FRESH
+        """Whether it is of this state, and still computed or not too old; a clock that stepped back makes it too old.
+
+        A slow computation is joined at any age: parallel ones would make it slower still.
+        """
+        return self.indexes == indexes and (not self.done.is_set() or 0 <= now - self.at < FRESH)
 
 
 class QueueReports:

@@ -37,7 +37,7 @@ class NodeAmounts(NamedTuple):
         return NodeAmounts(*(max(0, own - taken) for own, taken in zip(self, other, strict=True)))
 
     def part(self, count: int) -> NodeAmounts:
-        """Each of so many equal parts, rounded up."""
+        """Each of `count` equal parts, rounded up."""
         return NodeAmounts(*(-(-amount // count) for amount in self))
 
     def least_parts(self, free: NodeAmounts) -> int:
