@@ -7,7 +7,7 @@ import heapq
 import random
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -257,13 +257,13 @@ def test_fifo_starts_them_when_easy_backfill_does_also_with_jobs_in_flight(seed:
 
 
 @st.composite
-def job_lists(draw: st.DrawFn, gpus: int) -> list[Job]:
-    """Jobs that end within their limits; most come while others wait."""
+def job_lists(draw: st.DrawFn, gpus: int, late_s: int = 0) -> list[Job]:
+    """Jobs that end within their limits, or at most some time after them; most come while others wait."""
     at, found = BEGIN, []
     for number in range(draw(st.integers(4, 24))):
         at += draw(st.sampled_from((0, 1, 60, 900))) * SECOND
         limit = draw(st.sampled_from((60, 300, 1000, 3600, 9000)))
-        duration = draw(st.integers(1, limit))
+        duration = draw(st.integers(1, limit + late_s))
         size = draw(st.sampled_from((1, 1, 2, max(1, gpus - 1), gpus)))
         found.append(Job(number, at, duration * SECOND, limit * SECOND, size, draw(st.sampled_from(TENANTS))))
     return found
@@ -329,3 +329,40 @@ def test_no_job_waits_while_it_fits_and_delays_nobody(
 ) -> None:
     jobs = data.draw(job_lists(shape[0]))
     assert Pool(queue, jobs, gpus=shape[0], nodes=shape[1], seed=seed).play().idle == []
+
+
+LATE_S: Final = 400
+
+
+def test_what_is_late_to_end_lets_nothing_pass_the_head() -> None:
+    """Two allocations are overdue, and the head needs the first of them only: the other still holds its card."""
+    rows = [(0, 150, 100, 2), (0, 500, 110, 1), (50, 100, 1000, 3), (120, 50, 1000, 1)]
+    jobs = [
+        Job(number, BEGIN + at * SECOND, duration * SECOND, limit * SECOND, gpus, TENANTS[0])
+        for number, (at, duration, limit, gpus) in enumerate(rows)
+    ]
+    starts = Pool(FIFO, jobs, gpus=4).play().starts
+    assert [(starts[number] - BEGIN) // SECOND for number in range(4)] == [0, 0, 150, 250]
+    assert Simulation(jobs, 4, Fifo("EASY", EASY)).run().starts == starts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), SHAPES, st.integers(1, 4), st.integers(0, 3))
+def test_the_head_starts_no_later_than_promised_by_more_than_jobs_exceed_their_limits(
+    data: st.DataObject, shape: tuple[int, int], reservations: int, seed: int
+) -> None:
+    jobs = data.draw(job_lists(shape[0], LATE_S))
+    pool = Pool(replace(FIFO, reservations=reservations), jobs, gpus=shape[0], nodes=shape[1], seed=seed).play()
+    late = {job: pool.starts[job] - by for job, by in pool.promised_as_head.items()}
+    assert {job: by for job, by in late.items() if by > LATE_S * SECOND} == {}
+
+
+@settings(max_examples=60, deadline=None)
+@given(job_lists(8, LATE_S), st.integers(1, 5), st.booleans())
+def test_jobs_start_when_the_simulator_starts_them_also_while_others_exceed_their_limits(
+    jobs: list[Job], reservations: int, is_fair: bool
+) -> None:
+    rules = BackfillRules(reservations=reservations, depth=500)
+    simulated = Simulation(jobs, 8, FairShare(rules) if is_fair else Fifo("backfill", rules)).run().starts
+    queue = replace(FAIR if is_fair else FIFO, reservations=reservations)
+    assert Pool(queue, jobs, gpus=8, seed=reservations).play().starts == simulated

@@ -21,16 +21,25 @@ class Profile:
     """The steps; only `take` changes them."""
 
     def __init__(self, now: int, free: Vector, releases: Iterable[tuple[int, Vector]]) -> None:
-        """`releases` are (time, amount) in any order; those in the past count as free now."""
+        """`releases` are (time, amount) in any order.
+
+        What has not been released by its time is overdue. It holds its amount still: each such time is a step of its
+        own, in their order, a nanosecond after the one before it.
+        """
         self.times: list[int] = [now]
         self.free: list[Vector] = [free]
+        self._last_overdue = now
+        last = None
         for time, amount in sorted(releases):
             grown = tuple(map(int.__add__, self.free[-1], amount))
-            if time <= self.times[-1]:
-                self.free[-1] = grown
-            else:
-                self.times.append(time)
+            if time != last:
+                self.times.append(max(time, self.times[-1] + 1))
                 self.free.append(grown)
+            else:
+                self.free[-1] = grown
+            if time <= now:
+                self._last_overdue = self.times[-1]
+            last = time
 
     def earliest(self, asked: Vector, duration: int, *, since: int = 0, by: int = NEVER) -> int:
         """The first time, that of a step from `since` on, at which the amounts are free for the duration; NEVER when
@@ -38,7 +47,7 @@ class Profile:
         times, free = self.times, self.free
         start = bisect_left(times, since)
         while start < len(times) and times[start] <= by:
-            blocked = self._last_lack(start, asked, times[start] + duration)
+            blocked = self._last_lack(start, asked, self._end(times[start], duration))
             if blocked < 0:
                 return times[start]
             start = blocked + 1
@@ -59,9 +68,13 @@ class Profile:
     def take(self, asked: Vector, start: int, duration: int) -> None:
         """Reserve the amounts from `start` on for the duration."""
         assert start >= self.times[0], (start, self.times[0])
-        first, last = self._split(start), self._split(min(start + duration, NEVER))
+        first, last = self._split(start), self._split(min(self._end(start, duration), NEVER))
         for at in range(first, last):
             self.free[at] = tuple(map(int.__sub__, self.free[at], asked))
+
+    def _end(self, start: int, duration: int) -> int:
+        """The end of what starts then; with something overdue, it starts now."""
+        return max(start, (self.times[0] if start <= self._last_overdue else start) + duration)
 
     def _last_lack(self, start: int, asked: Vector, end: int) -> int:
         """The last step from `start` on and before `end` with too little free; -1 when there is none."""

@@ -208,6 +208,10 @@ class PoolView:
         """The allocations that end first by their limits, with the latest end of each."""
         return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in self._runs.ends[:most]]
 
+    def has_more_ends(self, most: int) -> bool:
+        """Whether more allocations end, by their limits or as expected, than this number."""
+        return len(self._runs.ends) + len(self._runs.unlimited) > most
+
     def expected_ends(self, now: int, most: int) -> list[tuple[int, Allocation]]:
         """As `ends`, with the expected ends of allocations without a limit."""
         found = self._runs.ends[:most]

@@ -4,6 +4,10 @@ The reservations are made in the order of the queue on one timeline of free capa
 theirs at their ends, and each reserved job takes its own at its start and gives it back at its limit. Each gets what
 those before it leave, and starts no earlier than they do; so time only moves forward from one reservation to the next.
 
+An allocation whose limit is over may still run: its client kills late, or is out of contact. Such allocations are
+expected to end in the order of their limits, at different times. So a reservation whose start is over begins now, with
+those of their ends that it needs; the others still hold their capacity then.
+
 What may pass is asked for each reserved start: a job that runs past it must leave the reserved capacity on every node
 where the reserved job was planned, since the scheduler chooses the node.
 """
@@ -11,7 +15,7 @@ where the reserved job was planned, since the scheduler chooses the node.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -48,35 +52,22 @@ class ReleasedJob(NamedTuple):
     """Where the free capacity was taken for it; the scheduler may choose other nodes."""
 
 
-class _Reservation(NamedTuple):
-    """The pool at the start of a reserved job, without what it takes, and the rows where it takes it."""
-
-    entry: QueueEntry
-    planned: tuple[PlannedAllocs, ...]
-    start: int
-    is_sure: bool
-    free_capacity: PoolCapacity
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(at for one in self.planned for at, _ in one.rows))
-
-
 class _Timeline:
     """The free capacity of a pool at a time that moves from one end to the next."""
 
-    def __init__(self, free_capacity: PoolCapacity, now: int, ends: list[End]) -> None:
+    def __init__(self, free_capacity: PoolCapacity, ends: list[End], position: int = 0) -> None:
         """`ends` are sorted by time."""
-        self.free_capacity, self.now = free_capacity, now
+        self.free_capacity, self.position = free_capacity, position
+        """The time of the last end that has passed, which may be over; 0 before the first."""
         self._ends = ends
 
     def copy(self) -> _Timeline:
         """A copy that moves on its own."""
-        return _Timeline(self.free_capacity.copy(), self.now, list(self._ends))
+        return _Timeline(self.free_capacity.copy(), list(self._ends), self.position)
 
     def take(self, planned: Sequence[PlannedAllocs], *, end: int) -> None:
-        """Take capacity where it was planned, until an end (0: for ever) unless that is over."""
-        if end and end <= self.now:
+        """Take capacity where it was planned, until an end (0: for ever) unless that has passed."""
+        if end and end <= self.position:
             return
         for one in planned:
             self.free_capacity.take_planned(one)
@@ -88,10 +79,10 @@ class _Timeline:
             insort(self._ends, (end, one), key=itemgetter(0))
 
     def move_to(self, time: int) -> None:
-        """Move to a time, unless it is over."""
-        self.now = max(self.now, time)
+        """Let all ends up to a time pass."""
+        self.position = max(self.position, time)
         passed = 0
-        while passed < len(self._ends) and self._ends[passed][0] <= self.now:
+        while passed < len(self._ends) and self._ends[passed][0] <= self.position:
             passed += 1
         if passed:
             self.free_capacity.release([one for _, one in self._ends[:passed]])
@@ -99,17 +90,49 @@ class _Timeline:
 
     def plan(self, demands: Sequence[PendingAllocs]) -> tuple[PlannedAllocs, ...]:
         """Move to the first time at which some of these allocations fit, and take capacity for them; empty if there is
-        none."""
+        none, and the timeline is of no use then."""
         if not self.free_capacity.has_capacity(demands):
             count = self.free_capacity.first_release(demands, [one for _, one in self._ends])
             if count < 0:
                 return ()
-            start = self._ends[count - 1][0]
+            time = self._ends[count - 1][0]
             del self._ends[:count]
-            self.move_to(start)
+            self.move_to(time)
         planned = tuple(self.free_capacity.plan(demands))
         assert planned, (demands, "it fits after these releases")
         return planned
+
+
+class _Plan(NamedTuple):
+    """Where the next reserved job takes its capacity, and the timeline at its start; nothing changes either."""
+
+    cause: Hashable
+    """What it follows from, beside the state and the plans before it."""
+    timeline: _Timeline
+    planned: tuple[PlannedAllocs, ...]
+    """Empty if it fits at no time."""
+    is_sure: bool
+    """By limits; otherwise by run times of the past."""
+
+
+class _Reservation:
+    """The pool at the start of a reserved job, without what it takes, and the rows where it takes it."""
+
+    def __init__(self, entry: QueueEntry, plan: _Plan, start: int) -> None:
+        self.entry, self.plan, self.start = entry, plan, start
+        self._rows = tuple(dict.fromkeys(at for one in plan.planned for at, _ in one.rows))
+        self._free_capacity = plan.timeline.free_capacity
+        self._is_own = False
+
+    def spares(self, demands: Sequence[PendingAllocs]) -> bool:
+        """Whether all of these allocations fit in addition to the reserved job, on whichever of its rows they land."""
+        return self._free_capacity.spares(self._rows, demands)
+
+    def use(self, demands: Sequence[PendingAllocs]) -> None:
+        """Count these allocations on each of its rows. Few decisions need the copy: the plan is kept for later ones."""
+        if not self._is_own:
+            self._free_capacity, self._is_own = self._free_capacity.copy(), True
+        self._free_capacity.use_on(self._rows, demands)
 
 
 class Reservations:
@@ -121,15 +144,13 @@ class Reservations:
         self._view, self._now = view, now
         self._released = list(released)
         self._kept: list[_Reservation] = []
-        self._timeline: _Timeline | None = None
-        """By limits, at the start of the last reservation; None: to be made from the state."""
+        self._counted = 0
+        """The number of released jobs that the last plan counts with."""
         self._is_closed = False
 
     def note_release(self, job: ReleasedJob) -> None:
         """Count a job of this decision as running."""
         self._released.append(job)
-        if self._timeline is not None:
-            self._run(self._timeline, job, is_sure=True)
 
     def permits(self, entry: QueueEntry) -> bool:
         """Whether a job may start before waiting ones: it ends in time, or leaves their capacity wherever it runs."""
@@ -137,10 +158,10 @@ class Reservations:
             return False
         end = self._now + entry.waiting.limit if entry.waiting.limit else 0
         late = [kept for kept in self._kept if not end or end > kept.start]
-        if not all(kept.free_capacity.spares(kept.rows, entry.demands) for kept in late):
+        if not all(kept.spares(entry.demands) for kept in late):
             return False
         for kept in late:
-            kept.free_capacity.use_on(kept.rows, entry.demands)
+            kept.use(entry.demands)
         return True
 
     def add(self, entry: QueueEntry) -> None:
@@ -149,80 +170,73 @@ class Reservations:
         Where limits do not say when it fits, the run times of the past do; others that end before may pass it, until
         it has waited for as long as a boost takes. Then nothing does.
         """
-        most = max(1, self._view.queue.reservations)
-        if len(self.promises) >= most:
+        if len(self.promises) >= max(1, self._view.queue.reservations):
             return
-        found = None if self._is_closed else self._reserved(entry, is_last=len(self.promises) + 1 == most)
-        self.promises.append(
-            Promise(entry.waiting.key, 0 if found is None else found.start, found is not None and found.is_sure)
-        )
+        plan = self._planned(entry)
+        start = max(self._now, plan.timeline.position) if plan.planned else 0
+        is_sure = bool(plan.planned) and plan.is_sure
+        self.promises.append(Promise(entry.waiting.key, start, is_sure))
+        if plan.planned:
+            self._kept.append(_Reservation(entry, plan, start))
+        elif self._kept and self._view.has_more_ends(RELEASES_MAX):
+            # Ends beyond those looked at may free enough: it goes without a reservation until it comes first.
+            return
         fair = self._view.queue.fair_share
         patience = fair.boost_after if fair is not None and fair.boost_after else PATIENCE
         is_patient = self._now - entry.waiting.since < patience
-        if found is None or not (found.is_sure or is_patient):
+        if not plan.planned or not (is_sure or is_patient):
             self._is_closed = True
-            return
-        self._kept.append(found)
 
-    def _reserved(self, entry: QueueEntry, *, is_last: bool) -> _Reservation | None:
-        """The reservation of the next job: by limits, else by run times of the past."""
-        if all(kept.is_sure for kept in self._kept):
-            found = self._on(self._known_timeline(entry, is_sure=True), entry, is_sure=True, is_last=is_last)
-            if found is not None or not self._has_unlimited():
-                return found
-        self._timeline = None
-        return self._on(self._known_timeline(entry, is_sure=False), entry, is_sure=False, is_last=is_last)
+    def _planned(self, entry: QueueEntry) -> _Plan:
+        """The plan of the next reserved job. While nothing is released, plans are kept until the pool changes: most
+        decisions reserve for the same first jobs."""
+        if self._released:
+            return self._made_plan(entry, cause=())
+        plans: list[_Plan] = self._view.remembered("reserved", list)
+        number = len(self.promises)
+        ends: tuple[int, ...] = ()
+        if self._kept:
+            last = self._kept[-1]
+            ends = tuple(self._end(last.entry, last.start, is_sure=is_sure) for is_sure in (True, False))
+        cause = (ends, *((one.ask.signature, one.number, one.least) for one in entry.demands))
+        if number >= len(plans) or plans[number].cause != cause:
+            plans[number:] = [self._made_plan(entry, cause)]
+        return plans[number]
 
-    def _on(
-        self,
-        at: tuple[_Timeline, tuple[PlannedAllocs, ...] | None],
-        entry: QueueEntry,
-        *,
-        is_sure: bool,
-        is_last: bool,
-    ) -> _Reservation | None:
-        """The reservation on a timeline, with what is planned there already; the timeline moves to its start."""
-        timeline, planned = at
-        planned = timeline.plan(entry.demands) if planned is None else planned
-        if not planned:
-            return None
-        timeline.move_to(self._now)
-        timeline.give_back(planned, self._end(entry, timeline.now, is_sure=is_sure))
-        if is_last or not is_sure:
-            self._timeline, free_capacity = None, timeline.free_capacity
-        else:
-            self._timeline, free_capacity = timeline, timeline.free_capacity.copy()
-        return _Reservation(entry, planned, timeline.now, is_sure, free_capacity)
+    def _made_plan(self, entry: QueueEntry, cause: Hashable) -> _Plan:
+        """The plan of the next reserved job: by limits, else by run times of the past."""
+        is_sure = not self._kept or self._kept[-1].plan.is_sure
+        timeline = self._next_timeline(is_sure=is_sure)
+        planned = timeline.plan(entry.demands)
+        if not planned and is_sure and self._has_unlimited():
+            is_sure, timeline = False, self._made_timeline(is_sure=False)
+            planned = timeline.plan(entry.demands)
+        if planned:
+            self._counted = len(self._released)
+        return _Plan(cause, timeline, planned, is_sure)
 
-    def _known_timeline(
-        self, entry: QueueEntry, *, is_sure: bool
-    ) -> tuple[_Timeline, tuple[PlannedAllocs, ...] | None]:
-        """The timeline by limits, or with expected ends. While nothing else is planned, it is kept with the job's
-        start until the pool changes: most decisions find the same first job."""
-        if self._timeline is not None:
-            return self._timeline, None
-        if self._released or self._kept:
-            return self._made_timeline(is_sure=is_sure), None
-        key = ("reserved", is_sure, *((one.ask.signature, one.number, one.least) for one in entry.demands))
-
-        def make() -> tuple[_Timeline, tuple[PlannedAllocs, ...]]:
-            timeline = self._made_timeline(is_sure=is_sure)
-            return timeline, timeline.plan(entry.demands)
-
-        timeline, planned = self._view.remembered(key, make)
-        return timeline.copy(), planned
+    def _next_timeline(self, *, is_sure: bool) -> _Timeline:
+        """A timeline at the start of the last reservation, with what was released since it was planned."""
+        if not self._kept:
+            return self._made_timeline(is_sure=is_sure)
+        last = self._kept[-1]
+        timeline = last.plan.timeline.copy()
+        timeline.give_back(last.plan.planned, self._end(last.entry, last.start, is_sure=is_sure))
+        for job in self._released[self._counted :]:
+            self._run(timeline, job, is_sure=is_sure)
+        return timeline
 
     def _made_timeline(self, *, is_sure: bool) -> _Timeline:
         """The timeline from the state, at the start of the last reservation."""
         view = self._view
         ends: list[End] = []
         ends.extend(view.ends(RELEASES_MAX) if is_sure else view.expected_ends(self._now, RELEASES_MAX))
-        timeline = _Timeline(view.free_capacity(), self._now, ends)
+        timeline = _Timeline(view.free_capacity(), ends)
         for job in self._released:
             self._run(timeline, job, is_sure=is_sure)
         for kept in self._kept:
-            timeline.move_to(kept.start)
-            timeline.take(kept.planned, end=self._end(kept.entry, kept.start, is_sure=is_sure))
+            timeline.move_to(kept.plan.timeline.position)
+            timeline.take(kept.plan.planned, end=self._end(kept.entry, kept.start, is_sure=is_sure))
         return timeline
 
     def _run(self, timeline: _Timeline, job: ReleasedJob, *, is_sure: bool) -> None:
