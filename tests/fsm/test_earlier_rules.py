@@ -10,11 +10,15 @@ import pytest
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.proposals import ProposalQueue
 from yurt.structs import commands as c
+from yurt.structs.alloc import AllocatedDeviceResource
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
 from yurt.structs.commands.versions import RegionRules
 from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
-from yurt.structs.node import HostVolumeInfo
-from yurt.structs.rules import HOST_VOLUME_RULES, NAMESPACE_RULES, RULES_VERSION
+from yurt.structs.node import DeviceHealth, DeviceState, HostVolumeInfo, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.plan import Plan
+from yurt.structs.policies import MigrateStrategy
+from yurt.structs.resources import RequestedDevice, Resources
+from yurt.structs.rules import HOST_VOLUME_RULES, MIG_RULES, NAMESPACE_RULES, PACED_MOVE_RULES, RULES_VERSION
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.replica import Replica
@@ -84,6 +88,31 @@ def test_a_volume_that_is_being_deleted_stays_so_when_its_node_changes(rules_ver
     down = c.SetNodeStatus(node_id=node.id, status="down", updated_at=1)
     replica.apply(down, replace(down, status="ready"))
     assert replica.state.host_volumes["v-1"].state == "ready"
+
+
+@pytest.mark.parametrize(("rules_version", "is_moved"), [(MIG_RULES, True), (PACED_MOVE_RULES, False)])
+def test_apply_moves_services_from_failed_devices_until_the_leader_does(rules_version: int, is_moved: bool) -> None:
+    device = RequestedDevice(name="nvidia/gpu", on_failure="move")
+    task = factories.task(resources=Resources(cpu=1, memory_mb=1, devices=(device,)))
+    job = factories.job(task_groups=(factories.group(tasks=(task,), migrate=MigrateStrategy()),))
+    granted = factories.allocated(job.task_groups[0])
+    ((name, of_task),) = granted.tasks.items()
+    card = AllocatedDeviceResource(vendor="nvidia", type="gpu", name="H100", device_ids=("GPU-0",))
+    resources = replace(granted, tasks={name: replace(of_task, devices=(card,))})
+    placed = factories.placement(job, on=node_with_card("healthy"), id="a-1", resources=resources)
+    replica = Replica(rules_version=rules_version)
+    replica.apply(c.RegisterNode(node=node_with_card("healthy")), c.RegisterJob(job=job))
+    replica.apply(c.ApplyPlan(plan=Plan(eval_id="e", namespace="default", job_id=job.id, placements=(placed,))))
+    replica.apply(c.RegisterNode(node=node_with_card("failed")))
+    assert bool(replica.state.allocs["a-1"].desired_transition.migrate) is is_moved
+
+
+def node_with_card(state: DeviceState) -> Node:
+    """A node with one card in this state."""
+    card = NodeDevice(id="GPU-0", healthy=True, health=DeviceHealth(state=state))
+    made = factories.node("n1")
+    kind = NodeDeviceResource(vendor="nvidia", type="gpu", name="H100", instances=(card,))
+    return replace(made, node_resources=replace(made.node_resources, devices=(kind,)))
 
 
 async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:

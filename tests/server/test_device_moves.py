@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from yurt.sdk.value import UnixNano, replace, seconds
-from yurt.structs.alloc import AllocDeploymentStatus
+from yurt.server.resources import drain
+from yurt.storage.memory import MemoryLog
+from yurt.structs.alloc import AllocatedDeviceResource, AllocDeploymentStatus
+from yurt.structs.commands import ApplyPlan, RegisterJob
 from yurt.structs.job import Job
 from yurt.structs.node import DeviceHealth, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.plan import Plan
 from yurt.structs.policies import MigrateStrategy
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 
 CARDS = 3
 HEALTHY = AllocDeploymentStatus(healthy=True, timestamp=UnixNano(1))
@@ -82,3 +88,59 @@ async def test_batch_work_leaves_failed_cards_at_once(bench: Any) -> None:
     await bench.report("running")
     await fail_all(bench, node)
     assert moved(bench) == CARDS
+
+
+async def test_a_plan_that_is_applied_after_the_failure_leaves_the_failed_card(bench: Any) -> None:
+    node = await bench.add_node(node_resources=cards("healthy"))
+    await fail_all(bench, node)
+    made = gpu_service("batch")
+    await bench.server.replica.propose(RegisterJob(job=made))
+    found = factories.allocated(made.task_groups[0])
+    ((name, task),) = found.tasks.items()
+    device = AllocatedDeviceResource(vendor="nvidia", type="gpu", name="H100", device_ids=("GPU-0",))
+    resources = replace(found, tasks={name: replace(task, devices=(device,))})
+    placed = factories.placement(bench.server.state.jobs[made.key], on=node, resources=resources)
+    plan = Plan(eval_id="e", namespace="default", job_id="web", placements=(placed,), now=bench.env.now())
+    await bench.server.replica.propose(ApplyPlan(plan=plan))
+    await bench.until(lambda: moved(bench) == 1)
+    assert not bench.server.state.allocs[placed.id].desired_transition.migrate_disable_placement
+
+
+async def test_other_jobs_do_not_make_the_leader_look_at_a_node_that_none_can_leave(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Counter[str]()
+    look = drain.device_moves
+    monkeypatch.setattr(drain, "device_moves", lambda *given: looks.update(["times"]) or look(*given))
+    node = await bench.add_node(node_resources=cards("healthy"))
+    await bench.server.resources.jobs.register(gpu_service())
+    await bench.until(lambda: len(bench.live()) == CARDS)
+    await bench.report("running", deployment_status=HEALTHY)
+    await bench.server.clients.calls.register_node(
+        RegisterNodeRequest(node=replace(node, node_resources=cards("failed")))
+    )
+    await bench.until(lambda: moved(bench) == 1)
+    await bench.server.resources.jobs.register(factories.job("plain", type="batch"))
+    await bench.until(lambda: bench.live("plain"))
+    await bench.pass_time(5, node)
+    before = looks["times"]
+    await bench.report("running", "plain")
+    await bench.report("complete", "plain")
+    await bench.pass_time(5, node)
+    assert looks["times"] == before
+
+
+async def test_a_new_leader_continues_the_moves(run_server: Any) -> None:
+    log, env = MemoryLog(), FakeEnv()
+    async with run_server(log, env) as bench:
+        node = await bench.add_node(node_resources=cards("healthy"))
+        await bench.server.resources.jobs.register(gpu_service())
+        await bench.until(lambda: len(bench.live()) == CARDS)
+        await bench.report("running", deployment_status=HEALTHY)
+        await fail_all(bench, node)
+        await bench.until(lambda: moved(bench) == 1)
+        await bench.idle()
+        assert len(bench.live()) == CARDS
+    async with run_server(log, env) as bench:
+        await bench.report("running", deployment_status=HEALTHY)
+        await bench.until(lambda: moved(bench) == 2)

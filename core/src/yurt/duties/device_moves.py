@@ -1,8 +1,11 @@
 """Moves services away from failed devices at the pace of their migrate blocks, as a drain does.
 
 All cards of a node may fail at once, while what runs on them may still serve. So of each group at most `max_parallel`
-allocations are without a healthy replacement at a time. Those that have not become healthy leave at once.
-`apply` moves the allocations of other jobs itself, with the registration that reports the failure.
+allocations, and at least one, are without a healthy replacement at a time. Those that have not become healthy leave at
+once. `apply` moves the allocations of other jobs itself, with the registration that reports the failure; one whose plan
+was applied after that leaves here, at once.
+
+Allocations out of contact stay: whether they are healthy is unknown. They are looked at again when the node is back.
 """
 
 from __future__ import annotations
@@ -18,17 +21,23 @@ from yurt.structs.node import Node
 
 
 def waiting_moves(state: Snapshot, node: Node) -> list[Allocation]:
-    """The allocations that are to leave failed devices of a node and are not marked yet."""
+    """The allocations in contact that are to leave failed devices of a node and are not marked yet."""
     failed = failed_devices(node)
-    if not failed:
+    if not failed or node.status in status.NODE_UNRESPONSIVE:
         return []
-    return [alloc for alloc in state.allocs_of_node(node.id) if moves_at_pace(alloc) and leaves_devices(alloc, failed)]
+    return [
+        alloc
+        for alloc in state.allocs_of_node(node.id)
+        if alloc.client_status != status.CLIENT_UNKNOWN and leaves_devices(alloc, failed)
+    ]
 
 
 def device_moves(state: Snapshot, node: Node, mint: Mint) -> SetDesiredTransitions | None:
     """The moves that are possible now; None for none."""
-    waiting = waiting_moves(state, node)
-    leaving = [alloc for alloc in waiting if not counts_as_healthy(alloc)]
-    for group in by_group(alloc for alloc in waiting if counts_as_healthy(alloc)):
-        leaving += movable(state, group)
-    return transition(state, leaving, mint, trigger=status.TRIGGER_NODE_UPDATE)
+    leaving: list[Allocation] = []
+    paced: list[Allocation] = []
+    for alloc in waiting_moves(state, node):
+        (paced if moves_at_pace(alloc) and counts_as_healthy(alloc) else leaving).append(alloc)
+    for group in by_group(paced):
+        leaving += movable(state, group, at_least=1)
+    return transition(state, leaving, mint, trigger=status.TRIGGER_NODE_UPDATE, replaces_batch=True)

@@ -93,14 +93,15 @@ def by_group(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
     return list(groups.values())
 
 
-def movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
-    """The allocations of one group that may stop now while enough healthy ones remain."""
+def movable(state: Snapshot, group: list[Allocation], *, at_least: int = 0) -> list[Allocation]:
+    """The allocations of one group that may stop now while enough healthy ones remain; `at_least`: the number without a
+    replacement that a smaller `max_parallel` does not forbid."""
     sample = group[0]
     job = state.jobs.get((sample.namespace, sample.job_id))
     spec = job.group(sample.task_group) if job is not None else None
     if job is None or job.stop or spec is None:
         return []
-    at_once = spec.migrate.max_parallel if spec.migrate is not None else 1
+    at_once = max(at_least, spec.migrate.max_parallel if spec.migrate is not None else 1)
     siblings = state.allocs.each_where("job", (sample.namespace, sample.job_id))
     healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and counts_as_healthy(alloc))
     budget = healthy - (spec.count - at_once)
@@ -128,16 +129,22 @@ def _unmarked(allocs: Iterable[Allocation]) -> list[Allocation]:
 
 
 def transition(
-    state: Snapshot, allocs: Iterable[Allocation], mint: Mint, *, trigger: Trigger = status.TRIGGER_NODE_DRAIN
+    state: Snapshot,
+    allocs: Iterable[Allocation],
+    mint: Mint,
+    *,
+    trigger: Trigger = status.TRIGGER_NODE_DRAIN,
+    replaces_batch: bool = False,
 ) -> SetDesiredTransitions | None:
-    """The command that marks allocations for migration, with evaluations of their jobs; None for none."""
+    """The command that marks allocations for migration, with evaluations of their jobs; None for none. A drain does not
+    replace batch allocations."""
     transitions: dict[str, DesiredTransition] = {}
     jobs: list[Job] = []
     for alloc in allocs:
         job = state.jobs.get((alloc.namespace, alloc.job_id)) or alloc.job
         if job is None:
             continue
-        stays_away = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH)
+        stays_away = job.type in (status.JOB_BATCH, status.JOB_SYSBATCH) and not replaces_batch
         transitions[alloc.id] = DesiredTransition(migrate=True, migrate_disable_placement=stays_away)
         jobs.append(job)
     if not transitions:

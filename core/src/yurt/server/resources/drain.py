@@ -13,12 +13,14 @@ from yurt.duties.drain import drain
 from yurt.fsm.basis import expectation
 from yurt.fsm.bookkeeping.devices import failed_devices
 from yurt.fsm.eval_triggers import Mint
+from yurt.queue.waiting_job import JobKey
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.state_waits import wait_for
-from yurt.state import Changes, Snapshot
+from yurt.state import Change, Changes, Snapshot
+from yurt.structs import status
 from yurt.structs.commands import AnyCommand
 from yurt.structs.node import Node
 
@@ -36,7 +38,8 @@ class Drainer:
         self._env = env
         self._writer = writer
         self._deadlines: dict[str, int] = {}
-        self._failing: set[str] = set()
+        self._failing: dict[str, frozenset[JobKey]] = {}
+        """The nodes with failed devices, each with the jobs whose allocations have yet to leave them."""
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
@@ -45,7 +48,7 @@ class Drainer:
             if node.drain_strategy is not None:
                 self._deadlines[node.id] = node.drain_strategy.force_deadline
             if failed_devices(node):
-                self._failing.add(node.id)
+                self._failing[node.id] = frozenset()
         self._changed.set()
 
     def observe(self, changes: Changes) -> None:
@@ -54,15 +57,24 @@ class Drainer:
             if change.table == "nodes":
                 node = change.after
                 if node is not None and node.node_resources.devices and failed_devices(node):
-                    self._failing.add(node.id)
+                    self._failing.setdefault(node.id, frozenset())
                     self._changed.set()
                 if node is not None and node.drain_strategy is not None:
                     self._deadlines[node.id] = node.drain_strategy.force_deadline
                     self._changed.set()
                 elif change.before is not None:
                     self._deadlines.pop(change.before.id, None)
-            elif change.table == "allocs" and (self._deadlines or self._failing):
+            elif change.table == "allocs" and (self._deadlines or (self._failing and self._concerns(change))):
                 self._changed.set()
+
+    def _concerns(self, change: Change) -> bool:
+        """Whether a change of an allocation may move one away from a failed device: it came to such a node or into
+        contact, or others of its job are to leave one."""
+        before, alloc = change.before, change.before if change.after is None else change.after
+        assert alloc is not None
+        key = (alloc.namespace, alloc.job_id)
+        is_new = before is None or before.client_status == status.CLIENT_UNKNOWN
+        return (is_new and alloc.node_id in self._failing) or any(key in jobs for jobs in self._failing.values())
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -71,12 +83,22 @@ class Drainer:
             for node_id in sorted(self._deadlines):
                 await self._look(node_id, drain)
             for node_id in sorted(self._failing):
-                await self._look(node_id, device_moves)
-                node = self._writer.state.nodes.get(node_id)
-                if node is None or not waiting_moves(self._writer.state, node):
-                    # Nothing new comes to a failed device; the next change of the node is looked at.
-                    self._failing.discard(node_id)
+                await self._leave_devices(node_id)
             await wait_for(self._env, self._changed, self._until_deadline())
+
+    async def _leave_devices(self, node_id: str) -> None:
+        """Take the next step away from the failed devices of a node."""
+        state = self._writer.state
+        node = state.nodes.get(node_id)
+        if node is None or not failed_devices(node):
+            self._failing.pop(node_id, None)
+            return
+        # A node with failed devices is followed: a plan that was checked before the failure may be applied after it.
+        # Its jobs are noted before the decision, so that no change of theirs after it is missed.
+        waiting = waiting_moves(state, node)
+        self._failing[node_id] = frozenset((alloc.namespace, alloc.job_id) for alloc in waiting)
+        if waiting:
+            await self._look(node_id, device_moves)
 
     async def _look(self, node_id: str, duty: Duty) -> None:
         """Take the next step of a duty for a node, if it is due."""
