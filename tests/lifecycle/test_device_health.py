@@ -68,6 +68,15 @@ def test_a_card_that_had_a_fault_is_suspect_until_its_trial_is_over() -> None:
     assert card.after(FREE, wait_s=1).state == "healthy"
 
 
+def test_a_card_on_trial_gives_no_reason_that_is_over() -> None:
+    hot = Reported(severity="suspect", reason="it slows down for heat")
+    card = Card(replace(QUICK, trial_s=100.0)).after(FAILED, GOOD).after(FREE, wait_s=10).after(Tested(), hot)
+    assert card.record.health.reason == hot.reason
+    assert card.after(GOOD).after(FREE, wait_s=19).record.health.reason == hot.reason
+    assert card.after(FREE, wait_s=1).record.health.reason == "back after a fault, on trial for 0.0278 h after it"
+    assert card.state == "suspect"
+
+
 def test_a_card_that_was_degraded_or_that_an_operator_enabled_is_not_on_trial() -> None:
     settings = replace(QUICK, trial_s=100.0)
     degraded = Card(settings).after(Reported(severity="degraded"), GOOD).after(FREE, wait_s=10).after(Tested())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yurt.queue import run_times
 from yurt.queue.amounts import Amounts
 from yurt.queue.dynamic_priority import Weights, dynamic_order, percentage_used
 from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
@@ -34,6 +36,14 @@ def test_every_job_that_fits_the_pool_is_expected_to_start(waiting: list[Waiting
     by_time = sorted((start, vector(one)[0], start + one.limit) for one in waiting if (start := found[one.key]) >= 0)
     for start, _, _ in by_time:
         assert sum(gpus for begin, gpus, end in by_time if begin <= start < end) <= GPUS
+
+
+def test_kinds_to_which_runs_are_added_stay_beyond_the_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_times, "KINDS_MAX", 10)
+    times = RunTimes()
+    for number in range(20):
+        times.add((("job", number), ("all",)), 5)
+    assert times.expected((("job", 20), ("all",)), percent=50, elapsed=0, limit=0) == 5
 
 
 def test_a_job_is_expected_after_those_before_it() -> None:

@@ -192,7 +192,29 @@ async def test_idle_allocations_of_a_service_end_in_one_version_of_its_job_down_
     job = idle.state.jobs["default", "idle"]
     assert (job.task_groups[0].count, job.version) == (2, version + 1)
     assert {each.id for each in allocs if idle.state.allocs[each.id].desired_status == "stop"} == set(announced)
-    assert "1 other members of its group" in idle.state.allocs[announced[0]].desired_description
+    assert "as is another member of its group" in idle.state.allocs[announced[0]].desired_description
+
+
+@pytest.mark.parametrize(("when", "later_s", "waits"), [("always", 4, True), ("contended", 6, False)])
+async def test_a_due_end_waits_for_others_of_its_service_unless_a_job_waits_for_it(
+    bench: Any, when: Any, later_s: int, waits: bool
+) -> None:
+    idle = Idle(bench, await add_node(bench, 2))
+    await idle.run(gpu_job("idle", replace(POLICY, action="stop", when=when), count=2, job_type="service"))
+    first, second = sorted(bench.live("idle"), key=lambda alloc: alloc.id)
+    await idle.tell(first, 60)
+    await idle.run(gpu_job("waiting-1"))
+    await idle.run(gpu_job("waiting-2"))
+    await idle.pass_time(later_s)
+    await idle.tell(second, 60)
+    await bench.until(lambda: idle.state.allocs[first.id].idle.ends_at)
+    for _ in range(40):
+        if idle.state.allocs[first.id].desired_status == "stop":
+            break
+        await idle.pass_time(1)
+    ends = [idle.state.allocs[each.id].idle.ends_at for each in (first, second)]
+    assert 0 < ends[1] - ends[0] <= seconds(5), "the second is due soon after the first"
+    assert (idle.state.allocs[second.id].desired_status == "stop") is waits
 
 
 async def test_keeping_puts_the_end_off_and_is_bounded_while_others_wait(idle: Idle) -> None:

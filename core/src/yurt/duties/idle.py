@@ -243,7 +243,9 @@ def reason_of(ending: EndingTogether, waiting: Evaluation | None) -> str:
     text = f"Idle since {since} ({idle.text})"
     if len(ending.allocs) > 1:
         whole = "group" if lowers_count(first) else "gang"
-        text += f", as are {len(ending.allocs) - 1} other members of its {whole}"
+        others = len(ending.allocs) - 1
+        more = "is another member" if others == 1 else f"are {others} other members"
+        text += f", as {more} of its {whole}"
     if ending.policy.source:
         text += f", by the policy of {ending.policy.source}"
     if waiting is None:

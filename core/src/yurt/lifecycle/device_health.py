@@ -228,8 +228,8 @@ def _enabled(record: DeviceRecord, mark: str, now: UnixNano) -> DeviceRecord:
 
 def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
     state, good_s, clean_s = record.health.state, _age_s(record.good_since, now), _age_s(record.clean_since, now)
-    if state == "suspect" and clean_s >= settings.suspect_s and not _is_on_trial(record, now, settings):
-        return _changed(record, "healthy", "no sign of a fault any more", now)
+    if state == "suspect" and clean_s >= settings.suspect_s:
+        return _without_signs(record, now, settings)
     if state in UNUSABLE and not record.is_locked and good_s >= settings.probation_s:
         # Its self-test failed, or the state is restored from an earlier agent; the plugin reports no fault.
         return _on_probation(record, "no fault is reported; it is tested again", now)
@@ -237,6 +237,18 @@ def _time_passed(record: DeviceRecord, *, is_free: bool, now: UnixNano, settings
         return record
     is_due = record.is_test_due or good_s >= settings.probation_s
     return replace(record, is_testing=True, is_test_due=False) if is_due else record
+
+
+def _without_signs(record: DeviceRecord, now: UnixNano, settings: DeviceHealthSettings) -> DeviceRecord:
+    """A suspect device after a time without a sign of a fault: healthy, or suspect for nothing but its trial."""
+    if not _is_on_trial(record, now, settings):
+        return _changed(record, "healthy", "no sign of a fault any more", now)
+    trial = _trial_reason(settings)
+    return record if record.health.reason.startswith(trial) else _changed(record, "suspect", trial, now)
+
+
+def _trial_reason(settings: DeviceHealthSettings) -> str:
+    return f"back after a fault, on trial for {settings.trial_s / 3600:.3g} h after it"
 
 
 def _age_s(since: UnixNano, now: UnixNano) -> float:
@@ -256,8 +268,7 @@ def _tested(record: DeviceRecord, result: Tested, now: UnixNano, settings: Devic
     if record.reported == "suspect":
         return _changed(ended, "suspect", f"{record.reported_reason or 'no reason given'}; {passed}", now)
     if _is_on_trial(ended, now, settings):
-        reason = f"back after a fault, on trial for {settings.trial_s / 3600:.3g} h after it; {passed}"
-        return _changed(ended, "suspect", reason, now)
+        return _changed(ended, "suspect", f"{_trial_reason(settings)}; {passed}", now)
     return _changed(ended, "healthy", passed, now)
 
 

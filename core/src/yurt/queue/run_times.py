@@ -22,7 +22,8 @@ KEPT: Final = 200
 ENOUGH: Final = 5
 """The number of recorded runs of a kind from which they are used for a prediction."""
 KINDS_MAX: Final = 20_000
-"""The maximum number of recorded kinds; beyond, the kind that was added first is dropped."""
+"""The maximum number of recorded kinds; beyond, the kind whose last run is the oldest is dropped: the wide ones stay,
+since each run counts for them."""
 UNLIMITED: Final = 365 * 24 * 3600 * 1_000_000_000
 """The run time of jobs without a limit or a history, in nanoseconds."""
 WHOLE: Final = 1_000_000
@@ -33,7 +34,7 @@ MEDIAN: Final = 50
 
 
 class _Kinds:
-    """The last values of each kind, in the order of their arrival and sorted."""
+    """The last values of each kind, in the order of their arrival and sorted; the kinds in the order of their last."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, deque[int]] = {}
@@ -41,11 +42,12 @@ class _Kinds:
 
     def add(self, kinds: Sequence[Hashable], value: int) -> None:
         for kind in kinds:
-            last = self._last.get(kind)
+            last = self._last.pop(kind, None)
             if last is None:
                 self._make_room()
-                last = self._last[kind] = deque()
+                last = deque()
                 self._sorted[kind] = []
+            self._last[kind] = last
             ordered = self._sorted[kind]
             if len(last) == KEPT:
                 del ordered[bisect_right(ordered, last.popleft()) - 1]

@@ -8,7 +8,7 @@ with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -126,7 +126,7 @@ class Metrics(msgspec.Struct):
 
     prefix: str = SERVER_PREFIX
     counters: Counter[str] = msgspec.field(default_factory=Counter)
-    timings: defaultdict[str, Timing] = msgspec.field(default_factory=lambda: defaultdict(Timing))
+    timings: dict[str, Timing] = msgspec.field(default_factory=dict)
     labelled_counters: Counter[tuple[str, Labels]] = msgspec.field(default_factory=Counter)
     labelled_timings: dict[tuple[str, Labels], Timing] = msgspec.field(default_factory=dict)
 
@@ -147,7 +147,10 @@ class Metrics(msgspec.Struct):
             if labelled is not None:
                 labelled.add(seconds)
                 return
-        self.timings[name].add(seconds)
+        timing = self.timings.get(name)
+        if timing is None:
+            timing = self.timings[name] = Timing()
+        timing.add(seconds)
 
     def counts(self) -> list[Count]:
         """All counters, under their full names."""

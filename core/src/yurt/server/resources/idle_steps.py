@@ -79,7 +79,7 @@ class IdleSteps:
         await self.withdraw(set(alloc_ids) - spared - unneeded)
         left_s = [(each, await self._announce(each, waiting.get(each.first))) for each in wanted]
         ready = [each for each, wait_s in left_s if not wait_s]
-        soon = {each.group for each, wait_s in left_s if 0 < wait_s <= TOGETHER_S and lowers_count(each.allocs[0])}
+        soon = {each.group for each, wait_s in left_s if wait_s and self._is_due_soon(each)}
         # Bounded by the announced end: a group whose allocations come one after the other waits for few of them.
         early = self._env.now() - TOGETHER_S * NANOSECONDS
         ready = [each for each in ready if each.group not in soon or each.ends_at < early]
@@ -153,6 +153,12 @@ class IdleSteps:
             return LOOK_MIN_S
         left_s = self._left_s(ending)
         return max(LOOK_MIN_S, left_s) if left_s > 0 else 0.0
+
+    def _is_due_soon(self, ending: EndingTogether) -> bool:
+        """Whether others of the same service group wait for an announced end. Where they are ended for a waiting job,
+        they wait for none: that job may go first."""
+        is_due = ending.policy.when == ALWAYS and ending.is_announced and lowers_count(ending.allocs[0])
+        return is_due and self._left_s(ending) <= TOGETHER_S
 
     def _left_s(self, ending: EndingTogether) -> float:
         """The seconds that an announcement must still be known, by this term's clock and by the announced time."""
