@@ -25,6 +25,8 @@ from yurt.structs.resources import RequestedDevice, Resources
 from yurt.testing import factories
 
 NODES, CARDS, COUNT = 60, 8, 400
+MARGIN = 0.1
+"""By how much a bound exceeds the measured number."""
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1", cidr="10.0.0.1/32")
 PORT = NetworkResource(mode="host", dynamic_ports=(Port(label="http"),))
 CARD = RequestedDevice(name="nvidia/gpu", count=1)
@@ -74,15 +76,16 @@ def calls_of_a_placement(asked: Job) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "calls_max"),
+    ("name", "asked", "calls"),
     [
-        ("a card", job(Resources(cpu=1, memory_mb=16, devices=(CARD,))), 325),
-        ("a card and a port", job(Resources(cpu=1, memory_mb=16, devices=(CARD,)), networks=(PORT,)), 410),
-        ("a port", job(Resources(cpu=1, memory_mb=16), networks=(PORT,)), 327),
+        ("a card", job(Resources(cpu=1, memory_mb=16, devices=(CARD,))), 290),
+        ("a card and a port", job(Resources(cpu=1, memory_mb=16, devices=(CARD,)), networks=(PORT,)), 367),
+        ("a port", job(Resources(cpu=1, memory_mb=16), networks=(PORT,)), 291),
     ],
 )
-def test_a_placement_of_exclusive_resources_takes_few_calls(name: str, asked: Job, calls_max: int) -> None:
-    assert calls_of_a_placement(asked) <= calls_max, name
+def test_a_placement_of_exclusive_resources_takes_few_calls(name: str, asked: Job, calls: int) -> None:
+    """The number was measured with Python 3.11; 3.12 and 3.13 make 5 to 6 % fewer calls (273, 344, 275)."""
+    assert calls_of_a_placement(asked) <= (1 + MARGIN) * calls, name
 
 
 def test_filling_nodes_up_searches_the_best_nodes_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
