@@ -12,7 +12,7 @@ compared with its real time, and the kind of estimate that was nearer in recent 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from math import log
 from typing import Final
@@ -37,17 +37,17 @@ class _Kinds:
     """The last values of each kind, in the order of their arrival and sorted; the kinds in the order of their last."""
 
     def __init__(self) -> None:
-        self._last: dict[Hashable, deque[int]] = {}
+        self._last: OrderedDict[Hashable, deque[int]] = OrderedDict()
         self._sorted: dict[Hashable, list[int]] = {}
 
     def add(self, kinds: Sequence[Hashable], value: int) -> None:
         for kind in kinds:
-            last = self._last.pop(kind, None)
+            last = self._last.get(kind)
             if last is None:
                 self._make_room()
-                last = deque()
+                last = self._last[kind] = deque()
                 self._sorted[kind] = []
-            self._last[kind] = last
+            self._last.move_to_end(kind)
             ordered = self._sorted[kind]
             if len(last) == KEPT:
                 del ordered[bisect_right(ordered, last.popleft()) - 1]
@@ -66,8 +66,8 @@ class _Kinds:
 
     def _make_room(self) -> None:
         if len(self._last) >= KINDS_MAX:
-            oldest = next(iter(self._last))
-            del self._last[oldest], self._sorted[oldest]
+            oldest, _ = self._last.popitem(last=False)
+            del self._sorted[oldest]
 
 
 class RunTimes:
