@@ -107,7 +107,7 @@ class _Plan(NamedTuple):
     """Where the next reserved job takes its capacity, and the timeline at its start; nothing changes either."""
 
     cause: Hashable
-    """What it follows from, beside the state and the plans before it."""
+    """What it depends on, in addition to the state and the plans before it."""
     timeline: _Timeline
     planned: tuple[PlannedAllocs, ...]
     """Empty if it fits at no time."""
