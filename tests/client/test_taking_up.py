@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from yurt.client.allocations import alloc_table
-from yurt.client.client import Client
+from yurt.client.client import RECOVERY_LIMIT_S, Client
 from yurt.client.drivers import driver_manager
-from yurt.sdk.driver import Fingerprint
+from yurt.sdk import core_partitions
+from yurt.sdk.core_partitions import CoreSharer
+from yurt.sdk.driver import Fingerprint, TaskHandle
 from yurt.sdk.errors import NotFound, Unavailable
 from yurt.structs.alloc import Allocation
 from yurt.structs.exec import ExecRequest
@@ -103,3 +105,48 @@ async def test_a_question_does_not_wait_for_ever(run_client, driver, alloc: Allo
 
         with pytest.raises(Unavailable, match="try again in a moment"):
             await asyncio.wait_for(asked, 60)
+
+
+async def test_the_cores_of_tasks_do_not_change_before_all_are_recovered(
+    run_client, driver: FakeDriver, alloc: Allocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_partitions, "SHARED", {})
+    partitions = core_partitions.partitions_of("", dev=False)
+    lists: list[tuple[int, ...]] = []
+    given: list[tuple[int, ...] | None] = []
+    may_recover = asyncio.Event()
+
+    async def recover(handle: TaskHandle) -> None:
+        """An engine that takes its time."""
+        partitions.join(
+            "shared", CoreSharer(cores=frozenset(range(4)), write=lambda cores: not lists.append(cores)), None
+        )
+        partitions.write()
+        await may_recover.wait()
+        given.append(handle.reserved_cores)
+        partitions.reserve("own", (3,))
+        await FakeDriver.recover_task(driver, handle)
+
+    monkeypatch.setattr(driver, "recover_task", recover)
+    async with run_client(wait_ready=False), asyncio.timeout(60):
+        await eventually(lambda: partitions.is_member("shared"))
+        await settle()
+        assert not lists
+        may_recover.set()
+        await eventually(lambda: bool(lists))
+    assert (lists, given) == ([(0, 1, 2)], [()])
+
+
+async def test_a_slow_engine_holds_the_cores_of_others_within_a_bound(
+    run_client, driver: FakeDriver, alloc: Allocation, env: FakeEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recover(handle: TaskHandle) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(driver, "recover_task", recover)
+    async with run_client(wait_ready=False), asyncio.timeout(60):
+        await eventually(lambda: bool(core_partitions.HOLDS))
+        await settle()
+        assert core_partitions.HOLDS
+        await env.advance(RECOVERY_LIMIT_S + 1)
+        await eventually(lambda: not core_partitions.HOLDS)

@@ -6,16 +6,20 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from yurt.executor import ProcessExecutor
 from yurt.executor.cgroups import Hierarchies
 from yurt.executor.cpu_partitions import CpuPartitions
+from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_identity import start_time
 from yurt.executor.spec import CgroupSpec, ProcessHandle
 from yurt.sdk import core_partitions
 from yurt.sdk.core_partitions import CorePartitions
-from yurt.sdk.value import UnixNano
+from yurt.sdk.driver import TaskHandle
+from yurt.sdk.value import UnixNano, replace
 
 from tests.executor.conftest import Eventually, Workshop, existing
 
@@ -104,9 +108,11 @@ def test_cores_that_are_released_during_a_start_are_given_at_its_end(tmp_path: P
 def test_recovered_tasks_are_written_once_when_all_are_counted(tmp_path: Path) -> None:
     made = Cpusets(tmp_path)
     shared, first = made.handle("shared"), made.handle("first", 1)
-    made.partitions.recovered(shared)
-    made.partitions.recovered(first)
-    assert made.cpus("shared") == ""
+    with core_partitions.held():
+        made.partitions.recovered(shared)
+        made.partitions.write()
+        assert made.cpus("shared") == ""
+        made.partitions.recovered(first)
     made.partitions.write()
     assert made.cpus("shared") == "0,2,3"
     (tmp_path / "shared" / "cpuset.cpus").write_text("unchanged")
@@ -115,24 +121,13 @@ def test_recovered_tasks_are_written_once_when_all_are_counted(tmp_path: Path) -
     assert made.cpus("shared") == "unchanged"
 
 
-def test_a_task_that_is_recovered_late_takes_its_cores_at_once(tmp_path: Path) -> None:
+def test_a_task_without_recorded_cores_is_left_alone(tmp_path: Path) -> None:
     made = Cpusets(tmp_path)
-    made.partitions.recovered(made.handle("shared"))
+    handle = made.handle("old", has_cores=False)
+    (tmp_path / "old" / "cpuset.cpus").write_text("1-2")
+    made.partitions.recovered(handle)
     made.partitions.write()
-    assert made.cpus("shared") == "0,1,2,3"
-    made.partitions.recovered(made.handle("machine", 2, 3))
-    assert made.cpus("shared") == "0,1"
-
-
-def test_a_recovered_task_without_recorded_cores_reserves_those_of_its_cpuset(tmp_path: Path) -> None:
-    made = Cpusets(tmp_path)
-    for name, listed in (("own", "1-2"), ("near", "0-3")):
-        handle = made.handle(name, has_cores=False)
-        (tmp_path / name / "cpuset.cpus").write_text(listed)
-        made.partitions.recovered(handle)
-    assert made.partitions.share == (0, 3)
-    made.partitions.write()
-    assert (made.cpus("own"), made.cpus("near")) == ("1-2", "0,3")
+    assert (made.partitions.share, made.cpus("old")) == ((0, 1, 2, 3), "1-2")
 
 
 def test_a_write_that_fails_is_logged_and_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +136,8 @@ def test_a_write_that_fails_is_logged_and_tried_again(tmp_path: Path, caplog: py
     failing = [True]
     made.partitions._write_setting = lambda path, text: not failing[0] and written(path, text)
     made.partitions.reserve(made.handle("own", 1))
-    assert "cgroup=" in caplog.text and made.cpus("shared") == ""
+    made.partitions.write()
+    assert caplog.text.count("cgroup=") == 1 and made.cpus("shared") == ""
     failing[0] = False
     made.partitions.write()
     assert made.cpus("shared") == "0,2,3"
@@ -244,3 +240,26 @@ def test_partitions_are_those_cores_that_the_operator_left_to_the_parent(
     found = Hierarchies(v1={"cpuset": str(tmp_path)})
     assert CpuPartitions.below(found, "own.slice", CorePartitions()).share == (CORES[0],)
     assert CpuPartitions.below(found, "empty.slice", CorePartitions()).share == tuple(CORES)
+
+
+def test_where_the_system_does_not_tell_the_cores_of_a_process_all_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert CpuPartitions.below(Hierarchies(), "own.slice", CorePartitions()).share == (0, 1, 2)
+
+
+async def test_the_cores_of_an_older_version_come_from_the_allocation(tmp_path: Path) -> None:
+    found: list[ProcessHandle] = []
+
+    class Executor:
+        """Remembers what it recovers."""
+
+        async def recover(self, handle: ProcessHandle) -> None:
+            found.append(handle)
+
+    driver: Any = ProcessDriver("x", task_config=CgroupSpec, process_for=replace, executor=Executor())  # type: ignore[arg-type]
+    made = Cpusets(tmp_path)
+    for has_cores in (False, True):
+        state = msgspec.to_builtins(made.handle("own", has_cores=has_cores))
+        await driver.recover_task(TaskHandle(driver="x", task_id="own", state=state, reserved_cores=(1, 2)))
+    assert [handle.cores for handle in found] == [(1, 2), ()]

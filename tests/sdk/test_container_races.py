@@ -152,7 +152,8 @@ async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
     creator = ContainerCreator(acts, background, is_running=tasks.is_running, command="test")
     starter = Starter(acts, creator, pulled_images, tasks)
     steps = StartSteps(
-        image=shop.image, body=acts, address=acts, rotation=acts, holds=acts, attempts=1, is_terminal=False,
+        image=shop.image, body=acts, address=acts, rotation=acts, holds=acts, take_up=acts, attempts=1,
+        is_terminal=False,
     )  # fmt: skip
 
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:

@@ -71,6 +71,7 @@ from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.sdk import core_partitions
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Unavailable
@@ -81,6 +82,9 @@ from yurt.structs.status import NODE_READY
 
 if TYPE_CHECKING:
     from yurt.client.allocations.shutdown_drain import ShutdownDrain
+
+RECOVERY_LIMIT_S = 30.0
+"""Time limit for the recovery of tasks; then their cores may change."""
 
 Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
@@ -336,8 +340,11 @@ class Client:
         await self.calls.metadata.load()
         await self.devices.health.load()
         async with self._group as group:
+            restored = asyncio.Event()
+            supervised(group, "cores of recovered tasks", self._hold_cores(restored))
             fingerprinted = group.create_task(self._fingerprints.begin(), name="first fingerprints")
             await self.alloc_service.restore(fingerprinted)
+            restored.set()
             for loop in self._loops:
                 if loop.may_fail:
                     supervised(group, loop.name, loop.run())
@@ -345,6 +352,12 @@ class Client:
                     group.create_task(loop.run(), name=loop.name)
             await self._standing.ready.wait()
             ready.set()
+
+    async def _hold_cores(self, restored: asyncio.Event) -> None:
+        """Let nothing change the cores of tasks before all that reserve some are known; bounded for slow engines."""
+        with core_partitions.held():
+            await restored.wait()
+            await self.alloc_service.wait_recovered(RECOVERY_LIMIT_S)
 
     async def _follow_allocs(self) -> None:
         await self._standing.registered.wait()

@@ -80,7 +80,7 @@ def parse_mounts(text: str) -> Hierarchies:
 def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, tuple[str, ...]]:
     """Create the parent folder in every permitted hierarchy; returns these hierarchies and the folders."""
     try:
-        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8"))
+        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
         return Hierarchies(), ()
     v1 = {name: mount for name, mount in found.v1.items() if make_parent(mount, parent)}
@@ -98,7 +98,7 @@ def missing_controllers(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[st
     """The controllers that this host has, but tasks below the parent would not; creates the parent."""
     usable, _ = prepare(parent, mounts_file)
     try:
-        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8"))
+        found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8", errors="surrogateescape"))
     except OSError:
         return ()
     offered = read_text(f"{found.unified}/cgroup.controllers").split() if found.unified else []

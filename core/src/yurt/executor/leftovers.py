@@ -73,7 +73,7 @@ def _scopes(cgroup_parent: str) -> dict[str, list[str]]:
     runs = f"{cgroups.DEV_PREFIX}*.slice"
     patterns = [CGROUP_PARENT, runs, *((cgroup_parent, f"{cgroup_parent}/{runs}") if cgroup_parent else ())]
     try:
-        mounted = cgroups.parse_mounts(Path(cgroups.MOUNTS_FILE).read_text(encoding="utf-8"))
+        mounted = cgroups.parse_mounts(Path(cgroups.MOUNTS_FILE).read_text("utf-8", "surrogateescape"))
     except OSError:
         return {}
     found: dict[str, list[str]] = {}

@@ -154,6 +154,8 @@ class ProcessDriver(Generic[Spec]):
             stored = msgspec.convert(handle.state, ProcessHandle)
         except msgspec.ValidationError as error:
             raise NotFound(f"task {handle.task_id} cannot be found again: its handle is damaged ({error})") from None
+        if stored.cores is None:
+            stored = replace(stored, cores=handle.reserved_cores)
         await self._executor.recover(stored)
 
     async def wait_task(self, task_id: str) -> ExitResult:

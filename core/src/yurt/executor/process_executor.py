@@ -109,7 +109,7 @@ class ProcessExecutor:
         return self._parents
 
     async def open(self) -> None:
-        """Start the zygote ahead of the first task; all executors of the agent have counted their tasks."""
+        """Start the zygote ahead of the first task."""
         self._partitions.write()
         self._folder.mkdir(parents=True, exist_ok=True)
         await self._zygote.acquire().start()
@@ -208,6 +208,7 @@ class ProcessExecutor:
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
         if lives:
             self._partitions.recovered(handle)
+            self._partitions.write()
         self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
 
     async def recover_by_id(self, task_id: str) -> None:

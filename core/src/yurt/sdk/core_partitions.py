@@ -4,17 +4,37 @@ All drivers of an agent share one `CorePartitions`, whether their tasks are proc
 runs on these alone; every other one is a member with the cores that it could use, and gets them without the reserved
 ones. Where the reserved cores are all that a member has, it keeps all of them: a task without a core could not run.
 
-A member says how its list of cores is written. Nothing is written to a member whose list is right.
+A member says how its list of cores is written. Nothing is written to a member whose list is right, and nothing to any
+while writes are held: an agent that starts does not know the cores of its predecessor's tasks before all are recovered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from yurt.sdk.value import Value
 
 SHARED: dict[tuple[str, bool], CorePartitions] = {}
 """The partitions of each parent cgroup, and of dev agents."""
+HOLDS: list[object] = []
+"""What holds writes now."""
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold the writes of all partitions; at the end of the last hold each writes what has changed.
+
+    A hold that ends with an error, as at the end of the agent, writes nothing: not all tasks are counted.
+    """
+    hold = object()
+    HOLDS.append(hold)
+    try:
+        yield
+    finally:
+        HOLDS.remove(hold)
+    for each in SHARED.values():
+        each.write()
 
 
 class CoreSharer(Value):
@@ -37,8 +57,6 @@ class CorePartitions:
         """The members with another list than their share, or an unknown one."""
         self._written: frozenset[int] = frozenset()
         """The cores that were reserved when the lists were last written."""
-        self.is_open = False
-        """The lists were written once: the tasks of an earlier agent that were known at its start are counted."""
 
     @property
     def reserved(self) -> frozenset[int]:
@@ -71,7 +89,8 @@ class CorePartitions:
 
     def write(self) -> None:
         """Write the lists of the members that have another one; those that fail are tried at the next change."""
-        self.is_open = True
+        if HOLDS:
+            return
         reserved = self.reserved
         if reserved != self._written:
             self._written, self._stale = reserved, set(self._members)

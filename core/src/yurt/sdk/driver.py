@@ -177,7 +177,8 @@ class TaskHandle(Value):
     """The data that the client stores to recover a task; `state` is opaque and belongs to the driver.
 
     `address` is the task's own, where the driver has put it into a network of its own. Version 0 is an intent: the task
-    was about to be started, and only its id is known.
+    was about to be started, and only its id is known. `reserved_cores` are those of the allocation, which the client
+    adds: handles of older versions do not tell them.
     """
 
     driver: str
@@ -187,6 +188,7 @@ class TaskHandle(Value):
     started_at: UnixNano = UnixNano(0)
     address: str = ""
     state: Mapping[str, Any] = no_entries()
+    reserved_cores: tuple[int, ...] | None = None
 
     @property
     def is_intent(self) -> bool:

@@ -67,8 +67,8 @@ class DockerDriver:
         self._background = DriverTasks(NAME)
         self._images = Images(self._engine, config, self._background)
         partitions = partitions_of(config.cgroup_parent, dev=config.is_dev)
-        is_here = bool(self._engine.target.socket_path)
-        cores = ContainerCores(partitions, self._calls.set_cores, self._background) if is_here else None
+        is_here, folder = bool(self._engine.target.socket_path), os.path.join(config.state_dir, "cores")
+        cores = ContainerCores(partitions, self._calls.set_cores, self._background, folder=folder) if is_here else None
         self._tasks = ContainerTasks(self._calls, self._background, self._clock, cores)
         self._creator = ContainerCreator(self._calls, self._background, is_running=self._tasks.is_running, command=NAME)
         self._starter = Starter(self._calls, self._creator, self._images.pulled_images, self._tasks)
@@ -134,11 +134,11 @@ class DockerDriver:
             address=functools.partial(driver_address, wants_ipv6=config.advertise_ipv6_address),
             rotation=self._rotation,
             holds=holds,
+            take_up=self._take_up,
             attempts=config.container_exists_attempts or self._config.options.container_exists_attempts,
             is_terminal=config.tty,
         )
         task, inspected = await self._starter.start(request, steps)
-        self._take_up(task, inspected)
         return handle_of(task, inspected, NAME, self._clock())
 
     async def _site(self, request: TaskRequest, image_id: str, hold: Hold) -> Site:
@@ -202,7 +202,7 @@ class DockerDriver:
             with suppress(EngineDown):
                 inspected = await self._calls.inspect(container.container_id)
             if not self._tasks.has(handle.task_id):
-                self._take_up(ContainerTask(handle.task_id, container), inspected)
+                self._take_up(ContainerTask(handle.task_id, container, handle.reserved_cores), inspected)
 
     async def _found(self, handle: TaskHandle) -> Container:
         """Find the container of a task by its id alone; a container that was never started is removed."""

@@ -59,7 +59,8 @@ class PodmanService:
         self._notices = Notices()
         self._ended = EndedCommands(self._background)
         partitions = partitions_of(config.cgroup_parent, dev=config.is_dev)
-        cores = ContainerCores(partitions, self._calls.set_cores, self._background)
+        folder = os.path.join(config.state_dir, "cores")
+        cores = ContainerCores(partitions, self._calls.set_cores, self._background, folder=folder)
         self.tasks = ContainerTasks(self._calls, self._background, clock, cores)
         self._creator = ContainerCreator(
             self._calls, self._background, is_running=self.tasks.is_running, command=DRIVER
@@ -133,11 +134,11 @@ class PodmanService:
             address=driver_address,
             rotation=self._rotation,
             holds=holds,
+            take_up=self._take_up,
             attempts=NAME_ATTEMPTS,
             is_terminal=request.config.tty,
         )
         task, inspected = await self._starter.start(request, steps)
-        self._take_up(task, inspected)
         return handle_of(task, inspected, DRIVER, self._clock(), socket=self.socket)
 
     async def _site(self, image_id: str, hold: Hold) -> Site:
@@ -205,7 +206,7 @@ class PodmanService:
                 await self._start_again(container.container_id, inspected)
         if self.tasks.has(handle.task_id):
             return
-        task = ContainerTask(handle.task_id, container)
+        task = ContainerTask(handle.task_id, container, handle.reserved_cores)
         self._take_up(task, inspected)
         if not inspected:
             self._background.start("taking up of a container", lambda: self._collect_later(task))

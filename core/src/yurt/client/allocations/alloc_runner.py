@@ -65,6 +65,8 @@ class AllocRunner:
         self.is_over = False
         self.finished_at = UnixNano(0)
         self.reported = LightEvent()
+        self.recovered = LightEvent()
+        """Its tasks of an earlier agent have been recovered, if there are any."""
         self.hooked = ClientAlloc(alloc, context, runner=weakref.proxy(self), group=group)
         self.tasks = self.hooked.tasks
         self.roles = allocation.roles(self.task_group)
@@ -123,7 +125,10 @@ class AllocRunner:
         The stopping allocations in `after` must end first; weak references do not keep them in memory once they are
         over. `is_rebuilt`: an earlier agent may have run this allocation, and its record is lost.
         """
-        await self._take_up(record)
+        try:
+            await self._take_up(record)
+        finally:
+            self.recovered.set()
         if is_rebuilt:
             async with asyncio.TaskGroup() as group:
                 for runner in self.tasks.values():

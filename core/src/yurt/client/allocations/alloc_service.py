@@ -14,6 +14,7 @@ from yurt.client.allocations.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.allocations.runners import Runners
 from yurt.client.context import ClientContext
 from yurt.client.files.alloc_dir import remove_alloc_dir
+from yurt.client.timed_waits import wait_or_sleep
 
 
 class AllocService:
@@ -22,6 +23,7 @@ class AllocService:
     def __init__(self, table: AllocTable, context: ClientContext, *, node_id: str, group: asyncio.TaskGroup) -> None:
         config, env, store, server = context.config, context.env, context.store, context.server
         self._context = context
+        self._table = table
         self._lost = LostRecords(store, config.alloc_dir)
         self.reporter = Reporter(server, env, node_id=node_id, retry_s=DEV_RETRY_S if config.dev else RETRY_S)
         self.watch = AllocWatch(server, env, store, node_id=node_id, is_dev=config.dev)
@@ -52,6 +54,13 @@ class AllocService:
         self.watch.restore(records)
         self._assignments.restore(records)
         await context.csi.volumes.open(alloc_ids)
+
+    async def wait_recovered(self, within_s: float) -> None:
+        """Wait, up to a time limit, until the tasks of an earlier agent are recovered."""
+        env = self._context.env
+        ends_at = env.monotonic() + within_s
+        for runner in list(self._table.live.values()):
+            await wait_or_sleep(env, runner.recovered, max(ends_at - env.monotonic(), 0.01))
 
     async def follow(self, least_index: int) -> None:
         """Follow the servers' list until cancelled; lists older than `least_index` are ignored."""

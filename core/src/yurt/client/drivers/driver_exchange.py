@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from yurt.client.drivers.driver_table import DriverTable
+from yurt.sdk import core_partitions
 from yurt.sdk.driver import HEALTHY, Driver, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, YurtError
 
@@ -46,6 +47,7 @@ async def exchange(
             await close_all(new)
             raise
         running = handles()
+        stack.enter_context(core_partitions.held())
         await close_all({name: table[name] for name in new if name in table})
         try:
             kept = await take_up(new, running, is_strict=True)

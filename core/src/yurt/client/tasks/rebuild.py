@@ -23,12 +23,12 @@ RUNS_AHEAD: Final = 8
 RETRY_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0)
 
 
-async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int | None:
-    """The number of the newest run that the driver finds, or None; `ids` are the ids of the runs, from run 0 on."""
+async def find_run(driver: Driver | None, intents: tuple[TaskHandle, ...], env: Env) -> int | None:
+    """The number of the newest run that the driver finds, or None; `intents` are those of the runs, from run 0 on."""
     if driver is None or not driver.capabilities.finds_by_id:
         return None
-    for run in reversed(range(len(ids))):
-        if await _is_found(driver, TaskHandle(driver=driver.name, task_id=ids[run], version=0), env):
+    for run in reversed(range(len(intents))):
+        if await _is_found(driver, intents[run], env):
             return run
     return None
 

@@ -11,6 +11,7 @@ from yurt.lifecycle import task as machine
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver, TaskHandle
 from yurt.sdk.errors import NotFound, YurtError
+from yurt.sdk.value import replace
 from yurt.storage.client_db import TaskRecord
 from yurt.structs.status import TASK_RUNNING
 
@@ -20,6 +21,8 @@ RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 
 async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
     """Continue a task of an earlier agent: recover its run, or declare it lost."""
+    if record.handle is not None:
+        record = replace(record, handle=replace(record.handle, reserved_cores=runner.reserved_cores))
     runner.take_up(record)
     driver = runner.driver
     if driver is not None:
@@ -43,8 +46,8 @@ async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
 async def rebuild(runner: TaskRunner, env: Env) -> None:
     """Continue a task without a record that an earlier agent may have run."""
     reported, driver = runner.alloc.task_states.get(runner.name), runner.driver
-    ids = tuple(runner.task_id(run) for run in range(runs_to_try(reported)))
-    run = await find_run(driver, ids, env)
+    intents = tuple(runner.intent(run) for run in range(runs_to_try(reported)))
+    run = await find_run(driver, intents, env)
     record = rebuilt_record(reported, run, runner.intent(run or 0))
     if record is not None:
         await restore(runner, record, env)

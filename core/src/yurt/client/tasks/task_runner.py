@@ -128,7 +128,15 @@ class TaskRunner:
 
     def intent(self, run: int) -> TaskHandle:
         """The record of a run before it starts."""
-        return TaskHandle(driver=self.calls.name, task_id=self.task_id(run), version=0)
+        return TaskHandle(
+            driver=self.calls.name, task_id=self.task_id(run), version=0, reserved_cores=self.reserved_cores
+        )
+
+    @property
+    def reserved_cores(self) -> tuple[int, ...]:
+        """The cores that the allocation gives to the task alone."""
+        given = self.alloc.allocated_resources.tasks.get(self.name)
+        return given.cpu.reserved_cores if given is not None else ()
 
     def update(self, alloc: Allocation) -> None:
         """Adopt an allocation that the servers changed in place."""

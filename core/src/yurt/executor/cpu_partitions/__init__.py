@@ -2,7 +2,8 @@
 
 The cores are divided by `sdk.core_partitions`, which all drivers of an agent share; here are the cpusets of processes
 below one parent cgroup. Cpusets outlive the agent. Each executor counts the living tasks of its records before any of
-them opens; the first to open writes the lists once, because tasks may have ended while no agent ran.
+them opens; the lists are written once all drivers have recovered their tasks, because tasks may have ended while no
+agent ran.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class CpuPartitions:
         self._cores = cores
         self._partitions = partitions
         self._needs_list = needs_list
+        self._logged: set[str] = set()
+        """The cpusets that could not be written; each is logged once."""
 
     @classmethod
     def below(cls, found: Hierarchies, parent: str, partitions: CorePartitions) -> CpuPartitions:
@@ -45,7 +48,7 @@ class CpuPartitions:
         is_v1 = "cpuset" in found.v1
         mount = found.v1["cpuset"] if is_v1 else found.unified if "cpuset" in found.controllers else ""
         folder = f"{mount}/{parent}" if mount else ""
-        own = frozenset(os.sched_getaffinity(0))
+        own = own_cores()
         files = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus") if folder else ()
         texts = (read_text(f"{folder}/{name}") for name in files)
         cores = own & parse_cores(next(filter(str.strip, texts), ""))
@@ -78,23 +81,21 @@ class CpuPartitions:
         self.write()
 
     def recovered(self, handle: ProcessHandle) -> None:
-        """Count a living task of an earlier agent; nothing is written before the lists were written once.
+        """Count a living task of an earlier agent; that of an older version is left alone while its cores are unknown.
 
-        A driver that was imported late finds its tasks after the others.
+        Its cpuset does not tell them: a later agent may have taken it off the cores of others.
         """
         for folder in self._cpusets(handle):
-            cores = self._listed_cores(folder) if handle.cores is None else handle.cores
-            if cores:
-                self._partitions.reserve(folder, cores)
-            elif not self._partitions.is_member(folder):
+            if handle.cores:
+                self._partitions.reserve(folder, handle.cores)
+            elif handle.cores is not None and not self._partitions.is_member(folder):
                 self._partitions.join(folder, self._member(folder), None)
-        if self._partitions.is_open:
-            self.write()
 
     def release(self, handle: ProcessHandle) -> None:
         """Give the cores of a task back to the others."""
         for folder in self._cpusets(handle):
             self._partitions.leave(folder)
+            self._logged.discard(folder)
         self.write()
 
     def write(self) -> None:
@@ -107,14 +108,19 @@ class CpuPartitions:
     def _put(self, folder: str, cores: tuple[int, ...]) -> bool:
         text = ",".join(map(str, cores))
         is_written = self._write_setting(f"{folder}/cpuset.cpus", text)
-        if not is_written and os.path.isdir(folder):
+        if is_written:
+            self._logged.discard(folder)
+        elif folder not in self._logged and os.path.isdir(folder):
+            self._logged.add(folder)
             log.warning("cores of a cpuset cannot be written; trying again later: cgroup=%s cores=%s", folder, text)
         return is_written
 
-    def _listed_cores(self, folder: str) -> tuple[int, ...]:
-        """The cores that a task of an older version reserves: its record has none, but only such a task had a list."""
-        listed = parse_cores(read_text(f"{folder}/cpuset.cpus"))
-        return tuple(sorted(listed)) if listed < self._cores else ()
-
     def _cpusets(self, handle: ProcessHandle) -> tuple[str, ...]:
         return tuple(each for each in handle.cgroups if self._folder and os.path.dirname(each) == self._folder)
+
+
+def own_cores() -> frozenset[int]:
+    """The cores that the agent may use; all of the machine where the system does not tell (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))

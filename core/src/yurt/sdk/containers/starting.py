@@ -36,7 +36,8 @@ class StartSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a start that differ by engine and task.
 
     `image` brings the image and tells its id; `body` is the container to make of it; `address` reads the container's
-    own address; `rotation` is that of its log files; `holds` are the mount sources that the body names.
+    own address; `rotation` is that of its log files; `holds` are the mount sources that the body names; `take_up`
+    registers the running container, which is removed if that fails.
     """
 
     image: Callable[[], Awaitable[str]]
@@ -44,6 +45,7 @@ class StartSteps(msgspec.Struct, frozen=True, kw_only=True):
     address: Callable[[Inspected], str]
     rotation: Callable[[LogRotation], LogRotation]
     holds: Holds
+    take_up: Callable[[ContainerTask, Inspected], None]
     attempts: int
     is_terminal: bool
 
@@ -61,7 +63,7 @@ class Starter:
 
     async def start(self, request: TaskRequest, steps: StartSteps) -> tuple[ContainerTask, Inspected]:
         """Pull the image, create and start the container; the task id is reserved from the beginning."""
-        self._tasks.reserve(request.task_id, request.resources.reserved_cores)
+        self._tasks.reserve(request.task_id)
         try:
             return await self._start(request, steps)
         except BaseException:
@@ -75,7 +77,10 @@ class Starter:
             body = await steps.body(image_id)
             await steps.holds.take()
             container_id = await self._creator.make(request, body, attempts=steps.attempts)
+            self._tasks.reserve_cores(request.task_id, request.resources.reserved_cores)
             inspected = await self.run(container_id, steps.holds)
+            task = started(request, steps, inspected, container_id=container_id, image_id=image_id)
+            steps.take_up(task, inspected)
         except BaseException as error:
             self._pulled_images.release(image_id, request.task_id)
             if container_id:
@@ -85,18 +90,7 @@ class Starter:
             raise
         finally:
             steps.holds.release()
-        container = Container(
-            container_id=container_id,
-            image_id=image_id,
-            logs_dir=request.dirs.logs_dir,
-            task_name=request.task_name,
-            logs=steps.rotation(request.logs),
-            is_terminal=steps.is_terminal,
-            address=steps.address(inspected),
-            cores=request.resources.reserved_cores,
-            cpuset_cpus=chosen_cores(request),
-        )
-        return ContainerTask(request.task_id, container), inspected
+        return task, inspected
 
     async def _reserved_image(self, task_id: str, steps: StartSteps) -> str:
         """Pull and acquire the image; pulled again if its removal had already begun."""
@@ -125,6 +119,24 @@ class Starter:
         inspected = await self._calls.inspect(container_id)
         await holds.check(inspected)
         return inspected
+
+
+def started(
+    request: TaskRequest, steps: StartSteps, inspected: Inspected, *, container_id: str, image_id: str
+) -> ContainerTask:
+    """The task of a container that runs."""
+    container = Container(
+        container_id=container_id,
+        image_id=image_id,
+        logs_dir=request.dirs.logs_dir,
+        task_name=request.task_name,
+        logs=steps.rotation(request.logs),
+        is_terminal=steps.is_terminal,
+        address=steps.address(inspected),
+        cores=request.resources.reserved_cores,
+        cpuset_cpus=chosen_cores(request),
+    )
+    return ContainerTask(request.task_id, container)
 
 
 def handle_of(task: ContainerTask, inspected: Inspected, driver: str, now: UnixNano, **more: str) -> TaskHandle:

@@ -36,7 +36,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a container in a task's handle, by which a later agent finds it.
 
     `cores` are those that its task reserves, None in the handle of an older version; `cpuset_cpus` those that its job
-    chose without reserving them.
+    chose without reserving them, which an older version did not record either.
     """
 
     container_id: str
@@ -48,6 +48,11 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     cores: tuple[int, ...] | None = None
     cpuset_cpus: str = ""
+
+    @property
+    def is_of_older_version(self) -> bool:
+        """Whether its cores were not recorded."""
+        return self.cores is None
 
 
 class ContainerCalls(Protocol):
@@ -85,13 +90,17 @@ class OutputCollector(Protocol):
 class ContainerTask:
     """A task of the driver."""
 
-    def __init__(self, task_id: str, container: Container) -> None:
+    def __init__(self, task_id: str, container: Container, allocated_cores: tuple[int, ...] | None = None) -> None:
+        """`allocated_cores` are those that the allocation reserves, for a container of an older version."""
         self.task_id = task_id
         self.container = container
+        self.reserved_cores = container.cores if container.cores is not None else allocated_cores or ()
         self.ended: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
         self.output: OutputCollector | None = None
         self.memory: OomWatch | None = None
         self.cgroup = ContainerCgroup()
+        self.is_seen = False
+        """Its process on this machine has been found."""
         self.hints = 0
         self.is_settling = False
 
@@ -115,42 +124,61 @@ class ContainerTasks:
         self._by_container: dict[str, ContainerTask] = {}
         self._sought: Counter[str] = Counter()
 
-    def reserve(self, task_id: str, cores: tuple[int, ...] = ()) -> None:
-        """Reserve the id of a task that is about to start, and its cores."""
+    def reserve(self, task_id: str) -> None:
+        """Reserve the id of a task that is about to start."""
         if task_id in self._tasks:
             raise DriverError(f"task {task_id} runs already; destroy it first")
         self._tasks[task_id] = None
+
+    def reserve_cores(self, task_id: str, cores: tuple[int, ...]) -> None:
+        """Take the cores of a task from the others before its container runs."""
         if self._cores:
             self._cores.reserve(task_id, cores)
 
     def give_up(self, task_id: str) -> None:
         """Free the id of a failed start."""
-        del self._tasks[task_id]
+        task = self._tasks.pop(task_id)
+        if task is not None:
+            self._by_container.pop(task.container.container_id, None)
+            self._forget_memory(task)
         self._release_cores(task_id)
 
     def add(self, task: ContainerTask, *, pid: int) -> None:
         """Add a task; `pid` is its first process on this machine, 0 when unknown."""
-        if pid > 0:
-            task.memory = OomWatch(pid)
-            task.cgroup = cgroup_of(pid, task.container.container_id)
-        is_new = task.task_id in self._tasks
         self._tasks[task.task_id] = task
         self._by_container[task.container.container_id] = task
-        if self._cores:
-            self._count_cores(task, self._cores, is_new=is_new)
+        self._see(task, pid)
+        self.reserve_cores(task.task_id, task.reserved_cores)
 
-    def _count_cores(self, task: ContainerTask, cores: ContainerCores, *, is_new: bool) -> None:
-        """Count the container's cores; only one with reserved cores had a list from an older version."""
+    def _see(self, task: ContainerTask, pid: int) -> None:
+        """Find the container's cgroup by its first process, and count it among those that share cores."""
+        if pid <= 0:
+            return
         container = task.container
-        reserved = container.cores
-        if reserved is None:
-            listed = task.cgroup.listed_cores() or ()
-            reserved = listed if set(listed) < task.cgroup.allowed_cores() else ()
-        if reserved:
-            cores.reserve(task.task_id, reserved)
-        else:
+        task.is_seen = True
+        task.memory = OomWatch(pid)
+        task.cgroup = cgroup = cgroup_of(pid, container.container_id)
+        if self._cores and not task.reserved_cores:
             chosen = parse_cores(container.cpuset_cpus)
-            cores.add(task.task_id, container.container_id, task.cgroup, chosen, is_new=is_new)
+            if container.is_of_older_version:
+                chosen = self._cores.first_list(container.container_id, cgroup)
+            self._cores.add(task.task_id, container.container_id, cgroup, chosen)
+
+    def _unseen(self) -> list[ContainerTask]:
+        """The running tasks whose engine could not be asked for their process when they were recovered."""
+        return [each for each in self._by_container.values() if not each.is_seen and not each.ended.done()]
+
+    async def _see_others(self) -> None:
+        """Find the cgroups of unseen containers, one after another."""
+        for task in self._unseen():
+            try:
+                inspected = await self._calls.inspect(task.container.container_id)
+            except EngineDown:
+                return
+            except (DriverError, NotFound):
+                continue
+            if task in self._unseen():
+                self._see(task, int((inspected.get("State") or {}).get("Pid") or 0))
 
     def _release_cores(self, task_id: str) -> None:
         """Give the cores of a task back to the others."""
@@ -201,6 +229,8 @@ class ContainerTasks:
         """Check the tasks whose containers have ended or are gone, by a list of all containers of this client."""
         if self._cores:
             self._cores.send_again()
+            if self._unseen():
+                self._background.start("cgroups of containers", self._see_others)
         alive = {container_id for container_id, state in states.items() if state in ALIVE}
         for container_id in [each for each in self._by_container if each not in alive]:
             self.on_end(container_id)
@@ -306,6 +336,8 @@ class ContainerTasks:
             await task.output.drained()
         self._forget_memory(task)
         self._release_cores(task_id)
+        if self._cores and task.container.is_of_older_version:
+            self._cores.forget_first_list(container_id)
         return task
 
 

@@ -111,7 +111,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 
 def read_text(path: str) -> str:
-    """The content of a file; empty when it cannot be read."""
+    """The content of a file; empty when it cannot be read. A mount point may have any bytes in its name."""
     with suppress(OSError), open(path, "rb", buffering=0) as file:
-        return file.readall().decode()
+        return file.readall().decode(errors="surrogateescape")
     return ""
