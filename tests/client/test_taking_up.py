@@ -107,46 +107,46 @@ async def test_a_question_does_not_wait_for_ever(run_client, driver, alloc: Allo
             await asyncio.wait_for(asked, 60)
 
 
+class SlowEngine(FakeDriver):
+    """Recovers tasks once the test lets it."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        super().__init__(driver.host)
+        self.asked: list[TaskHandle] = []
+        self.may_recover = asyncio.Event()
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        self.asked.append(handle)
+        await self.may_recover.wait()
+        await super().recover_task(handle)
+
+
 async def test_the_cores_of_tasks_do_not_change_before_all_are_recovered(
     run_client, driver: FakeDriver, alloc: Allocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core_partitions, "SHARED", {})
     partitions = core_partitions.partitions_of("", dev=False)
     lists: list[tuple[int, ...]] = []
-    given: list[tuple[int, ...] | None] = []
-    may_recover = asyncio.Event()
-
-    async def recover(handle: TaskHandle) -> None:
-        """An engine that takes its time."""
-        partitions.join(
-            "shared", CoreSharer(cores=frozenset(range(4)), write=lambda cores: not lists.append(cores)), None
-        )
+    slow = SlowEngine(driver)
+    async with run_client(with_driver=slow, wait_ready=False), asyncio.timeout(60):
+        await eventually(lambda: bool(slow.asked))
+        sharer = CoreSharer(cores=frozenset(range(4)), write=lambda cores: not lists.append(cores))
+        partitions.join("shared", sharer, None)
         partitions.write()
-        await may_recover.wait()
-        given.append(handle.reserved_cores)
-        partitions.reserve("own", (3,))
-        await FakeDriver.recover_task(driver, handle)
-
-    monkeypatch.setattr(driver, "recover_task", recover)
-    async with run_client(wait_ready=False), asyncio.timeout(60):
-        await eventually(lambda: partitions.is_member("shared"))
-        await settle()
         assert not lists
-        may_recover.set()
+        partitions.reserve("own", (3,))
+        slow.may_recover.set()
         await eventually(lambda: bool(lists))
-    assert (lists, given) == ([(0, 1, 2)], [()])
+    assert (lists, [handle.reserved_cores for handle in slow.asked]) == ([(0, 1, 2)], [()])
 
 
 async def test_a_slow_engine_holds_the_cores_of_others_within_a_bound(
-    run_client, driver: FakeDriver, alloc: Allocation, env: FakeEnv, monkeypatch: pytest.MonkeyPatch
+    run_client, driver: FakeDriver, alloc: Allocation
 ) -> None:
-    async def recover(handle: TaskHandle) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(driver, "recover_task", recover)
-    async with run_client(wait_ready=False), asyncio.timeout(60):
-        await eventually(lambda: bool(core_partitions.HOLDS))
-        await settle()
+    env, slow = FakeEnv(), SlowEngine(driver)
+    async with run_client(with_driver=slow, env=env, wait_ready=False), asyncio.timeout(60):
+        await eventually(lambda: bool(slow.asked))
         assert core_partitions.HOLDS
         await env.advance(RECOVERY_LIMIT_S + 1)
         await eventually(lambda: not core_partitions.HOLDS)
+        slow.may_recover.set()
