@@ -36,6 +36,11 @@ class Clock:
         self.state_age_s = 0.0
         self.newest_at_s = -math.inf
         """Nothing is known from before: the age decides."""
+        self.monotonic_s = 1000.0
+
+    def monotonic(self) -> float:
+        """The time by the clock of `newest_at_s`."""
+        return self.monotonic_s
 
 
 def put_policy(replica: Replica, rules: str = RULES) -> None:
@@ -153,6 +158,22 @@ def test_nothing_remembered_is_used_while_the_state_is_too_old(
     ):
         with pytest.raises(Unavailable, match="31 s behind the leader"):
             ask()
+
+
+def test_remembered_answers_end_once_the_state_was_not_the_newest_for_too_long(
+    replica: Replica, authority: AclAuthority, clock: Clock
+) -> None:
+    put_token(replica, policies=("ops",))
+    clock.newest_at_s = clock.monotonic_s
+    assert answers(authority) == ALL
+    clock.monotonic_s += 30.0
+    clock.state_age_s = 30.0
+    assert authority.recall(ACTOR, READ, PROD)
+    clock.monotonic_s += 1.0
+    clock.state_age_s = 31.0
+    assert not authority.recall(ACTOR, READ, PROD)
+    with pytest.raises(Unavailable, match="31 s behind the leader"):
+        authority.allows(ACTOR, READ, PROD)
 
 
 def test_the_session_of_a_browser_is_never_remembered(replica: Replica, authority: AclAuthority) -> None:

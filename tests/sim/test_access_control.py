@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ TTL_S = AclConfig().token_ttl_s
 ACCESSOR, SECRET = KEYS[0], tokens.secret_of(KEYS[0])
 
 
+@cache
 def actor(key: str) -> Actor:
+    """The caller of a connection: the same object each time, for which answers are remembered."""
     return Actor(caller=ShownToken(secret_hash=hash_of_secret(tokens.secret_of(key))))
 
 
@@ -81,6 +84,7 @@ async def test_a_server_that_is_cut_off_decides_by_its_state_for_the_ttl_only(gr
 async def test_a_server_whose_log_stands_still_is_cut_off_though_it_hears_from_the_leader(group: ServerGroup) -> None:
     env: FakeEnv = group.env  # type: ignore[assignment]
     lagging = group[NAMES[1]]
+    assert is_accepted(lagging)
     group.view(NAMES[1]).delivers.clear()
     await group.leader.resources.acl_tokens.delete(ACCESSOR)
     await env.advance(TTL_S + 5)
@@ -107,6 +111,7 @@ async def test_a_leader_that_was_frozen_decides_nothing_before_it_knows_who_lead
     """It wakes after the TTL and has not been told yet that another server has led since."""
     env: FakeEnv = group.env  # type: ignore[assignment]
     old = group.leader
+    assert is_accepted(old)
     group.view(old.config.name).delivers.clear()
     group.log.elect(NAMES[1])
     await eventually(lambda: group[NAMES[1]].is_leader)

@@ -38,7 +38,12 @@ class HasState(Protocol):
 
 
 class HasStateAge(Protocol):
-    """Reports the seconds since the state was confirmed to be the newest."""
+    """Reports the seconds since the state was confirmed to be the newest, and the clock that measures them."""
+
+    @property
+    def monotonic(self) -> Callable[[], float]:
+        """The clock of `newest_at_s`."""
+        ...
 
     @property
     def newest_at_s(self) -> float:
@@ -56,6 +61,11 @@ class NewestState:
 
     newest_at_s = math.inf
     state_age_s = 0.0
+
+    @staticmethod
+    def monotonic() -> float:
+        """Any time is before that at which the state is the newest."""
+        return 0.0
 
 
 class _Answers:
@@ -98,19 +108,18 @@ class AclAuthority:
         *,
         age: HasStateAge | None = None,
         age_max_s: float = math.inf,
-        monotonic: Callable[[], float] = lambda: 0.0,
         thread: Callable[[], int] = lambda: 0,
     ) -> None:
         """`age` reports the age of the state. Above `age_max_s` the state may lack a revocation, so that
-        `allows`, `decide` and `allows_everywhere` raise Unavailable. `monotonic` is the clock of `age`.
-        `thread` identifies the running thread.
+        `allows`, `decide` and `allows_everywhere` raise Unavailable. `thread` identifies the running
+        thread.
         """
         self._thread = thread
         self._source = source
         self._now = now
         self._age = age or NewestState()
         self._age_max_s = age_max_s
-        self._monotonic = monotonic
+        self._monotonic = self._age.monotonic
         self._resolver = Resolver()
         self._answers: dict[tuple[int, int], _Answers] = {}
         """The answers for tokens, by the `id()` of caller and need. A browser's session, a workload and a node are
@@ -186,7 +195,10 @@ class AclAuthority:
         return is_allowed
 
     def recall(self, actor: Actor, need: Need, scope: Scope) -> Recalled | None:
-        """The cached answers, if `allows` was true for the same input with the same tokens, roles and policies."""
+        """The cached answers, if `allows` was true for the same input with the same tokens, roles and policies.
+
+        The thread is not checked, because every request comes here: another thread must not ask.
+        """
         cached = self._recall(actor.caller, need)
         return cached if cached is not None and scope in cached.scopes else None
 

@@ -136,7 +136,6 @@ def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, e
         env.now,
         age=leader,
         age_max_s=config.acl.token_ttl_s,
-        monotonic=env.monotonic,
         thread=threading.get_ident,
     )
 

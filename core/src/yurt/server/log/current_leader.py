@@ -49,6 +49,11 @@ class CurrentLeader:
         self._observers: set[Callable[[], None]] = set()
 
     @property
+    def monotonic(self) -> Callable[[], float]:
+        """The clock of `newest_at_s`."""
+        return self._env.monotonic
+
+    @property
     def is_local(self) -> bool:
         """Whether this server leads and its duties run."""
         return self._has_term and self._writer.is_open
