@@ -65,10 +65,13 @@ def test_a_file_that_is_no_snapshot_is_told_what_it_is(data: bytes, text: str) -
     assert text in str(found.value)
 
 
-def test_the_snapshot_of_another_program_is_named() -> None:
+@pytest.mark.parametrize(
+    "meta", [b'{"ID": "2-9", "Version": 1}', b'{"Format": 1, "ID": "x", "Index": "many", "Version": "1"}', b"[]"]
+)
+def test_the_snapshot_of_another_program_is_named(meta: bytes) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
-        for name, body in (("meta.json", b'{"ID": "2-9", "Version": 1}'), ("state.bin", b"x"), ("SHA256SUMS", b"y")):
+        for name, body in (("meta.json", meta), ("state.bin", b"x"), ("SHA256SUMS", b"y")):
             info = tarfile.TarInfo(name)
             info.size = len(body)
             tar.addfile(info, io.BytesIO(body))

@@ -11,6 +11,8 @@ from yurt.sdk.value import NANOSECONDS
 
 INTERPOLATION = "${"
 ALIKE: Final = 0.6
+OPPOSITES: Final = (("start", "stop"), ("pre", "post"), ("enable", "disable"), ("allow", "deny"), ("read", "write"))
+"""Parts of words of which one never stands for the other."""
 DELAY_FUNCTIONS: Final = ("constant", "exponential", "fibonacci")
 """How the pauses between attempts grow."""
 HOSTNAME = re.compile(
@@ -43,11 +45,26 @@ def one_of(choices: Sequence[str]) -> str:
 
 
 def near_hint(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean "x"?)` with the choice most like the word; "" when none is."""
-    from difflib import get_close_matches
+    """` (did you mean "x"?)` with the choice most like the word, whatever their case.
 
-    near = get_close_matches(word[:64], [each for each in choices if each], n=1, cutoff=ALIKE)
-    return f' (did you mean "{near[0]}"?)' if near else ""
+    "" when none is, when two are equally like it, and when the word means the opposite of the choice: `prestop` is no
+    `prestart`.
+    """
+    from difflib import SequenceMatcher
+
+    text = word[:64].casefold()
+    known = dict.fromkeys(each for each in choices if each)
+    rated = sorted(((SequenceMatcher(None, each.casefold(), text).ratio(), each) for each in known), reverse=True)
+    if not rated or rated[0][0] < ALIKE or (len(rated) > 1 and rated[0][0] == rated[1][0]):
+        return ""
+    near = rated[0][1]
+    return "" if are_opposite(text, near.casefold()) else f' (did you mean "{near}"?)'
+
+
+def are_opposite(one: str, other: str) -> bool:
+    """Whether a word has a part where the other has the opposite one."""
+    pairs = (*OPPOSITES, *((second, first) for first, second in OPPOSITES))
+    return any(first in one and second in other and first not in other for first, second in pairs)
 
 
 def duplicates(names: Iterable[str]) -> Iterator[str]:

@@ -110,10 +110,10 @@ def _fault(error: Exception) -> str:
             return "its compressed data is damaged; copy or save it again"
         case tarfile.TarError():
             return f"it has no files in it; {EXPECTED}"
-        case LookupError() | TypeError():
-            return f"its {META} is of another program; the state of Nomad cannot be restored, only its job files run"
-        case _:
+        case json.JSONDecodeError() | UnicodeDecodeError() | RecursionError():
             return f"its {META} is not valid JSON"
+        case _:
+            return f"its {META} is of another program; the state of Nomad cannot be restored, only its job files run"
 
 
 def frames(state: IO[bytes], size: int) -> Iterator[bytes]:
