@@ -136,11 +136,24 @@ def container_cores(agent: Agent, job: str) -> list[int]:
     return sorted(parse_cores(found.stdout.partition(":")[2]))
 
 
+def limits(agent: Agent, job: str) -> list[str]:
+    """The limits of memory, CPU and processes of the running container of a job, as its kernel has them."""
+    (alloc,) = agent.running(job, 1)
+    files = ("memory.max", "cpu.weight", "cpu.max", "pids.max")
+    v1 = ("memory/memory.limit_in_bytes", "cpu/cpu.shares", "cpu/cpu.cfs_quota_us", "pids/pids.max")
+    paths = " ".join(f"/sys/fs/cgroup/{name}" for name in (*files, *v1))
+    found = agent.cli("alloc", "exec", "-t=false", alloc["ID"], "sh", "-c", f"grep -H . {paths} 2>/dev/null; true")
+    return sorted(found.stdout.splitlines())
+
+
 def test_containers_and_processes_leave_reserved_cores(engine: Engine, engine_agent: Agent) -> None:
     agent = engine_agent
-    register(agent, container_job(engine, "shared", CPU=10))
+    register(agent, container_job(engine, "shared", config={"pids_limit": 77}, CPU=10))
     register(agent, job_of("process", CPU=10))
     assert (container_cores(agent, "shared"), allowed(agent, "process")) == (CORES, CORES)
+
+    limited = limits(agent, "shared")
+    assert any("memory" in line for line in limited) and any(line.endswith(":77") for line in limited), limited
 
     register(agent, container_job(engine, "own", Cores=1))
     own = container_cores(agent, "own")
@@ -148,6 +161,7 @@ def test_containers_and_processes_leave_reserved_cores(engine: Engine, engine_ag
     assert len(own) == 1
     wait_for("the process to leave the core", lambda: allowed(agent, "process") == rest)
     wait_for("the container to leave the core", lambda: container_cores(agent, "shared") == rest)
+    assert limits(agent, "shared") == limited
     register(agent, container_job(engine, "late", config={"cpuset_cpus": ",".join(map(str, CORES))}, CPU=10))
     wait_for("a later container to leave it", lambda: container_cores(agent, "late") == rest)
 
