@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from yurt.client.allocations.memory_pressure import MemoryPressure
 from yurt.client.sample_ring import SAMPLES_MAX, SampleRing
 from yurt.client.usage_history import UsageSamples, busy_share, device_figures
 from yurt.sdk.driver import ExitResult
@@ -74,6 +75,7 @@ async def test_a_client_keeps_samples_of_what_runs(
             await client.calls.alloc_usage_history(alloc.id, "nobody")
         driver.finish(driver.host.starts[0], ExitResult(exit_code=0))
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
+        await eventually(lambda: all(runner.is_over for runner in client.allocs.live.values()))
         await client.calls.history.sample()
         after = await client.calls.alloc_usage_history(alloc.id, "")
 
@@ -86,3 +88,36 @@ async def test_a_client_keeps_samples_of_what_runs(
 async def test_an_option_keeps_nothing(run_client: MakeClient) -> None:
     async with run_client(options={"usage_history": "off"}) as client:
         assert (await client.calls.host_usage_history()).host.at == ()
+
+
+@pytest.mark.parametrize("is_off", [False, True])
+async def test_memory_pressure_is_looked_for_unless_an_option_says_off(
+    run_client: MakeClient, server: FakeServerPort, monkeypatch: pytest.MonkeyPatch, is_off: bool
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(MemoryPressure, "take", lambda self, runner, *_: seen.append(runner.name))
+    async with run_client(options={"memory_pressure": "off"} if is_off else {}) as client:
+        alloc = placed(client.node_id)
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        seen.clear()
+        await client.calls.history.sample()
+    assert bool(seen) is not is_off
+
+
+async def test_devices_are_not_asked_where_nothing_keeps_their_use(
+    run_client: MakeClient, server: FakeServerPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    async def counted(*arguments: object) -> tuple[DeviceGroupStats, ...]:
+        asked.append(arguments)
+        return ()
+
+    monkeypatch.setattr("yurt.client.allocations.usage.task_device_stats", counted)
+    async with run_client(options={"usage_history": "off"}) as client:
+        alloc = placed(client.node_id)
+        server.put_alloc(alloc)
+        await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
+        assert await client.calls.history.sample(keeps=False) == 1
+    assert not asked

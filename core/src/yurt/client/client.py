@@ -224,13 +224,14 @@ class Client:
         config, env, allocs, node = self.config, context.env, self.allocs, self._node
         meter = partial(UsageMeter, env, node=node, devices=self.devices)
         usage = HostUsage(config.alloc_dir, env, node=node, devices=self.devices)
+        pressure = MemoryPressure() if config.options.get(memory_pressure.OPTION) != usage_history.OFF else None
         execs = ExecSessions(partial(supervised, self._group))
         return NodeCalls(
             files=AllocFiles(config.alloc_dir, env, allocs=allocs, drivers=context.drivers),
             operations=AllocOperations(allocs, context, meter=meter(), execs=execs),
             garbage=GarbageCollector(config, env, allocs, on_removed=context.users.release),
             usage=usage,
-            history=UsageHistory(allocs, env, meter=meter(pressure=MemoryPressure()), node=node, devices=self.devices),
+            history=UsageHistory(allocs, env, meter=meter(pressure=pressure), node=node, devices=self.devices),
             # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
             figures=ClientGauges(allocs, context, node=node, usage=usage, meter=meter()),
             metadata=Metadata(static_meta(config.meta), store=self._surroundings.database, node=node),

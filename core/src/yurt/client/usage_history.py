@@ -142,7 +142,7 @@ class UsageHistory:
         return sum(len(runner.tasks) for runner in runners)
 
     async def _sample_alloc(self, runner: AllocRunner, *, keeps: bool) -> None:
-        usage = await self._meter.alloc_usage(runner, "")
+        usage = await self._meter.alloc_usage(runner, "", has_devices=keeps)
         if not keeps:
             return
         kept = self._tasks.setdefault(runner.alloc.id, {}) if usage.tasks else {}

@@ -36,15 +36,17 @@ class UsageMeter:
         self._devices = devices
         self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
-    async def alloc_usage(self, alloc: AllocRunner | EndedAlloc, task: str) -> AllocResourceUsage:
-        """Usage of an allocation's running tasks, or of one when `task` is not empty."""
+    async def alloc_usage(
+        self, alloc: AllocRunner | EndedAlloc, task: str, *, has_devices: bool = True
+    ) -> AllocResourceUsage:
+        """Usage of an allocation's running tasks, or of one when `task` is not empty, and of their devices."""
         if task and task not in [user.name for user in alloc.users]:
             raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
         tasks = alloc.tasks if isinstance(alloc, AllocRunner) else {}
         chosen = [each for name, each in tasks.items() if task in ("", name)]
         used: dict[str, TaskResourceUsage] = {}
         for each in chosen:
-            usage = await self._task_usage(each)
+            usage = await self._task_usage(each, has_devices=has_devices)
             if usage is not None:
                 used[each.name] = usage
         return AllocResourceUsage(
@@ -53,7 +55,7 @@ class UsageMeter:
             timestamp=self._env.now(),
         )
 
-    async def _task_usage(self, runner: TaskRunner) -> TaskResourceUsage | None:
+    async def _task_usage(self, runner: TaskRunner, *, has_devices: bool) -> TaskResourceUsage | None:
         driver = runner.driver
         if runner.machine.phase != RUNNING or driver is None:
             return None
@@ -69,7 +71,8 @@ class UsageMeter:
         if self._pressure is not None:
             self._pressure.take(runner, run, before, sample)
         usage = _usage(before, sample, core_mhz(self._node.value))
-        used = replace(usage, device_stats=await task_device_stats(self._devices, runner))
+        devices = await task_device_stats(self._devices, runner) if has_devices else ()
+        used = replace(usage, device_stats=devices)
         return TaskResourceUsage(resource_usage=used, timestamp=sample.at)
 
 
