@@ -16,7 +16,7 @@ from yurt.sdk.containers.images import PulledImages
 from yurt.sdk.containers.options import DanglingRules
 from yurt.sdk.containers.starting import Starter, StartSteps
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
-from yurt.sdk.driver import LogRotation
+from yurt.sdk.driver import LogRotation, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.value import NANOSECONDS, UnixNano
 
 NOW_S = 1_000
@@ -163,3 +163,64 @@ async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
 
     assert (held.result(), shop.has_image, shop.pulls) == (IMAGE, True, 1)
     assert pulled_images._users == {IMAGE: {TASK}}
+
+
+class RunningEngine:
+    """Starts every container, and remembers those that it removes."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    async def image(self) -> str:
+        return IMAGE
+
+    async def body(self, image_id: str) -> dict[str, Any]:
+        return {}
+
+    async def make(self, request: object, body: object, *, attempts: int) -> str:
+        return "c1"
+
+    def remove_in_background(self, container_id: str) -> None:
+        self.removed.append(container_id)
+
+    async def start(self, container_id: str) -> None:
+        return
+
+    async def inspect(self, container_id: str) -> dict[str, Any]:
+        return {"State": {"Pid": 1}}
+
+    wants_look_before = False
+
+    async def take(self) -> None:
+        return
+
+    async def check(self, inspected: object) -> None:
+        return
+
+    def release(self) -> None:
+        return
+
+
+async def test_a_container_that_cannot_be_taken_up_after_its_start_is_removed(
+    background: DriverTasks, tasks: ContainerTasks, tmp_path: Path
+) -> None:
+    acts: Any = RunningEngine()
+    pulled_images = PulledImages(background, tmp_path / "images", acts.start, delay_s=0, removes=False)
+
+    def take_up(task: ContainerTask, inspected: object) -> None:
+        tasks.add(task, pid=0)
+        raise UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "a mount point")
+
+    steps = StartSteps(
+        image=acts.image, body=acts.body, address=lambda _: "", rotation=lambda logs: logs, holds=acts,
+        take_up=take_up, attempts=1, is_terminal=False,
+    )  # fmt: skip
+    dirs = TaskDirs(**dict.fromkeys(TaskDirs.__struct_fields__, str(tmp_path)))
+    request = TaskRequest(
+        task_id=TASK, alloc_id="alloc", task_name="web", job_id="j", group_name="g", namespace="default",
+        config=None, env={}, dirs=dirs, resources=TaskResources(),
+    )  # fmt: skip
+    with pytest.raises(UnicodeDecodeError):
+        await Starter(acts, acts, pulled_images, tasks).start(request, steps)
+    assert (acts.removed, tasks.has(TASK), tasks.is_running("c1")) == (["c1"], False, False)
+    assert not pulled_images._users.get(IMAGE)
