@@ -68,8 +68,8 @@ client.options            Options of drivers, such as `driver.raw_exec.enable`. 
                           nobody wants what tasks used in the last 15 minutes, a sample each 10 seconds, nor what
                           devices did (`on`). Tasks are sampled for the event `Memory Pressure` all the same, unless
                           `memory_pressure` is `off`, with which there is no such event.
-                          `usage_history.device_interval` is the time between two samples of devices (`10s`); idleness is judged, and devices are accounted for, by means of
-                          six.
+                          `usage_history.device_interval` is the time between two samples of devices (`10s`); idleness
+                          is judged, and devices are accounted for, by means of six.
 client.chroot_env         Files and folders of the host that tasks of `exec` and `java` see, and where; in place of
                           the usual ones. Known secrets in /etc and the agent's own files show nothing.
 client.meta               Metadata of the node.

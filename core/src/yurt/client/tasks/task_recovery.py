@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from yurt.client.tasks.rebuild import find_run, rebuilt_record, runs_to_try
-from yurt.client.tasks.task_runner import TaskRunner
+from yurt.client.tasks.task_runner import TaskRunner, reserved_cores
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
 from yurt.runtime.env import Env
@@ -22,7 +22,9 @@ RECOVER_WAITS_S = (1.0, 2.0, 4.0, 8.0)
 async def restore(runner: TaskRunner, record: TaskRecord, env: Env) -> None:
     """Continue a task of an earlier agent: recover its run, or declare it lost."""
     if record.handle is not None:
-        record = replace(record, handle=replace(record.handle, reserved_cores=runner.reserved_cores))
+        record = replace(
+            record, handle=replace(record.handle, reserved_cores=reserved_cores(runner.alloc, runner.name))
+        )
     runner.take_up(record)
     driver = runner.driver
     if driver is not None:

@@ -129,14 +129,11 @@ class TaskRunner:
     def intent(self, run: int) -> TaskHandle:
         """The record of a run before it starts."""
         return TaskHandle(
-            driver=self.calls.name, task_id=self.task_id(run), version=0, reserved_cores=self.reserved_cores
+            driver=self.calls.name,
+            task_id=self.task_id(run),
+            version=0,
+            reserved_cores=reserved_cores(self.alloc, self.name),
         )
-
-    @property
-    def reserved_cores(self) -> tuple[int, ...]:
-        """The cores that the allocation gives to the task alone."""
-        given = self.alloc.allocated_resources.tasks.get(self.name)
-        return given.cpu.reserved_cores if given is not None else ()
 
     def update(self, alloc: Allocation) -> None:
         """Adopt an allocation that the servers changed in place."""
@@ -312,6 +309,12 @@ class TaskRunner:
             raise Invalid(f"task {self.name!r} is not running; only a running task can be sent a signal")
         self.note(events.signaling(signal, reason))
         await self.calls.signal(self.task_id(self.machine.run), signal)
+
+
+def reserved_cores(alloc: Allocation, task: str) -> tuple[int, ...]:
+    """The cores that an allocation gives to one of its tasks alone."""
+    given = alloc.allocated_resources.tasks.get(task)
+    return given.cpu.reserved_cores if given is not None else ()
 
 
 def _follow_schedule(runner: TaskRunner, env: Env, dead: asyncio.Event) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from yurt.sdk.errors import YurtError
@@ -59,3 +60,11 @@ class DriverTasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def is_set_within(event: asyncio.Event, limit_s: float) -> bool:
+    """Wait, up to a time limit, until an event is set; returns whether it is."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    return event.is_set()

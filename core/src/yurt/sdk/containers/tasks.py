@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from signal import SIGKILL
 from typing import Any, Protocol
@@ -164,20 +164,16 @@ class ContainerTasks:
                 chosen = self._cores.first_list(container.container_id, cgroup)
             self._cores.add(task.task_id, container.container_id, cgroup, chosen)
 
-    def _unseen(self) -> list[ContainerTask]:
-        """The running tasks whose engine could not be asked for their process when they were recovered."""
-        return [each for each in self._by_container.values() if not each.is_seen and not each.ended.done()]
-
     async def _see_others(self) -> None:
         """Find the cgroups of unseen containers, one after another."""
-        for task in self._unseen():
+        for task in unseen(self._by_container.values()):
             try:
                 inspected = await self._calls.inspect(task.container.container_id)
             except EngineDown:
                 return
             except (DriverError, NotFound):
                 continue
-            if task in self._unseen():
+            if task in unseen(self._by_container.values()):
                 self._see(task, int((inspected.get("State") or {}).get("Pid") or 0))
 
     def _release_cores(self, task_id: str) -> None:
@@ -229,7 +225,7 @@ class ContainerTasks:
         """Check the tasks whose containers have ended or are gone, by a list of all containers of this client."""
         if self._cores:
             self._cores.send_again()
-            if self._unseen():
+            if unseen(self._by_container.values()):
                 self._background.start("cgroups of containers", self._see_others)
         alive = {container_id for container_id, state in states.items() if state in ALIVE}
         for container_id in [each for each in self._by_container if each not in alive]:
@@ -339,6 +335,11 @@ class ContainerTasks:
         if self._cores and task.container.is_of_older_version:
             self._cores.forget_first_list(container_id)
         return task
+
+
+def unseen(tasks: Iterable[ContainerTask]) -> list[ContainerTask]:
+    """The running tasks whose engine could not be asked for their process when they were recovered."""
+    return [each for each in tasks if not each.is_seen and not each.ended.done()]
 
 
 async def has_ended_within(task: ContainerTask, limit_s: float) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.background import DriverTasks, is_set_within
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.driver import UNDETECTED, UNHEALTHY, Fingerprint
 from yurt.sdk.errors import DriverError, NotFound
@@ -86,10 +86,7 @@ class Watch:
 
     async def wait_up(self, within_s: float) -> bool:
         """Wait, up to a time limit, until the engine is healthy."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self.up.wait()
-        return self.up.is_set()
+        return await is_set_within(self.up, within_s)
 
     async def _follow_events(self) -> None:
         """Keep the stream of events open."""

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.background import DriverTasks, is_set_within
 from yurt.sdk.containers.cgroups import ContainerCgroup, parse_cores, read_text
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.core_partitions import CorePartitions, CoreSharer
@@ -174,9 +174,7 @@ class ContainerCores:
         """Wait a moment before a list that only gives cores; one that takes some ends the wait."""
         if not container.is_narrowed:
             container.loses.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WIDEN_DELAY_S):
-                    await container.loses.wait()
+            await is_set_within(container.loses, WIDEN_DELAY_S)
 
     async def _send(self, container: SharingContainer) -> None:
         """Send the newest list, unless the container has it by now."""
