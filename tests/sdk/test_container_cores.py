@@ -104,6 +104,14 @@ async def test_without_reserved_cores_the_engine_is_not_asked(bench: Bench) -> N
     assert await bench.settled() == []
 
 
+async def test_a_container_that_is_not_seen_on_this_machine_is_left_alone(bench: Bench) -> None:
+    bench.cores.add("unseen", "c1", ContainerCgroup(), frozenset())
+    bench.cores.reserve("own", (0,))
+    bench.cores.release("own")
+    bench.cores.send_again()
+    assert await bench.settled() == []
+
+
 async def test_recovered_containers_keep_their_lists_until_all_tasks_are_counted(bench: Bench) -> None:
     with core_partitions.held():
         bench.cores.add("a", "c1", bench.cgroup("c1", "0-1"), frozenset())
