@@ -299,3 +299,16 @@ def test_a_thread_asks_the_rights_of_its_beginning(replica: Replica, authority: 
     clock.state_age_s = 31.0
     with pytest.raises(Unavailable, match="31 s behind the leader"):
         Access(ACTOR, READ, authority).for_thread()
+
+
+def test_answers_that_were_kept_elsewhere_end_when_all_are_forgotten(
+    replica: Replica, authority: AclAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a connection could keep what the limit of remembered answers was to bound."""
+    put_token(replica, policies=("ops",))
+    assert answers(authority) == ALL
+    kept = authority.recall(ACTOR, READ, PROD)
+    assert kept is not None and kept.holds()
+    monkeypatch.setattr("yurt.acl.authority.ANSWERS_MAX", 0)
+    assert authority.allows(ACTOR, READ, Scope(namespace="other"))
+    assert not kept.holds()

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from aiohttp import web
+from yurt.access import Actor, NoToken, Origin
 from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.authentication import sealed_origin
 from yurt.http.edge.client_errors import STRANGERS
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.protocol import ApiProtocol
+from yurt.http.forwarding_headers import ORIGIN
 from yurt.testing.access import Callers, bootstrapped
 
 
@@ -33,9 +36,10 @@ class OneConnection:
         async with self._session.get(f"{self._url}/v1/acl/token/self", headers=headers) as response:
             return response.status, (await response.json())["Policies"] if response.status == 200 else []
 
-    async def status(self, path: str, token: str) -> int:
+    async def status(self, path: str, token: str, **headers: str) -> int:
         """The status of a GET."""
-        async with self._session.get(f"{self._url}{path}", headers={"X-Nomad-Token": token}) as response:
+        shown = {"X-Nomad-Token": token, **headers}
+        async with self._session.get(f"{self._url}{path}", headers=shown) as response:
             return response.status
 
     @property
@@ -165,3 +169,14 @@ async def test_what_a_connection_knows_ends_when_the_state_is_old(
 
     monkeypatch.setattr(connection.callers.api.server.authority, "_age", Old())
     assert await connection.status(JOBS, secret) == 500
+
+
+async def test_a_request_that_is_passed_on_does_not_use_what_its_connection_knows(connection: OneConnection) -> None:
+    await put_rules(connection, "reads", READS)
+    secret = (await connection.callers.token("reads"))["SecretID"]
+    await asked_often(connection, secret)
+    last = connection.protocol.last_secret
+    assert last is not None
+    last.decisions.update({key: known._replace(actor=Actor(caller=NoToken())) for key, known in last.decisions.items()})
+    for origin in (sealed_origin(Origin(address="203.0.113.7")), "forged"):
+        assert await connection.status(JOBS, secret, **{ORIGIN: origin}) == 200

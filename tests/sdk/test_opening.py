@@ -69,3 +69,15 @@ def test_a_held_path_leads_over_no_link_and_not_above(tmp_path: Path, path: str,
         os.close(hold(str(tmp_path), path))
     assert caught.value.errno == number
     assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("path", ["secrets\0x", "a/\ud800"])
+def test_a_path_that_names_no_file_is_refused_and_leaves_nothing_open(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "a").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises((ValueError, OSError)):
+            os.close(hold(str(tmp_path), path))
+    assert len(os.listdir("/proc/self/fd")) == before

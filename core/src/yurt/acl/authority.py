@@ -71,11 +71,11 @@ class NewestState:
 class _Answers:
     """The answers for one token and one need, valid while the tables are the same and the token has not expired."""
 
-    __slots__ = ("_authority", "_tables", "allowed", "caller", "everywhere", "names", "need", "scopes", "until")
+    __slots__ = ("_authority", "_generation", "allowed", "caller", "everywhere", "names", "need", "scopes", "until")
 
     def __init__(self, authority: AclAuthority, caller: Caller, need: Need, until: UnixNano) -> None:
         self._authority = authority
-        self._tables = authority.tables
+        self._generation = authority.generation
         self.caller = caller
         self.need = need
         """Both are kept alive, so that no other object gets the `id()` under which the answers lie."""
@@ -91,7 +91,7 @@ class _Answers:
 
     def holds(self) -> bool:
         """Whether the tables are those of the newest state, the state is new enough, and the token has not expired."""
-        return self._authority.follows_from(self._tables) and self._authority.is_timely(self.until)
+        return self._authority.is_newest(self._generation) and self._authority.is_timely(self.until)
 
 
 class AclAuthority:
@@ -129,8 +129,10 @@ class AclAuthority:
         """Those that were looked up last: a list asks three times in a row."""
         self._scopes = 0
         """The number of remembered scopes; each `NAMES_PER_SCOPE` remembered names count as one."""
-        self.tables: tuple[object, ...] = (None, None, None)
-        """The tokens, roles and policies that the answers follow from; another object after each change."""
+        self._tables: tuple[object, ...] = (None, None, None)
+        """The tokens, roles and policies that the answers follow from."""
+        self.generation = object()
+        """Another one whenever all answers are forgotten."""
         self._answered_in: Snapshot | None = None
         """The last state that was seen to have these tables."""
         self._owner: int | None = None
@@ -218,11 +220,11 @@ class AclAuthority:
             self._recent = found
         return found if self.is_timely(found.until) else None
 
-    def follows_from(self, tables: tuple[object, ...]) -> bool:
-        """Whether answers from these tables are those of the newest state."""
+    def is_newest(self, generation: object) -> bool:
+        """Whether answers of this generation follow from the newest state."""
         if self._source.state is not self._answered_in:
             self._follow_tables(self._source.state)
-        return tables is self.tables
+        return generation is self.generation
 
     def is_timely(self, until: UnixNano) -> bool:
         """Whether the state is new enough to decide by, and `until` is not over; 0 is never."""
@@ -252,14 +254,15 @@ class AclAuthority:
     def _follow_tables(self, state: Snapshot) -> None:
         """Forget all answers once a token, a role or a policy has changed."""
         assert self._is_owner(), ONE_THREAD
-        tokens, roles, policies = self.tables
+        tokens, roles, policies = self._tables
         if state.acl_tokens is not tokens or state.acl_roles is not roles or state.acl_policies is not policies:
             self._forget()
-            self.tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
+            self._tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
         self._answered_in = state
 
     def _forget(self) -> None:
         self._answers.clear()
+        self.generation = object()
         self._recent, self._scopes = None, 0
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:

@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -233,7 +233,8 @@ class _Agent:
             self.buffered_lines.release()
             watchdog = supervised(group, "watchdog of systemd", self.systemd.run_watchdog())
             self.systemd.ready(_status(parts.missing()))
-            supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
+            first_job = FIRST_JOB if parts.server is not None else ()
+            supervised(group, "load the scheduler", asyncio.to_thread(_after_start, first_job))
             giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
@@ -370,9 +371,9 @@ async def _wait(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _after_start() -> None:
-    """Import what the first job needs (numpy, above all) ahead of it, then return free memory."""
-    for name in FIRST_JOB:
+def _after_start(names: Iterable[str]) -> None:
+    """Import what a server's first job needs (numpy, above all) ahead of it, then return free memory."""
+    for name in names:
         import_module(f"yurt.{name}")
     give_back()
 

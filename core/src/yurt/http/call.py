@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from yurt.http.api_port import ApiPort
     from yurt.server.backends import HttpBackend
     from yurt.server.config import ServerConfig
-    from yurt.server.keys.callers import Callers, LastSecret
+    from yurt.server.keys.callers import Callers
+    from yurt.server.keys.last_secret import LastSecret
     from yurt.server.operations.explanations import Explanations
     from yurt.server.ports import NodePort
     from yurt.server.views.events import EventFilter, Subscription

@@ -42,7 +42,7 @@ from yurt.http.leases import Lease
 from yurt.http.query import read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 from yurt.runtime.metrics import Metrics
-from yurt.server.keys.callers import KnownDecision
+from yurt.server.keys.last_secret import KnownDecision
 
 T = TypeVar("T")
 
@@ -349,7 +349,10 @@ def _known_decision(route: Route, request: web.Request, context: Context, namesp
     known = last.decisions.get((id(route), namespace))
     if known is None or not is_shown_again(callers, request, last):
         return None
-    return known if known.recalled is not None and known.recalled.holds() else None
+    if known.recalled is not None and known.recalled.holds():
+        return known
+    last.decisions.clear()
+    return None
 
 
 async def _looked_up(route: Route, request: web.Request, context: Context, namespace: str) -> KnownDecision:

@@ -21,6 +21,8 @@ RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
 RESOLVE_IN_ROOT = 0x10
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+REFUSED = (-errno.ENOSYS, -errno.EPERM)
+"""How an old kernel, and a filter of system calls, answer openat2."""
 NO_ANSWER = -(1 << 16)
 """No error number of the kernel."""
 HOLD_FLAGS = (os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else READ_FLAGS
@@ -36,9 +38,12 @@ def has_openat2() -> bool:
 
 
 def openat2(folder: int, path: str, flags: int, *, resolve: int) -> int:
-    """A descriptor, or the negative error number."""
+    """A descriptor, or the negative error number; raises ValueError for a path with NUL."""
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ValueError("embedded null byte")  # which the C library would take for the end of the path
     how = _OpenHow(flags, 0, resolve)
-    found = int(c_library().syscall(SYS_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)))
+    found = int(c_library().syscall(SYS_OPENAT2, folder, encoded, ctypes.byref(how), ctypes.sizeof(how)))
     return found if found >= 0 else -ctypes.get_errno()
 
 
@@ -49,7 +54,11 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
     that are missing are made.
     """
     root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    found = NO_ANSWER if makes or ".." in path else _held_at_once(root_fd, path)
+    try:
+        found = NO_ANSWER if makes or ".." in path else _held_at_once(root_fd, path)
+    except ValueError:
+        os.close(root_fd)
+        raise
     if found == NO_ANSWER:
         return descend(root_fd, names_of(path), lambda folder, part: _hold_part(folder, part, makes=makes))
     os.close(root_fd)
@@ -63,7 +72,7 @@ def _held_at_once(root: int, path: str) -> int:
     if not has_openat2():
         return NO_ANSWER
     found = openat2(root, "/".join(names_of(path)) or ".", HOLD_FLAGS, resolve=RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
-    return NO_ANSWER if found in (-errno.ENOSYS, -errno.EPERM, -errno.EAGAIN) else found
+    return NO_ANSWER if found in (*REFUSED, -errno.EAGAIN) else found
 
 
 def names_of(path: str) -> Iterator[str]:

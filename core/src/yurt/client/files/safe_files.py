@@ -14,7 +14,7 @@ import os
 import stat
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
-from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, descend, has_openat2, openat2
+from yurt.sdk.opening import HOLD_FLAGS, REFUSED, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, descend, has_openat2, openat2
 
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 PRIVATE_PARTS = ("secrets", "private")
@@ -98,7 +98,7 @@ def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> i
         found = openat2(root_fd, "/".join(parts) or ".", flags, resolve=RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
         if found >= 0:
             return found
-        if found == -errno.ENOSYS:
+        if found in REFUSED:
             break
         if found != -errno.EAGAIN:
             raise OSError(-found, os.strerror(-found), path)

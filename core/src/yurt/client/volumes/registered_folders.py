@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 
 from yurt.sdk.errors import Invalid
-from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
+from yurt.sdk.opening import HOLD_FLAGS, REFUSED, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
 
 SETTING = "host_volume_register_dirs"
 RETRIES = 16
@@ -91,7 +91,7 @@ def _open_beneath(root: int, listed: str, below: str) -> int:
         found = openat2(root, below, HOLD_FLAGS | os.O_DIRECTORY, resolve=RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
         if found >= 0:
             return found
-        if found == -errno.ENOSYS:
+        if found in REFUSED:
             return hold(listed, below)
         if found != -errno.EAGAIN:
             raise OSError(-found, os.strerror(-found))

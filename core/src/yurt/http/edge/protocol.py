@@ -23,7 +23,7 @@ from yurt.http.edge.client_errors import ClientErrorReporter
 from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
-    from yurt.server.keys.callers import LastSecret
+    from yurt.server.keys.last_secret import LastSecret
 
 LOOK_S = 1.0
 """The interval at which an arriving body is checked."""

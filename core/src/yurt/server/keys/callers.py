@@ -12,12 +12,13 @@ from __future__ import annotations
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Final
 
-from yurt.access import Actor, Caller, InvalidToken, NoToken, Recalled, Scope, ShownNode, ShownToken, ShownWorkload
+from yurt.access import Actor, Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
+from yurt.server.keys.last_secret import LastSecret
 from yurt.server.keys.sessions import PREFIX, Sessions, session_key_id
 from yurt.server.keys.tokens import INTRODUCTION_KIND, Times, checked_token, end_of, key_id_of, problem_of_times
 from yurt.server.log.current_leader import CurrentLeader
@@ -51,29 +52,6 @@ class _Signed(Times):
     """A caller with a token signed by a root key, and its times."""
 
     caller: ShownWorkload | ShownNode | InvalidToken = InvalidToken(problem=NO_ID)
-
-
-class KnownDecision(NamedTuple):
-    """A request whose caller was identified."""
-
-    actor: Actor
-    scope: Scope
-    """Where its need has to be satisfied."""
-    recalled: Recalled | None
-    """The answers by which it is; they count as long as they hold. None: not known yet."""
-
-
-class LastSecret(NamedTuple):
-    """The stored secret that the last request of a connection presented."""
-
-    text: str
-    tokens: object
-    """The table of tokens in which it was found."""
-    actor: Actor
-    """Its caller, and where the requests of the connection come from."""
-    decisions: dict[tuple[int, str], KnownDecision]
-    """What was decided about the connection's requests, by the `id()` of the route, which lives as long as the
-    application, and namespace."""
 
 
 class Callers:

@@ -1,0 +1,30 @@
+"""What a connection keeps about its last request, so that the same is not looked up for the next one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.access import Actor, Recalled, Scope
+
+
+class KnownDecision(NamedTuple):
+    """A request whose caller was identified."""
+
+    actor: Actor
+    scope: Scope
+    """Where its need has to be satisfied."""
+    recalled: Recalled | None
+    """The answers by which it is; they count as long as they hold. None: not known yet."""
+
+
+class LastSecret(NamedTuple):
+    """The stored secret that the last request of a connection presented."""
+
+    text: str
+    tokens: object
+    """The table of tokens in which it was found."""
+    actor: Actor
+    """Its caller, and where the requests of the connection come from."""
+    decisions: dict[tuple[int, str], KnownDecision]
+    """What was decided about the connection's requests, by the `id()` of the route, which lives as long as the
+    application, and namespace."""
