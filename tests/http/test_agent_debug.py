@@ -97,9 +97,8 @@ async def test_a_node_decides_by_its_own_configuration(debug_api: Api, journal: 
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A journalctl that says what it was asked and, when it is to follow, stays."""
     program = tmp_path / "journalctl"
-    program.write_text(
-        '#!/bin/sh\necho "asked: $*"\ncase "$*" in *--follow*) echo $$ > "$0.new"; mv "$0.new" "$0.pid"; exec sleep 300;; esac\n'
-    )
+    told = 'echo $$ > "$0.new"; mv "$0.new" "$0.pid"'
+    program.write_text(f'#!/bin/sh\necho "asked: $*"\ncase "$*" in *--follow*) {told}; exec sleep 300;; esac\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return program
