@@ -9,8 +9,8 @@ first every other time, so that what else the machine does meets both. Each call
 whole case, as clients do, and the server without access control has as many, over which requests show no token. A table
 of its own tells what a token costs there, where nobody looks it up.
 
-The last column is no rate: a single request at a time, to one server and then to the other. Between two requests the
-processor's caches fill with the other server, as they do on an idle machine that now and then gets a request.
+The last column compares the time of single requests, sent to one server and then to the other. Between two requests
+the other server fills the processor's caches, as other programs do on a machine that seldom gets a request.
 
 The layout of a process's memory makes it up to a tenth faster or slower than an equal one for as long as it runs. So
 each run starts new servers and yields one pair, the medians of its slices; the loss is the median of the runs' ratios,
@@ -50,7 +50,7 @@ SENDERS = 8
 CONNECTIONS = 16
 """Of the callers of a side that show the same token."""
 ALONE = 4
-"""One of so many requests of a block is sent alone too."""
+"""The number of requests in a block for each one that is also sent alone."""
 T = TypeVar("T")
 TARGET = "5 %"
 CONTROL: Final = "control: no access control either"
@@ -336,7 +336,7 @@ def busy(case: Case, to: Connected, asked: Sequence[int]) -> Sample:
 
 
 def waves(requests: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The requests, so many at a time."""
+    """The requests in groups of `size`."""
     return (requests[at : at + size] for at in range(0, len(requests), size))
 
 

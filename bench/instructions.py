@@ -68,7 +68,7 @@ class Options(argparse.Namespace):
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written to it."""
+    """A transport that stores the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ class _DeadlineReader(io.RawIOBase):
 def read_bounded(response: http.client.HTTPResponse, bytes_max: int) -> bytes:
     """The body; raises AnswerTooLarge, or IncompleteRead for one that breaks off.
 
-    A chunk may state any size, even a negative one, so chunks are read by what has come.
+    The size that a chunk states is not trusted, as it may be huge or negative: only received bytes are counted.
     """
     body = bytearray()
     while piece := response.read1(PIECE_BYTES) if response.chunked else response.read(PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""The state of a cluster from its API, also Nomad's: nodes, jobs, allocations, what waits, namespaces, quotas, pools.
+"""Reads the state of a Yurt or Nomad cluster over its API: nodes, jobs, their allocations and evaluations, and limits.
 
 Only GET requests are sent. The state is not of one moment, since each list is read by itself; what changes meanwhile
 may be missing on one side. Fields that the scheduler does not read are left out. Every field that it reads is checked:
@@ -260,7 +260,7 @@ class _ClusterReader:
         ]
         yield from _shortened(jobs, "more jobs are not scheduled for such reasons")
 
-    # Allocations, and what waits.
+    # Allocations and blocked evaluations.
 
     def _alloc(
         self, stub: Mapping[str, Any], versions: _Versions, deployments: Mapping[JobKey, Deployment]

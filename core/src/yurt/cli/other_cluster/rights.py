@@ -28,7 +28,10 @@ EFFECT: Final = "jobs and allocations there are missing, so their nodes seem to 
 
 
 def missing_rights(answers: Answers, state: Snapshot, shown_quotas: Collection[str]) -> Iterator[str]:
-    """The rights that the token lacks, and what is missing for it; `shown_quotas` may be more than the state has."""
+    """Warnings about rights that the token lacks and the objects that it cannot see.
+
+    `shown_quotas` are the quotas in the answers, including those left out of the state.
+    """
     yield from _missing_in_namespaces(answers, state)
     pools = {node.node_pool for node in state.nodes.values()} | {job.node_pool for job in state.jobs.values()}
     hidden = sorted(pools - set(BUILT_IN_POOLS) - set(state.node_pools.keys()))
