@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,21 @@ def test_a_fuzz_target_bears_its_seeds_and_their_damaged_copies(name: str) -> No
         target(seed)
         target(seed[: len(seed) // 2])
         target(bytes(byte ^ (position % 7 == 0) for position, byte in enumerate(seed)))
+
+
+def test_an_input_without_an_end_is_interrupted_by_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loops(_data: bytes) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(harness, "CPU_LIMIT_S", 0.02)
+    before = signal.getsignal(signal.SIGPROF)
+    try:
+        with pytest.raises(TimeoutError, match="one input takes more than"):
+            harness.timed(loops)(b"")
+    finally:
+        signal.signal(signal.SIGPROF, before)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 def test_runs_over_the_same_code_are_one_row_of_the_ledger_and_others_stay() -> None:

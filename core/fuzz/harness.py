@@ -25,10 +25,12 @@ from typing import NamedTuple
 
 CPU_LIMIT_S = 1.0
 """More is a hang. CPU time, because libFuzzer's -timeout counts the wall clock, which a loaded machine stretches."""
+WALL_LIMIT_S = 1_800
+"""Ends a hang in C code, which no signal handler of Python interrupts."""
 FOLDER = Path(__file__).parent
 FOUND = Path(tempfile.gettempdir(), "yurt-fuzz-found-")
 """The beginning of the names of files that hold an input that breaks something."""
-DEFAULTS = (f"-artifact_prefix={FOUND}", "-max_len=16384", "-timeout=30", "-rss_limit_mb=4096")
+DEFAULTS = (f"-artifact_prefix={FOUND}", "-max_len=16384", f"-timeout={WALL_LIMIT_S}", "-rss_limit_mb=4096")
 MAX_CPU_TIME = "-max_cpu_time="
 USAGE = "usage: harness.py --list | TARGET [libFuzzer arguments]; TARGET is one of "
 
@@ -70,9 +72,18 @@ def load(name: str) -> tuple[Callable[[bytes], None], Iterable[bytes]]:
 def timed(target: Callable[[bytes], None], *, total_s: float = math.inf) -> Callable[[bytes], None]:
     """The target with a limit on its CPU time: after `total_s` for all inputs together it tells libFuzzer to end."""
 
+    def end(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"one input takes more than {CPU_LIMIT_S:.1f} s of CPU time")
+
+    signal.signal(signal.SIGPROF, end)
+
     def run(data: bytes) -> None:
         begun = time.process_time()
-        target(data)
+        signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)  # of CPU time, as the check below
+        try:
+            target(data)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         ended = time.process_time()
         if ended - begun > CPU_LIMIT_S:
             raise TimeoutError(f"one input of {len(data)} bytes took {ended - begun:.1f} s of CPU time")
