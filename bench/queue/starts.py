@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Final, NamedTuple
 
-from yurt.queue.accuracy import LEAST_WAIT, Accuracy, Forecast, Start, weighted_median
+from yurt.queue.accuracy import LEAST_WAIT, Accuracy, Forecast, Start, WaitClass, by_wait, weighted_median
 from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting_job import JobKey, Waiting
@@ -23,6 +24,7 @@ from bench.queue.policies import CARD, FairShare
 from bench.queue.trace import SECOND, Job, Load
 
 EVERY: Final = 30 * SECOND
+MINUTE: Final = 60 * SECOND
 
 
 class StartErrors(NamedTuple):
@@ -34,8 +36,12 @@ class StartErrors(NamedTuple):
     any_time_percent: float
     by_likely_percent: float
     by_percent: float
+    after_latest_percent: float
+    """Jobs that started after the latest start by limits of their first forecast."""
     forecast_ms: float
     """CPU time of one forecast of all waiting jobs."""
+    by_wait: list[dict[str, float]]
+    """The first forecasts by the length of the wait; minutes, percent."""
 
 
 class ForecastFairShare(FairShare):
@@ -93,24 +99,23 @@ class ForecastFairShare(FairShare):
         order = list(self.order(pool, now))
         draws = draws_of(len(order))
 
-        def run_time(job: Job, elapsed: int, draw: int) -> int:
+        def run_time(draw: int, job: Job, elapsed: int) -> int:
             percent = drawn_percent(str(job.id), draws)[draw]
             return self._history.expected(_kinds(job), percent=percent, elapsed=elapsed, limit=job.limit)
 
-        found = start_quantiles(
-            [
-                expected_starts(
-                    order,
-                    now=now,
-                    free=(pool.free - sum(job.gpus for job in started),),
-                    ends=[(start + run_time(job, now - start, draw), (job.gpus,)) for job, start in running],
-                    vector=_gpus,
-                    run_time=lambda job, draw=draw: run_time(self._jobs[job.create_index], 0, draw),  # type: ignore[misc]
-                )
-                for draw in range(draws)
-            ]
-        )
-        plain = {key: Forecast(now, likely, found.by[key], 0) for key, likely in found.likely.items()}
+        def simulated(run_time: Callable[[Job, int], int]) -> dict[JobKey, int]:
+            return expected_starts(
+                order,
+                now=now,
+                free=(pool.free - sum(job.gpus for job in started),),
+                ends=[(start + run_time(job, now - start), (job.gpus,)) for job, start in running],
+                vector=_gpus,
+                run_time=lambda job: run_time(self._jobs[job.create_index], 0),
+            )
+
+        found = start_quantiles([simulated(partial(run_time, draw)) for draw in range(draws)])
+        latest = simulated(lambda job, _: job.limit)
+        plain = {key: Forecast(now, likely, found.by[key], latest[key]) for key, likely in found.likely.items()}
         corrected = {key: self.accuracy.corrected(key, forecast) for key, forecast in plain.items()}
         self.accuracy.note(plain, corrected)
         for key, forecast in corrected.items():
@@ -130,8 +135,21 @@ def measured(work: Load, base: FairShare) -> StartErrors:
         any_time_percent=weighted_median(policy.shown),
         by_likely_percent=100 * sum(start.at <= start.forecast.likely for start in starts) / len(starts),
         by_percent=100 * sum(start.at <= start.forecast.by for start in starts) / len(starts),
+        after_latest_percent=100 * sum(start.at > start.forecast.latest for start in starts) / len(starts),
         forecast_ms=1000 * policy.cpu_s / policy.forecasts,
+        by_wait=[_in_minutes(each) for each in by_wait(starts)],
     )
+
+
+def _in_minutes(one: WaitClass) -> dict[str, float]:
+    return {
+        "below": one.below / MINUTE,
+        "starts": one.starts,
+        "median_wait": round(one.median_wait / MINUTE, 1),
+        "median_error": round(one.median_error / MINUTE, 1),
+        "error_percent": round(one.median_error_percent, 1),
+        "by_likely_percent": round(one.by_likely_percent),
+    }
 
 
 def _kinds(job: Job) -> tuple[tuple[object, ...], ...]:

@@ -71,11 +71,22 @@ def test_the_accuracy_of_expected_starts(queue: Any, run: Any) -> None:
         "Starts": 40, "MedianError": 252_500_000_000, "MedianErrorPercent": 18.5, "AnyTimeErrorPercent": 9.5,
         "ByExpectedStartPercent": 52.5,
         "ByExpectedByPercent": 81, "AfterLatestStart": 0,
+        "ByWait": [
+            {"Below": 900_000_000_000, "Starts": 30, "MedianWait": 300_000_000_000, "MedianError": 60_000_000_000,
+             "MedianErrorPercent": 20.0, "ByExpectedStartPercent": 55},
+            {"Below": 0, "Starts": 10, "MedianWait": 3_600_000_000_000, "MedianError": 600_000_000_000,
+             "MedianErrorPercent": 16.7, "ByExpectedStartPercent": 40},
+        ],
     }  # fmt: skip
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu")
     assert code == 0
     assert "4m12s, 18.5 % of the wait" in out
-    assert "9.5 % of the wait" in out
+    assert "9.5 % of the wait (the aim is under 20)" in out
+    rows = [line.split() for line in out.splitlines()[-2:]]
+    assert rows == [
+        ["under", "15m0s", "30", "5m0s", "1m0s", "20", "%", "55", "%"],
+        ["longer", "10", "1h0m0s", "10m0s", "16.7", "%", "40", "%"],
+    ]
     assert "52.5 % (50 is right)" in out
     code, out, _ = run("queue", "accuracy", "-node-pool", "gpu", "-json")
     assert (code, '"Starts": 40' in out) == (0, True)

@@ -146,3 +146,11 @@ def test_no_forecast_weighs_less_than_nothing() -> None:
     found.note({key(1): said(10, made=65 * MINUTE)}, {})
     found.started(key(1), 62 * MINUTE)
     assert [weight for _, weight in found.last.errors()] == [5 * MINUTE, 0]
+
+
+def test_first_forecasts_are_summed_up_by_the_length_of_the_wait() -> None:
+    summary = history([(10, 5), (10, 20), (30, 20), (600, 300), (100, -1)]).summary()
+    assert summary is not None
+    found = [(each.below // MINUTE, each.starts, each.median_error // MINUTE) for each in summary.by_wait]
+    assert found == [(15, 2, 53), (60, 2, 10), (0, 1, 300)], "a clock that was set back makes a short wait"
+    assert [each.by_likely_percent for each in summary.by_wait] == [100, 50, 100]

@@ -12,13 +12,16 @@ from yurt.queue import run_times
 from yurt.queue.amounts import Amounts
 from yurt.queue.dynamic_priority import Weights, dynamic_order, percentage_used
 from yurt.queue.expected_start import drawn_percent, draws_of, expected_starts, start_quantiles
-from yurt.queue.run_times import ENOUGH, KEPT, RunTimes
+from yurt.queue.run_times import ENOUGH, ENOUGH_OF_JOB, KEPT, Kind, RunTimes
 from yurt.queue.waiting_job import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
 from tests.queue.strategies import HOUR, job, jobs
 
 GPUS = 16
+JOB: Kind = ("job", "train")
+TENANT: Kind = ("namespace", "vision")
+ALL: Kind = ("all",)
 
 
 def vector(one: Waiting) -> tuple[int, ...]:
@@ -121,28 +124,47 @@ def test_expected_run_times_lie_between_what_has_passed_and_the_limit(
 ) -> None:
     times = RunTimes()
     for duration in durations:
-        times.add(("kind",), duration)
-    found = times.expected(("kind",), percent=percent, elapsed=elapsed, limit=1100)
+        times.add((ALL,), duration)
+    found = times.expected((ALL,), percent=percent, elapsed=elapsed, limit=1100)
     assert elapsed <= found <= max(elapsed, 1100)
 
 
 def test_the_narrowest_kind_with_enough_runs_answers() -> None:
     times = RunTimes()
-    for duration in range(10, 20):
-        times.add(("all",), duration)
+    for duration in range(10, 30):
+        times.add((ALL,), duration)
     for duration in (100, 110, 120, 130, 140):
-        times.add(("job", "all"), duration)
-    assert times.expected(("job", "all"), percent=50, elapsed=0, limit=1000) == 120
-    assert times.expected(("new job", "all"), percent=50, elapsed=0, limit=1000) == 17
-    assert times.expected(("job", "all"), percent=50, elapsed=125, limit=1000) == 1000, "two runs say nothing"
-    assert times.expected(("nobody",), percent=50, elapsed=0, limit=1000) == 1000
+        times.add((JOB, ALL), duration)
+    assert times.expected((JOB, ALL), percent=50, elapsed=0, limit=1000) == 120
+    assert times.expected((("job", "new"), ALL), percent=50, elapsed=0, limit=1000) == 22
+    assert times.expected((JOB, ALL), percent=50, elapsed=125, limit=1000) == 1000, "two runs say nothing"
+    assert times.expected((("nobody",),), percent=50, elapsed=0, limit=1000) == 1000
+
+
+def test_few_runs_of_a_tenant_give_way_to_many_of_all() -> None:
+    times = RunTimes()
+    for duration in range(ENOUGH - 1):
+        times.add((TENANT, ALL), 100 + duration)
+    for _ in range(ENOUGH):
+        times.add((ALL,), 10)
+    assert times.expected((TENANT, ALL), percent=0, elapsed=0, limit=1000) == 10
+    times.add((TENANT, ALL), 200)
+    assert times.expected((TENANT, ALL), percent=0, elapsed=0, limit=1000) == 100
+
+
+def test_where_no_kind_has_enough_runs_that_with_the_most_answers() -> None:
+    times = RunTimes()
+    for number in range(ENOUGH - 1):
+        times.add((TENANT, ALL) if number < ENOUGH_OF_JOB else (ALL,), 100 if number < ENOUGH_OF_JOB else 10)
+    assert times.expected((TENANT, ALL), percent=0, elapsed=0, limit=1000) == 10
+    assert times.expected((TENANT, ALL), percent=0, elapsed=50, limit=1000) == 100, "of the long ones"
 
 
 def test_only_the_last_runs_count() -> None:
     times = RunTimes()
     for duration in [1] * KEPT + [50] * KEPT:
-        times.add(("kind",), duration)
-    assert times.expected(("kind",), percent=0, elapsed=0, limit=1000) == 50
+        times.add((ALL,), duration)
+    assert times.expected((ALL,), percent=0, elapsed=0, limit=1000) == 50
 
 
 def test_runs_as_parts_of_their_limits_answer_once_they_were_nearer() -> None:

@@ -153,6 +153,20 @@ def test_a_share_counts_as_its_part_of_a_device() -> None:
     assert devices_used(usage, "nvidia/gpu") == 1250
 
 
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("uuid::0|mig|20096|14|247", 247),
+        ("uuid::0|mig|20096|14", 140),
+        ("uuid::0|mps|20096|0|247", 247),
+        ("uuid::0|mps|20096|0", 1000),
+    ],
+    ids=["dominant part", "compute, as older servers placed it", "memory alone", "memory alone, by an older server"],
+)
+def test_a_share_counts_as_it_did_when_it_was_placed(key: str, part: int) -> None:
+    assert devices_used(counted(Usage(devices=(f"nvidia/gpu/a100/{key}",))), "nvidia/gpu") == part
+
+
 def test_namespaces_share_a_quota_and_others_do_not_count() -> None:
     state = after(cluster(quota("team", cpu=1000), "a", "b"), *bound("c", spec=quota("other", cpu=10_000)))
     state, first = run(state, job_of("web", 2, CPU, namespace="a"))

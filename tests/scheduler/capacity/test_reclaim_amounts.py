@@ -82,7 +82,7 @@ def test_what_a_node_books_is_within_the_guarantee_though_the_smallest_profile_w
     ("attributes", "memory_mb", "pool", "part"),
     [
         (SPLIT, 9000, "default", 140),
-        (SPLIT, 10_000, "default", 420),
+        (SPLIT, 10_000, "default", 496),
         (SPLIT, 9000, "all", 140),
         (SPLIT, 9000, "other", 1000),
         (SPLIT, 50_000, "default", 1000),
@@ -97,3 +97,19 @@ def test_a_waiting_mig_instance_counts_as_it_will_when_it_is_placed(
     state = split_cluster(attributes=attributes)
     ask = GroupAsk(instances_of("x", "a", 1, memory_mb).task_groups[0], with_memory_max=False)
     assert reclaim_amounts(ask, state, pool).devices == (("nvidia/gpu", part),)
+
+
+@pytest.mark.parametrize(
+    ("mode", "memory_mb", "compute", "part"),
+    [("mps", 20_000, 10, 246), ("mps", 20_000, 50, 500), ("mps", 20_000, 0, 246), ("slice", 20_000, 10, 100)],
+    ids=["memory dominates", "compute dominates", "memory alone", "a mode that no card has"],
+)
+def test_a_waiting_share_counts_by_its_dominant_part_of_the_card(
+    mode: str, memory_mb: int, compute: int, part: int
+) -> None:
+    state = split_cluster(attributes=SPLIT | {"sharing": Attribute(string_val="mps,mig")})
+    request = RequestedDevice(name="nvidia/gpu", share=mode, memory_mb=memory_mb, compute=compute)
+    group = instances_of("x", "a", 1, memory_mb).task_groups[0]
+    asked = replace(group.tasks[0].resources, devices=(request,))
+    group = replace(group, tasks=(replace(group.tasks[0], resources=asked),))
+    assert reclaim_amounts(GroupAsk(group, with_memory_max=False), state, "default").devices == (("nvidia/gpu", part),)

@@ -503,6 +503,8 @@ def test_bookings_never_pass_capacity_over_random_plans_stops_and_stale_snapshot
 
 def test_a_held_share_is_read_back_as_it_was_written() -> None:
     assert parted("nvidia/gpu/H100/GPU-1::3|mps|2048|30") == ("nvidia/gpu/H100/GPU-1", Share("3", "mps", 2048, 30))
+    with_part = parted("nvidia/gpu/A|B/GPU-1::3|mps|2048|30|300")
+    assert with_part == ("nvidia/gpu/A|B/GPU-1", Share("3", "mps", 2048, 30))
     assert parted("nvidia/gpu/A|B/GPU-1") == ("nvidia/gpu/A|B/GPU-1", None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.scheduler.devices.bookings import NOTHING, Booked, bookings, instance_key
@@ -60,6 +61,18 @@ def test_an_instance_of_the_smallest_profile_with_the_memory_is_booked_at_its_pl
     (device,) = granted
     assert (device.name, device.share, device.memory_mb, device.compute) == ("H100", "mig", 40_448, 42)
     assert device.device_ids == ("GPU-0::4",), "the place that leaves 4g.40gb its only one"
+
+
+@pytest.mark.parametrize(
+    ("memory_mb", "part", "number"), [(9000, 140, 7), (10_000, 247, 4), (40_000, 496, 2), (80_000, 1000, 1)]
+)
+def test_an_instance_counts_by_the_larger_of_its_parts_and_all_as_no_more_than_the_card(
+    memory_mb: int, part: int, number: int
+) -> None:
+    granted = _grant(_node(), [], *[_mig(memory_mb)] * number)
+    assert granted is not None
+    assert [device.part_milli for device in granted] == [part] * number
+    assert part * number <= 1000
 
 
 def test_a_card_takes_as_many_instances_as_the_hardware() -> None:

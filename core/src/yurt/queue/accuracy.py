@@ -11,7 +11,7 @@ is over, by the forecast; the first forecast of each stage is remembered, and co
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -27,6 +27,9 @@ LEAST_WAIT: Final = 60_000_000_000
 PERCENT: Final = 100
 STAGES: Final = 8
 """The number of equal parts of a wait by which forecasts are compared."""
+_MINUTE: Final = 60_000_000_000
+WAIT_CLASSES: Final = (15 * _MINUTE, 60 * _MINUTE, 240 * _MINUTE, 0)
+"""The bounds in nanoseconds below which waits are summed up together; 0: none."""
 
 
 class Forecast(NamedTuple):
@@ -72,6 +75,18 @@ class Start(NamedTuple):
         ]
 
 
+class WaitClass(NamedTuple):
+    """The first forecasts of jobs whose waits were of a similar length; times in nanoseconds."""
+
+    below: int
+    """The bound of the waits; 0: none."""
+    starts: int
+    median_wait: int
+    median_error: int
+    median_error_percent: float
+    by_likely_percent: float
+
+
 class Summary(NamedTuple):
     """Errors in nanoseconds and in percent of the wait, coverage in percent."""
 
@@ -85,7 +100,9 @@ class Summary(NamedTuple):
     by_percent: float
     """Percentage of jobs that started by the time predicted for 4 of 5 cases; 80 is right."""
     after_latest: int
-    """Jobs that started after their latest predicted start: nodes were lost, or jobs of higher bands arrived."""
+    """Jobs that started after their latest predicted start: jobs came later and passed, or nodes were lost."""
+    by_wait: tuple[WaitClass, ...] = ()
+    """The first forecasts by the length of the real wait; classes without a start are missing."""
 
 
 class Accuracy:
@@ -178,6 +195,29 @@ class Accuracy:
             by_likely_percent=_percent(sum(start.at <= start.forecast.likely for start in starts), len(starts)),
             by_percent=_percent(sum(start.at <= start.forecast.by for start in starts), len(starts)),
             after_latest=sum(start.at > start.forecast.latest > 0 for start in starts),
+            by_wait=tuple(by_wait(starts)),
+        )
+
+
+def by_wait(starts: Iterable[Start]) -> Iterator[WaitClass]:
+    """The first forecasts, by the length of the real wait."""
+    lower = 0
+    rest = sorted((start.at - start.forecast.made, start) for start in starts)
+    for below in WAIT_CLASSES:
+        of_class = [(wait, start) for wait, start in rest if lower <= max(0, wait) and (not below or wait < below)]
+        lower = below
+        if not of_class:
+            continue
+        errors = [abs(start.at - start.forecast.likely) for _, start in of_class]
+        yield WaitClass(
+            below=below,
+            starts=len(of_class),
+            median_wait=round(median(wait for wait, _ in of_class)),
+            median_error=round(median(errors)),
+            median_error_percent=median(
+                PERCENT * error / max(LEAST_WAIT, wait) for error, (wait, _) in zip(errors, of_class, strict=True)
+            ),
+            by_likely_percent=_percent(sum(start.at <= start.forecast.likely for _, start in of_class), len(of_class)),
         )
 
 

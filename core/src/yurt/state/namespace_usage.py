@@ -11,17 +11,13 @@ from typing import Final, NamedTuple
 
 import immutables
 
-from yurt.state.usage import Usage, is_using, usage_of
+from yurt.state.usage import Usage, is_using, share_of, usage_of
 from yurt.structs.alloc import Allocation
 
 NamespaceKey = tuple[str, str]
 """(namespace, node pool of the job)."""
 MILLI: Final = 1000
 """Thousandths of a device: a booked share is counted as a part of it."""
-
-
-SHARE_PARTS: Final = 4
-"""The number of fields in the key of a share: device, mode, MiB and percent."""
 
 
 class NamespaceUsage(NamedTuple):
@@ -120,14 +116,13 @@ def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]
 def _devices(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:
     """The device names, in thousandths, from keys of `device_key`.
 
-    A share of a device's compute counts as that part of the device; a share of its memory alone counts as a whole one,
-    because the key does not tell how much memory the device has.
+    A share counts as its part of the device. One that an older server placed does not tell it, and counts by its
+    compute; without compute it counts as a whole device.
     """
     sums: dict[str, int] = {}
     for key in keys:
-        parts = key.rsplit("|", 3)
-        is_share = len(parts) == SHARE_PARTS and parts[2].isdigit() and parts[3].isdigit()
-        percent = int(parts[3]) if is_share else 0
+        share = share_of(key)
+        amount = MILLI if share is None else share.part_milli or share.compute * MILLI // 100 or MILLI
         name = "/".join(key.split("/", 3)[:3])
-        sums[name] = sums.get(name, 0) + (percent * MILLI // 100 if percent else MILLI)
+        sums[name] = sums.get(name, 0) + amount
     return tuple(sorted(sums.items()))

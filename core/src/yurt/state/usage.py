@@ -162,10 +162,36 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     return found
 
 
+class BookedShare(NamedTuple):
+    """The content of the key of a share."""
+
+    instance: str
+    """The key of the device, with the number of the share."""
+    mode: str
+    memory_mb: int
+    compute: int
+    part_milli: int
+    """0: unknown."""
+
+
 def device_key(device: AllocatedDeviceResource, instance: str) -> str:
     """The key of a booked instance; a share's key includes its amounts, so that sums need no lookup."""
     key = f"{device.vendor}/{device.type}/{device.name}/{instance}"
-    return f"{key}|{device.share}|{device.memory_mb}|{device.compute}" if device.share else key
+    if not device.share:
+        return key
+    part = f"|{device.part_milli}" if device.part_milli else ""
+    return f"{key}|{device.share}|{device.memory_mb}|{device.compute}{part}"
+
+
+def share_of(key: str) -> BookedShare | None:
+    """The share that a key of `device_key` describes; None for a whole device."""
+    # Names may contain the separator, so amounts are read from the end: three with a part, else two.
+    for amounts in (3, 2) if "|" in key else ():
+        parts = key.rsplit("|", amounts + 1)
+        if len(parts) == amounts + 2 and all(each.isdigit() for each in parts[2:]):
+            memory_mb, compute, *part = map(int, parts[2:])
+            return BookedShare(parts[0], parts[1], memory_mb, compute, part[0] if part else 0)
+    return None
 
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:

@@ -28,7 +28,11 @@ class AllocatedMemoryResources(Value):
 
 
 class AllocatedDeviceResource(Value):
-    """Allocated device instances, whole or as a share: kind (`mps`, `slice`), MiB, percent of compute."""
+    """Allocated device instances, whole or as a share: kind (`mps`, `slice`, `mig`), MiB, percent of compute.
+
+    `part_milli` is the part of each device that a share counts as, in thousandths: the larger of its parts of the
+    device's memory and of its compute, rounded up. 0: unknown, as in allocations that older servers placed.
+    """
 
     vendor: str = ""
     type: str = ""
@@ -37,6 +41,7 @@ class AllocatedDeviceResource(Value):
     share: Annotated[str, OWN] = ""
     memory_mb: Annotated[int, OWN] = 0
     compute: Annotated[int, OWN] = 0
+    part_milli: Annotated[int, OWN] = 0
 
 
 class AllocatedTaskResources(Value, rename=spelled(cpu="Cpu")):

@@ -24,5 +24,7 @@ MIG_RULES: Final = 7
 """From here on servers book MIG instances that nodes create, and check that no two overlap."""
 PACED_MOVE_RULES: Final = 8
 """From here on `apply` leaves services with a migrate block on failed devices: the leader moves them at its pace."""
-RULES_VERSION: Final = PACED_MOVE_RULES
+DEVICE_PART_RULES: Final = 9
+"""From here on allocations state the part of a device that a share counts as, and nodes which devices are on trial."""
+RULES_VERSION: Final = DEVICE_PART_RULES
 """The newest version of the rules by which `apply` refuses and carries out commands."""

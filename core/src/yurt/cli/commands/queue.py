@@ -126,14 +126,29 @@ def show_accuracy(call: Invocation) -> int:
     call.screen.pairs(
         [
             ("Starts Measured", str(found["Starts"])),
+            ("Median Error While Waiting", f"{_percent_of_wait(found.get('AnyTimeErrorPercent'))} (the aim is under 20)"),
             ("Median Error On Arrival", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
-            ("Median Error While Waiting", _percent_of_wait(found.get("AnyTimeErrorPercent"))),
             ("Started By Expected Start", f"{found['ByExpectedStartPercent']:g} % (50 is right)"),
             ("Started In 4 Of 5 Cases By", f"{found['ByExpectedByPercent']:g} % (80 is right)"),
             ("Started After The Latest", str(found["AfterLatestStart"])),
         ]
     )
+    if found.get("ByWait"):
+        call.screen.line("")
+        call.screen.line("Errors on arrival, by the length of the wait")
+        call.screen.table(
+            "Wait|Starts|Median Wait|Median Error|Error of Wait|By Expected Start",
+            [_accuracy_row(each) for each in found["ByWait"]],
+        )
     return 0
+
+
+def _accuracy_row(row: Json) -> list[object]:
+    wait, error = (go_duration(row[name] // ONE_SECOND * ONE_SECOND) for name in ("MedianWait", "MedianError"))
+    name = f"under {go_duration(row['Below'])}" if row["Below"] else "longer"
+    return [
+        name, row["Starts"], wait, error, f"{row['MedianErrorPercent']:g} %", f"{row['ByExpectedStartPercent']:g} %"
+    ]  # fmt: skip
 
 
 def _percent_of_wait(value: float | None) -> str:

@@ -78,6 +78,17 @@ def _accuracy(found: Summary | None) -> Json | None:
         "ByExpectedStartPercent": round(found.by_likely_percent, 1),
         "ByExpectedByPercent": round(found.by_percent, 1),
         "AfterLatestStart": found.after_latest,
+        "ByWait": [
+            {
+                "Below": each.below,
+                "Starts": each.starts,
+                "MedianWait": each.median_wait,
+                "MedianError": each.median_error,
+                "MedianErrorPercent": round(each.median_error_percent, 1),
+                "ByExpectedStartPercent": round(each.by_likely_percent, 1),
+            }
+            for each in found.by_wait
+        ],
     }
 
 

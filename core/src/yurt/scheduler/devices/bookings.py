@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 from yurt.scheduler.devices.attributes import number_of, text_of
 from yurt.sdk.device import SHARE_MARK
+from yurt.state.namespace_usage import MILLI
+from yurt.state.usage import share_of
 from yurt.structs.node import NodeDevice, NodeDeviceResource
 
 COMPUTE_MAX = 100
+MIB = 1 << 20
 SHARES_MAX = 48
 """The maximum number of shares of one device; a device's driver serves no more programs at once."""
 
@@ -84,18 +87,27 @@ def bookings(in_use: Iterable[str]) -> dict[str, Booked]:
 
 def parted(key: str) -> tuple[str, Share | None]:
     """The device of a key, and its share if it is one."""
-    parts = key.rsplit("|", 3)
-    device, mark, number = parts[0].rpartition(SHARE_MARK)
-    if len(parts) != 4 or not mark or not parts[2].isdigit() or not parts[3].isdigit():
+    share = share_of(key)
+    device, mark, number = share.instance.rpartition(SHARE_MARK) if share is not None else ("", "", "")
+    if share is None or not mark:
         return key, None
-    return device, Share(number, parts[1], int(parts[2]), int(parts[3]))
+    return device, Share(number, share.mode, share.memory_mb, share.compute)
 
 
 def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
     """Bookable MiB of a device; 0 when unknown."""
     total, kept = (number_of(kind, instance, name) for name in ("memory", "memory_reserved"))
-    mib = 1 << 20
-    return max(0, int(((total or 0.0) - (kept or 0.0)) // mib))
+    return max(0, int(((total or 0.0) - (kept or 0.0)) // MIB))
+
+
+def part_milli(kind: NodeDeviceResource, instance: NodeDevice, memory_mb: int, compute: int) -> int:
+    """The part of a device that a share counts as, in thousandths: its dominant share, rounded up; 0 when unknown.
+
+    Of the whole memory, so that the shares that fit beside the driver's memory count as no more than the device.
+    """
+    total_mb = int((number_of(kind, instance, "memory") or 0.0) // MIB)
+    of_memory = -(-memory_mb * MILLI // total_mb) if total_mb else 0
+    return min(MILLI, max(of_memory, compute * MILLI // COMPUTE_MAX))
 
 
 def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:

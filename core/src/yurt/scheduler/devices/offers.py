@@ -25,6 +25,7 @@ from yurt.scheduler.devices.bookings import (
     capacity_mb,
     instance_key,
     modes_of,
+    part_milli,
     parted,
 )
 from yurt.scheduler.devices.partitions import best_start, number_of_places, profiles_of, share_at
@@ -429,6 +430,7 @@ def _new_parts(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) 
         share=MIG,
         memory_mb=memory_mb,
         compute=compute,
+        part_milli=max(part_milli(kind, item.instance, memory_mb, compute) for item, _ in taken),
     )
     return DeviceOffer((device,), tuple((item.key, booked) for item, booked in taken), weight)
 
@@ -542,6 +544,7 @@ def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> 
         share=request.share,
         memory_mb=request.memory_mb,
         compute=request.compute,
+        part_milli=max(part_milli(c.kind, c.instance, request.memory_mb, request.compute) for c in cards),
     )
     booked = [(c.key, Booked(shares=(*stock.of(c).shares, s))) for c, s in zip(cards, shares, strict=True)]
     return DeviceOffer((device,), tuple(booked), weight)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
+from yurt.queue.run_times import SAME_JOB, Kind
 from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
 from yurt.queue.waiting_job import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
@@ -141,13 +142,13 @@ def end_by_limit(alloc: Allocation, queue: BatchQueue) -> int:
     return alloc.create_time + limit if limit else 0
 
 
-def kinds_of(job: Job) -> tuple[Hashable, ...]:
+def kinds_of(job: Job) -> tuple[Kind, ...]:
     """With whose run times a job's are compared, from the narrowest: those of the same job (or launched by the same
     one) with as many cards, of the job, of the namespace with as many cards, of the namespace, of all."""
     name, cards = job.parent_id or job.id, cards_of(job)
     return (
-        ("job", job.namespace, name, cards),
-        ("job", job.namespace, name),
+        (SAME_JOB, job.namespace, name, cards),
+        (SAME_JOB, job.namespace, name),
         ("size", job.namespace, cards),
         ("namespace", job.namespace),
         ("all",),

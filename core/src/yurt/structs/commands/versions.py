@@ -24,7 +24,7 @@ from yurt.sdk.mig import MIG_PROFILES
 from yurt.sdk.value import Value, replace
 from yurt.structs.accounting.devices import DeviceAccounting
 from yurt.structs.accounting.usage_day import UsageDay
-from yurt.structs.alloc import Allocation, IdleState
+from yurt.structs.alloc import AllocatedDeviceResource, Allocation, IdleState
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands.allocs import AllocUpdate, AnnounceIdleEnd, EndIdleAllocs, IdleReport, KeepAlloc
 from yurt.structs.commands.base import Command
@@ -35,6 +35,7 @@ from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
 from yurt.structs.resources import RequestedDevice
 from yurt.structs.rules import (
     ACCOUNTING_RULES,
+    DEVICE_PART_RULES,
     DEVICE_RULES,
     MIG_RULES,
     RECLAIM_RULES,
@@ -71,6 +72,7 @@ ADDED_COMMANDS: Final[Mapping[type[Command], Addition]] = {
     SetDeviceEligibility: Addition(DEVICE_RULES, "the eligibility of a device"),
 }
 ADDED_FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, Addition]]] = {
+    AllocatedDeviceResource: {"part_milli": Addition(DEVICE_PART_RULES, "")},
     Allocation: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
     AllocUpdate: {"accounting": Addition(ACCOUNTING_RULES, ""), "idle": Addition(DEVICE_RULES, "")},
     Namespace: {"idle": Addition(DEVICE_RULES, '"idle" of a namespace')},
